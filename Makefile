@@ -2,19 +2,23 @@
 PYTHON ?= python3
 VENV   ?= .venv
 PY     := $(VENV)/bin/python
+EXAMPLES_COMMIT := 77f55b912142e11fcfdf5b530231fb9c52f181e8
 
-.PHONY: run test executors processors pythons thorough cuda conformance programs programs-quick check docs bench clean
+.PHONY: run test data executors processors pythons thorough cuda conformance programs programs-quick check images docs bench clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
-run: $(VENV)/.has-examples            ## train a classifier of drawn shapes, the first of the examples
-	$(PY) examples/image_classifier.py
+run: $(VENV)/.has-examples            ## from a table in a database to a page about the run; DEVICE=cuda: on a GPU
+	$(PY) examples/demo.py $(if $(DEVICE),--device $(DEVICE))
 
 test: $(VENV)/.has-test               ## every test that does not need PyTorch; of the longest tables of cases a part
 	$(PY) -m pytest -n 2 -q --ignore=tests/torch
 
 thorough: $(VENV)/.has-test           ## the same with the whole tables
 	FLAMBEAU_TEST_THOROUGH=1 $(PY) -m pytest -n 2 -q --ignore=tests/torch
+
+data: $(VENV)/.has-test-data          ## SQL on every database there is a driver for, and servers that are started and killed
+	FLAMBEAU_TEST_THOROUGH=1 FLAMBEAU_TEST_DATABASES=1 $(PY) -m pytest -n 2 -q tests/data/sql
 
 cuda: $(VENV)/.has-test-cuda          ## kernels for NVIDIA's GPUs, of the whole tables, through NVIDIA's compiler; no GPU is needed
 	FLAMBEAU_TEST_THOROUGH=1 $(PY) -m pytest -n 2 -q tests/cuda/test_sources.py tests/cuda/test_code.py tests/cuda/test_library.py
@@ -32,7 +36,7 @@ pythons: $(VENV)/.has-test            ## the tests that an interpreter can break
 conformance: $(VENV)/.has-conformance ## the same samples through PyTorch
 	$(PY) -m pytest -n 2 -q tests/torch
 
-programs: .venv-programs/.has-all     ## the packages people build on: a program of each, without PyTorch, with its numbers
+programs: .venv-programs/.has-all .venv-programs/examples ## the packages people build on: a program of each, without PyTorch, with its numbers
 	.venv-programs/bin/python -m tests.programs
 
 programs-quick: .venv-programs/.has-quick ## the quick half of them
@@ -41,7 +45,11 @@ programs-quick: .venv-programs/.has-quick ## the quick half of them
 check: $(VENV)/.has-dev               ## style, types, import directions, the ten-second test
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy flambeau
+	$(VENV)/bin/hadolint docker/Dockerfile
 	$(PY) -m pytest -q tests/test_layers.py tests/test_tiny.py
+
+images:                               ## the steps of docker/Dockerfile in bare root file systems; needs root and debootstrap
+	docker/in_chroot.py cpu inference --to build/images $(IMAGES) --run
 
 docs: $(VENV)/.has-docs               ## site/index.html
 	$(PY) docs/build.py
@@ -68,6 +76,13 @@ $(PY):
 	.venv-programs/bin/python -m pip install --quiet --disable-pip-version-check -r $<
 	$(if $(filter all,$*),.venv-programs/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --ignore-requires-python -r tests/programs/requirements-alone.txt)
 	@touch $@
+
+# Scripts that are no package; the commit is the one that their numbers are kept for.
+.venv-programs/examples: | .venv-programs/bin/python
+	git init --quiet $@.new
+	git -C $@.new fetch --quiet --depth 1 https://github.com/pytorch/examples $(EXAMPLES_COMMIT)
+	git -C $@.new checkout --quiet FETCH_HEAD
+	mv $@.new $@
 
 # .has-NAME says that the package is installed, in place, with the extra NAME of this pyproject.toml.
 $(VENV)/.has-%: pyproject.toml | $(PY)

@@ -4,9 +4,9 @@
 
 torchvision transforms the samples of a batch one by one, since a batch given to it shares one draw; Flambeau takes the
 batch whole, with a draw for each sample, or the samples one by one as well. Draws differ, so what is compared before
-anything is timed is what draws nothing; that the numbers agree on the same draws is what tests/torch/test_transforms*.py
-show. `--cpu` counts processor seconds, of workers too, instead of the clock's: for a machine that others use. Words pick
-the rows that contain one of them.
+anything is timed is what draws nothing; that the numbers agree on the same draws is what the tests of transforms in
+tests/torch show. `--cpu` counts processor seconds, of workers too, instead of the clock's: for a machine that others
+use. Words pick the rows that contain one of them.
 """
 import argparse
 import importlib
@@ -79,6 +79,10 @@ def affine(t, lib):
 
 def blurred(t, lib):
     return t.GaussianBlur(9)
+
+
+def rand_augment(t, lib):
+    return t.RandAugment()
 
 
 def settled(t, lib, images):
@@ -191,6 +195,7 @@ WORK = [
     ("crop with padding, flip, normalise of 3 x 32 x 32", lambda what: tensors(what, small, 3, None, CIFAR)),
     ("affine, bilinear, of 3 x 256 x 256", lambda what: tensors(what, affine, 1)),
     ("blur by 9 x 9 of 3 x 256 x 256", lambda what: tensors(what, blurred, 1)),
+    ("RandAugment of 3 x 224 x 224", lambda what: tensors(what, rand_augment, 3, None, IMAGES[..., :224, :224].copy())),
     (f"{FILES} files decoded, transformed, collated, 2 workers", lambda what: decoded(what, 1)),
 ]
 

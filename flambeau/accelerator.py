@@ -2,6 +2,7 @@
 from .backends.cuda import driver
 from .base import dtypes
 from .base.errors import warn
+from .base.observers import timed
 from .base.spec import device as make_device
 from .cuda import device_count, is_available
 from .cuda._utils import there
@@ -111,7 +112,8 @@ def synchronize(device=None, /):
     """Run everything that is recorded, and wait until the device has done all that it was handed."""
     software, index = _there(device)
     run_all()
-    software.synchronize(index)
+    with timed("waited", f"cuda:{index}"):
+        software.synchronize(index)
 
 
 def empty_host_cache():

@@ -23,8 +23,7 @@ _QUANTISE = "quantise with PyTorch from the same state_dict"
 # module of that name, whose other names come from `rest_of`.
 MISSING_MODULES = {
     "torch.ao": _QUANTISE,
-    "torch.autograd.profiler_legacy": "use cProfile",
-    "torch.autograd.profiler_util": "use cProfile",
+    "torch.autograd.profiler_legacy": "use torch.profiler.profile",
     "torch.cuda.jiterator": "operations fuse by themselves",
     "torch.cuda.sparse": "use dense tensors",
     "torch.distributed": "there is one process; leave it out where torch.distributed.is_available() is False",
@@ -44,7 +43,7 @@ MISSING_MODULES = {
     "torch.package": "use torch.save of a state_dict",
     "torch.quantization": _QUANTISE,
     "torch.sparse": "use dense tensors",
-    "torch.utils.benchmark": "use timeit, and torch.cpu.synchronize() before the clock is read",
+    "torch.utils.benchmark.op_fuzzers": "draw arguments with hypothesis, or with random",
     "torch.utils.bottleneck": "use cProfile",
     "torch.utils.collect_env": "run `flambeau info`",
     "torch.utils.cpp_extension": "operations fuse into native code by themselves; write an autograd.Function",

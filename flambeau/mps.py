@@ -1,8 +1,10 @@
 """Apple's GPU, answered honestly: there is none here yet."""
+from .base.questions import Question as _Question
 
 __path__: list = []           # what PyTorch has below it can be imported, and is missing
 
 
+@_Question
 def is_available():
     """Whether the Metal device can be used."""
     return False

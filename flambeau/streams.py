@@ -6,6 +6,7 @@ records (docs/design.md) is handed over when somebody looks; so whatever concern
 thread has recorded so far, to the streams that were current for it.
 """
 from .backends.cuda import driver
+from .base.observers import timed
 from .base.spec import CPU, device as make_device
 from .trace.record import current, run_all
 
@@ -112,7 +113,8 @@ class Stream:
             run_all()
         else:
             hand_over()
-            self._held.synchronize()
+            with timed("waited", str(self.device)):
+                self._held.synchronize()
 
     def wait_event(self, event):
         """What is handed to this stream from now on waits for `event`; the CPU does not."""
@@ -250,7 +252,8 @@ class Event:
         if self._on_cpu:
             run_all()
         elif self._held is not None:
-            self._held.synchronize()
+            with timed("waited", str(self.device)):
+                self._held.synchronize()
 
     def elapsed_time(self, end_event):
         """The milliseconds from this mark to `end_event`."""

@@ -2,6 +2,7 @@
 from .backends import library_switches
 from .base import settings
 from .base.errors import warn
+from .base.questions import Question as _Question
 
 __all__ = ["are_deterministic_algorithms_enabled", "compiled_with_cxx11_abi", "get_deterministic_debug_mode",
            "get_float32_matmul_precision", "is_deterministic_algorithms_warn_only_enabled", "is_warn_always_enabled",
@@ -21,6 +22,7 @@ def use_deterministic_algorithms(mode, *, warn_only=False):
     settings.deterministic, _warn_only = mode, bool(warn_only)
 
 
+@_Question
 def are_deterministic_algorithms_enabled():
     """Whether `use_deterministic_algorithms` was asked for."""
     return settings.deterministic

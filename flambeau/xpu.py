@@ -1,10 +1,12 @@
 """`torch.xpu`, Intel's GPU, answered honestly: there is none."""
+from .base.questions import Question as _Question
 from .missing import rest_of
 
 __path__: list = []
 __getattr__ = rest_of("torch.xpu")
 
 
+@_Question
 def is_available():
     """Whether an Intel GPU can be used."""
     return False
@@ -15,11 +17,13 @@ def device_count():
     return 0
 
 
+@_Question
 def is_initialized():
     """Whether the device has been started."""
     return False
 
 
+@_Question
 def is_bf16_supported(including_emulation=True):
     """Whether the device computes in bfloat16."""
     return False

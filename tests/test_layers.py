@@ -39,9 +39,12 @@ EXTRA = {
     "_library.aten": ("_ops",), "_library.custom_ops": ("_ops", "amp"), "_ops": ("_library", "vision"),
     "_library.check": ("compiler", "testing"), "library": ("_library", "_ops"),
     "nn.parallel.distributed": ("distributed",), "optim.optimizer": ("utils._foreach_utils", "watch"),
-    "config": ("watch",),
+    "config": ("watch",), "lens.graph": ("watch.nonfinite",),
+    "reporting.recorder": ("lens", "memory", "optim.optimizer", "profiler"),
+    "reporting.data": ("cli", "profiler.model", "watch"),
     "hub": ("serialization",), "storage": ("serialization",), "utils.model_zoo": ("hub",),
-    "utils.flop_counter": ("_ops",), "version": ("torch_version",),
+    "utils.flop_counter": ("_ops",), "profiler.operators": ("_library",), "profiler.autograd_profiler": ("cuda",),
+    "memory.recording": ("profiler",), "cuda.memory": ("memory",), "version": ("torch_version",),
     "cuda.streams": ("streams",), "cuda.graphs": ("streams", "compiler"), "accelerator": ("cuda", "streams"),
 }
 NAMESPACES = ("", "cli", "__main__", "private", "safetensors")      # these gather everything
@@ -364,8 +367,9 @@ HOW_THE_CPU_COMPILES = {f"backends.{name}" for name in (
     "schedule taps threads").split()} | {f"loops.{name}" for name in "emit llvm schedule target".split()}
 ABOUT_THE_CPU = {                                   # settings of the processor, and what people want to know of it
     "": {"backends.threads"}, "config": {"backends.threads", "backends.cpu"},
-    "cli.facts": {"backends.cpu", "backends.object_cache", "backends.threads"},
-    "utils.data._utils.processes": {"backends.threads"},
+    "cli.facts": {"backends.cpu", "backends.object_cache", "backends.threads"}, "cli.precompile": {"backends.cpu"},
+    "utils.data._utils.processes": {"backends.threads"}, "profiler.machine": {"backends.threads"},
+    "utils.benchmark.utils.common": {"backends.threads"},
 }
 
 

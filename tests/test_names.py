@@ -14,7 +14,7 @@ pytestmark = pytest.mark.pinned
 # name → why more than one module has it
 TWINS = {
     **dict.fromkeys(("Attribute", "Backend", "Event", "GradScaler", "Identity", "Node", "Stream", "Transformer",
-                     "autocast", "device"), "PyTorch's"),
+                     "autocast", "device", "profile"), "PyTorch's"),
     "PUBLIC": "what a module gives to the top of the package, wherever there is such a list",
     "T": "a type variable",
 }

@@ -501,6 +501,8 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
         wanted = _wanted_edges(inputs)
         for t in inputs:
             t.retain_grad()                                        # which gives a non-leaf its .grad
+    if roots[0][0].__class__ is AccumulateGrad and tensors[0].__class__ is door.tensor:
+        door.noticed("backward_at_leaf", tensors[0])
     if (tell := observers.backward_called) is not None:
         tell(tensors)
     retain = create_graph if retain_graph is None else retain_graph

@@ -8,6 +8,7 @@ is closed, a batch when the last array over its memory is gone.
 import ctypes
 import errno
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -68,9 +69,9 @@ class ArrowField:
 
     @property
     def kind(self):
-        """What the decoded values are: int, uint, float, bool, text, bytes, decimal, date, timestamp, time,
-        duration or null."""
-        return self.dictionary.kind if self.dictionary is not None else _kind(self.format, self.name)
+        """What the decoded values are: int, uint, float, bool, text, bytes, decimal, date, timestamp, time, duration
+        or null; "other": they cannot be decoded."""
+        return self.dictionary.kind if self.dictionary is not None else _kind(self.format)
 
     @property
     def zone(self):
@@ -110,8 +111,8 @@ class ArrowError(RuntimeError):
 class ArrowStream:
     """The batches that an object gives by `__arrow_c_stream__` or `__arrow_c_array__`, or that stand in a capsule.
 
-    `fields` are known at once. `batch()` gives the next batch as a list of columns with its length, or None after the
-    last. It is an iterator over these, and a context that closes.
+    `fields` are known at once. `batch()` gives the next batch, its length and its columns, or None after the last. It
+    is an iterable of these, and a context that closes.
     """
 
     def __init__(self, thing):
@@ -133,7 +134,7 @@ class ArrowStream:
             raise
 
     def batch(self):
-        """(how many rows, a list of ArrowColumn), or None after the last batch."""
+        """(how many rows, ArrowColumns), or None after the last batch."""
         if self._stream is not None:
             owner = _Batch(ArrowArray())
             self._call(self._stream.get_next, owner.array)
@@ -144,7 +145,9 @@ class ArrowStream:
             owner, self._single = self._single, None
         else:
             return None
-        return _columns(owner, self.fields)
+        if owner.array.n_children != len(self.fields):
+            raise ArrowError(f"a batch has {owner.array.n_children} columns, its stream's schema {len(self.fields)}")
+        return owner.array.length, ArrowColumns(owner, self.fields)
 
     def __iter__(self):
         return iter(self.batch, None)
@@ -172,6 +175,35 @@ class ArrowStream:
                 raise KeyboardInterrupt
             words = (said or os.strerror(code).encode()).decode(errors="replace")
             raise ArrowError(words)
+
+
+class ArrowColumns(Sequence):
+    """The columns of a batch, each decoded when it is first asked for."""
+
+    def __init__(self, owner, fields):
+        self.owner, self.fields, self.decoded = owner, fields, [None] * len(fields)
+
+    def __len__(self):
+        return len(self.fields)
+
+    def __getitem__(self, which):
+        if isinstance(which, slice):
+            return [self[i] for i in range(*which.indices(len(self)))]
+        if self.decoded[which] is None:
+            self.decoded[which] = self.decode(which)
+        return self.decoded[which]
+
+    def decode(self, which):
+        batch, field = self.owner.array, self.fields[which]
+        if field.kind == "other":
+            raise NotImplementedError(f"column {field.name!r} has Arrow's type {field.format!r}, which is no number, "
+                                      "truth value, text, decimal, date or time: unnest or cast it in the query, or "
+                                      "leave it out")
+        column = _column(self.owner, batch.children[which].contents, field, batch.offset, batch.length)
+        whole = _nulls(self.owner, batch, batch.offset, batch.length)       # a row that is null as a whole
+        if whole is None:
+            return column
+        return ArrowColumn(column.values, whole if column.nulls is None else whole | column.nulls, column.dictionary)
 
 
 class _Batch:
@@ -215,8 +247,6 @@ def _fields(schema):
         fields = [_field(schema.children[i].contents) for i in range(schema.n_children)]
     finally:
         schema.release(schema)
-    for field in fields:
-        _ = field.kind                            # refuses what cannot be decoded, before anything is read
     return fields
 
 
@@ -225,8 +255,8 @@ def _field(schema):
     return ArrowField((schema.name or b"").decode(), schema.format.decode(), inside)
 
 
-def _kind(format, name):
-    """The kind of values of Arrow's format; refused if it has none here."""
+def _kind(format):
+    """The kind of values of Arrow's format."""
     if format in ("b", "n"):
         return {"b": "bool", "n": "null"}[format]
     if format in TEXT_OFFSETS or format in TEXT_VIEWS:
@@ -237,8 +267,7 @@ def _kind(format, name):
         if format[0] == "t":
             return {"td": "date", "tt": "time", "ts": "timestamp", "tD": "duration"}[format[:2]]
         return "float" if format in "efg" else "uint" if format.isupper() else "int"
-    raise NotImplementedError(f"column {name!r} has Arrow's type {format!r}, which is no number, truth value, text, "
-                              "decimal, date or time: unnest or cast it in the query, or leave it out")
+    return "other"
 
 
 def _decimal(format):
@@ -248,22 +277,6 @@ def _decimal(format):
 
 
 # --- decoding --------------------------------------------------
-
-
-def _columns(owner, fields):
-    """(how many rows, their columns) of a batch, whose rows may be a part of what its columns hold."""
-    batch = owner.array
-    if batch.n_children != len(fields):
-        raise ArrowError(f"a batch has {batch.n_children} columns, its stream's schema {len(fields)}")
-    whole = _nulls(owner, batch, batch.offset, batch.length)    # a row that is null as a whole: in each column
-    columns = []
-    for i, field in enumerate(fields):
-        column = _column(owner, batch.children[i].contents, field, batch.offset, batch.length)
-        if whole is not None:
-            nulls = whole if column.nulls is None else whole | column.nulls
-            column = ArrowColumn(column.values, nulls, column.dictionary)
-        columns.append(column)
-    return batch.length, columns
 
 
 def _column(owner, array, field, skip, length):

@@ -20,7 +20,7 @@ import numpy as np
 
 from ..base import spec as specs
 from ..base.spec import CPU
-from . import host, memory, reference
+from . import host, memory, memory_limits, reference
 
 
 class NoCompiler(ImportError):
@@ -38,6 +38,10 @@ class NotCompiled(RuntimeError):
     def __init__(self, failed):
         self.failed = failed
         super().__init__("\n".join(dict.fromkeys(failed.values())))
+
+
+class NotPrecompiled(NotCompiled):
+    """Some code was not compiled beforehand, and there is no compiler here (precompiled.py)."""
 
 
 class DeviceFailed(RuntimeError):
@@ -97,12 +101,12 @@ class Backend:
     are the numbers that decide the rest of it. `interprets` says that bodies can be run over its arrays with NumPy and
     give the same bits (trace/interpret.py); otherwise traces are planned when they are first seen, and their kernels
     waited for. `attends` says that its library has attention whose weights never stand in memory, which is asked for at
-    the call.
+    the call. `recurs` says that a step of a sequence is planned once and repeated by the device (trace/recurrence.py).
     """
 
     trace_weight = 1.0            # what a byte of results on it counts in `config.trace_bytes`, at which a trace runs
     xp = np
-    compiles = interprets = attends = False
+    compiles = interprets = attends = recurs = False
     runs_ahead = False        # whether programs return before they are done, so that errors are told later
     copies_ahead = False      # whether it has `page_locked`, `send` and `fetch`
     vector_bytes = 16
@@ -294,6 +298,19 @@ class Backend:
         """What is known of its memory, by name."""
         return {}
 
+    def block_of(self, array):
+        """(address, bytes) of the block of the allocator's that `array` stands in; None where that is not its own."""
+        return None
+
+    def adopt(self, address, allocation):
+        """Have observers told `allocation` when the block at `address` comes back, which was given out before they came;
+        gives what they will be told, which is another one where they know of it already."""
+        return allocation
+
+    def memory_limit(self):
+        """How many bytes this process may have there."""
+        return memory_limits.limit()
+
     def empty_cache(self):
         """Give back to the system, or to the device, what lies idle of its memory; how many bytes that were."""
         return memory.empty_cache()
@@ -309,7 +326,7 @@ class Backend:
 class CPUBackend(Backend):
     """The processor, with NumPy's arrays, and kernels compiled by LLVM."""
 
-    compiles = interprets = True
+    compiles = interprets = recurs = True
     blank = staticmethod(memory.blank)
     block = staticmethod(memory.block)
     address = staticmethod(host.address)
@@ -359,6 +376,12 @@ class CPUBackend(Backend):
 
     def statistics(self):
         return memory.stats()
+
+    def block_of(self, array):
+        return memory.block_of(array)
+
+    def adopt(self, address, allocation):
+        return memory.adopt(address, allocation)
 
     @cached_property
     def _native(self):

@@ -19,6 +19,7 @@ import weakref
 from collections import deque
 from contextlib import suppress
 
+from ..base import observers
 from ..base.locks import in_child, new_lock
 
 THREAD_CHECK_SECONDS = 1.0    # seconds after which to look whether the thread is still there
@@ -42,6 +43,13 @@ class Life:
 
 def undisturbed(work, *args):
     """What `work(*args)` gives. No interrupt and no signal handler comes in the middle; see Note [Undisturbed]."""
+    if observers.compiled is None:
+        return _undisturbed(work, args)
+    with observers.timed("compiled"):
+        return _undisturbed(work, args)
+
+
+def _undisturbed(work, args):
     if lock._is_owned():                                          # a finaliser, in the middle of such work
         return work(*args)
     if not _started():                                            # no more threads, or Python is on its way out
@@ -81,6 +89,12 @@ def when_idle(work, *args):
         _tasks.put((_nothing, (), queue.SimpleQueue()))           # from now on it does not wait for ever
 
 
+def do_idle_work():
+    """Do now, on this thread, what was left for when there is time."""
+    while _idle:
+        _do_one(_idle)
+
+
 def _nothing():
     pass
 
@@ -97,7 +111,11 @@ def _do_one(pieces):
     try:
         work, args = pieces.popleft()
         with lock, suppress(Exception):                           # whoever needs it will be told
-            work(*args)
+            if observers.compiled is None:
+                work(*args)
+            else:
+                with observers.timed("compiled"):
+                    work(*args)
     finally:
         _doing = False
     time.sleep(PAUSE_SECONDS)

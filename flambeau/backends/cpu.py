@@ -26,9 +26,10 @@ import os
 from ..base import settings
 from ..base.errors import warn
 from .backend import NoCompiler, NotCompiled
-from .compile_thread import beforehand, is_through, lock as _lock, undisturbed, when_idle
+from .compile_thread import beforehand, do_idle_work, is_through, lock as _lock, undisturbed, when_idle
 from .memory import bytes_in_words, has_room
 from .object_cache import REFERENCE_PREFIX, ObjectCache, referred, warnings
+from .precompiled import PrecompiledHost, key_of
 from .processor import choose
 
 PIPELINE_VERSION = 2             # part of every object's key: raise it when the way of compiling below changes
@@ -68,7 +69,7 @@ def functions(texts, symbols=None):
         while warnings:
             warn(warnings.pop(0))
         if failed:
-            raise NotCompiled(failed)
+            raise host.failure(failed)
     return {name: _addresses[key, name] for name, key in keys.items()}
 
 
@@ -188,8 +189,8 @@ def target():
 
 
 def llvm_version():
-    """Which LLVM compiles."""
-    return ".".join(map(str, _the_host().llvm.llvm_version_info))
+    """Which LLVM compiles, or did beforehand."""
+    return _the_host().llvm_version()
 
 
 def vector_bytes():
@@ -212,7 +213,7 @@ def renew_processor():
 def renew_disk():
     """Look again at which folder the objects are kept in, and how many bytes of them."""
     with _lock:
-        if _host is not None:
+        if _host is not None and not settings.precompiled:
             _host.disk = ObjectCache(settings.object_dir, settings.object_bytes)
     while warnings:
         warn(warnings.pop(0))
@@ -243,6 +244,11 @@ def _find(key, name, symbols):
     return True
 
 
+def host():
+    """What compiles, or has compiled beforehand."""
+    return _the_host()
+
+
 def _the_host():
     if _host is None:
         undisturbed(_start)
@@ -251,7 +257,13 @@ def _the_host():
 
 def _start():
     global _host
-    _host = _host or HostLLVM()
+    _host = _host or (PrecompiledHost(settings.precompiled) if settings.precompiled else HostLLVM())
+
+
+def finish_improving():
+    """Have everything compiled well that was compiled quickly; see Note [Quickly, then well]."""
+    if _host is not None:
+        undisturbed(do_idle_work)
 
 
 def _need_room(nbytes):
@@ -262,6 +274,8 @@ def _need_room(nbytes):
 
 class HostLLVM:
     """LLVM, set up for the machine that this process runs on."""
+
+    failure = NotCompiled
 
     def __init__(self):
         try:
@@ -295,9 +309,13 @@ class HostLLVM:
         self.head = f'target triple = "{goal.triple}"\ntarget datalayout = "{self.machine.target_data}"\n'
         self.kind = "\0".join((self.version, goal.triple, goal.cpu, goal.flags))
 
+    def llvm_version(self):
+        """Which LLVM it is."""
+        return ".".join(map(str, self.llvm.llvm_version_info))
+
     def key(self, text):
         """Under which name the object of `text` is kept."""
-        return hashlib.sha256(f"{self.kind}\0{text}".encode()).hexdigest()
+        return key_of(self.kind, text)
 
     def parse(self, text, context):
         """The module of `text`. Verified, because LLVM ends the process over a module that makes no sense."""

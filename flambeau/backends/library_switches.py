@@ -7,6 +7,8 @@ they choose between in PyTorch, Flambeau does in one way.
 import contextlib
 from types import ModuleType
 
+from ..base.questions import Question as _Question
+
 __path__: list = []           # `import torch.backends.cudnn` finds the names below
 
 
@@ -17,10 +19,12 @@ class Switches(ModuleType):
         super().__init__(f"torch.backends.{name}", says)
         self.__dict__.update(switches)
 
+    @_Question
     def is_available(self):
         """Whether the library can be used."""
         return False
 
+    @_Question
     def is_built(self):
         """Whether PyTorch would have been built with it."""
         return False
@@ -106,6 +110,7 @@ class Precision(Switches):
 class CuDNN(Precision):
     """cuDNN, which computes convolutions on CUDA devices where it is installed."""
 
+    @_Question
     def is_available(self):
         """Whether the library can be used."""
         return self.version() is not None
@@ -153,6 +158,7 @@ class Attention(Switches):
             for kind, on in before.items():
                 vars(self)[f"enable_{kind}_sdp"](on)
 
+    @_Question
     def is_built(self):
         """Whether the library for CUDA, CuPy, is installed."""
         from .cuda import chain

@@ -326,7 +326,7 @@ def _settle():
 def _trim(most):
     """Unmap large blocks, first of the classes not used for longest, until not more than `most` bytes lie idle."""
     if _told:
-        with observers.gathered():                    # what is unmapped cannot be noticed any more
+        with observers.gathered(is_run=False):                 # what is unmapped cannot be noticed any more
             _notice_freed()
     large = [size_class for size_class in list(_size_classes.values()) if size_class.size > MAX_SMALL_BYTES]
     for size_class in large:
@@ -351,7 +351,7 @@ def _trim(most):
 def _drop_slabs(size_class):
     """Unmap the slabs of a small class all of whose blocks are idle."""
     if _told:
-        with observers.gathered():                    # what is unmapped cannot be noticed any more
+        with observers.gathered(is_run=False):                 # what is unmapped cannot be noticed any more
             _notice_freed()
     idle: list = []
     try:
@@ -397,20 +397,33 @@ def _quarter():
 _told: dict = {}                # address of a block in use → its Allocation, of which observers were told
 
 
+def block_of(array):
+    """(address, bytes) of the Block that a NumPy array stands in; None where it stands in other memory."""
+    while array is not None and not isinstance(array, Block):
+        array = getattr(array, "base", None)
+    return None if array is None else (array.address, array.nbytes)
+
+
+def adopt(address, allocation):
+    """Tell observers `allocation` when the block at `address` comes back, or what they know of it already."""
+    return _told.setdefault(address, allocation)
+
+
 def _take_and_tell(size_class):
+    _notice_freed()                                   # so that what is in use is never told to be more than it is
     made = size_class.plain_take()
     size_class.noticed = min(size_class.noticed, len(size_class.free))
     address = _addressof(made)
     _tell_freed(_told.pop(address, None))
-    _told[address] = allocation = observers.Allocation(size_class.size, CPU)
+    _told[address] = allocation = observers.Allocation(size_class.size, CPU, address)
     if (tell := observers.allocated) is not None:
         tell(allocation)
     return made
 
 
 def _tell_freed(allocation):
-    if allocation is not None and (tell := observers.freed) is not None:
-        tell(allocation)
+    if allocation is not None:
+        observers.tell_freed(allocation)
 
 
 def _notice_freed():

@@ -5,10 +5,12 @@ ever left behind. It is handed on by its descriptor: inherited by a process that
 """
 import mmap
 import os
+import sys
 import weakref
 
 import numpy as np
 
+WITHOUT_OWN_FILE = {"trackfd": False} if sys.version_info >= (3, 13) and os.name == "posix" else {}
 BLOCK_ALIGNMENT_BYTES = 64    # of what lies in a block: vectors are read from there
 
 _blocks: weakref.WeakValueDictionary = weakref.WeakValueDictionary()     # identity of a file → its block here
@@ -21,7 +23,7 @@ class SharedBlock:
         self.file, self.nbytes = file, nbytes
         self.cells = weakref.WeakValueDictionary()
         try:
-            self._map = mmap.mmap(file, nbytes)               # shared, to be read and written
+            self._map = mmap.mmap(file, nbytes, **WITHOUT_OWN_FILE)           # shared, to be read and written
         except BaseException:
             os.close(file)
             self.file = None
@@ -52,9 +54,24 @@ class SharedBlock:
         """A part of the memory as an array, which keeps it alive."""
         return np.frombuffer(self._map, np.uint8, nbytes, offset)
 
+    def __reduce__(self):
+        """For the pickler of `multiprocessing` alone: the other process gets the open file."""
+        from multiprocessing import reduction
+        return received, (reduction.DupFd(self.file), self.nbytes)
+
     def __del__(self):
         if self.file is not None:
             os.close(self.file)               # the mapping ends with the last array over it
+
+
+def received(file, nbytes):
+    """The block of a file that another process has sent."""
+    try:
+        file = file.detach()
+    except OSError as error:
+        raise RuntimeError("the process that has sent a tensor ended before the tensor was received here; it has to "
+                           "live until then, or to send a copy (tensor.numpy())") from error
+    return SharedBlock.over(file, nbytes)
 
 
 def identity(file):

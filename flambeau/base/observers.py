@@ -46,6 +46,14 @@ class Observer:
 
     # --- recording --------------------------------------------------------------------------------------------------
 
+    def calling(self, name, args, kwargs):
+        """A function or method of torch's that computes is about to be called, by a program or by another one. To be
+        told of calls has all of them go the long way (Note [Asking for modes] in tensor/function_modes.py)."""
+
+    def called(self, name, args, kwargs, made, start, end):
+        """It was called: `made` is what it gave, None also where it raised. Those that it has called were told
+        before."""
+
     def recorded(self, instruction):
         """A call was recorded; nothing has been computed."""
 
@@ -61,6 +69,12 @@ class Observer:
     def drew(self, draw, kind, value):
         """A Value holds random numbers of spec `kind`, from `draw(count)`."""
 
+    def shared(self, storage):
+        """A Storage was made over the memory of an outside array."""
+
+    def moved(self, tensor, device):
+        """A copy of a tensor on another device was asked for."""
+
     # --- planning and running ---------------------------------------------------------------------------------------
 
     def planned(self, planning):
@@ -68,6 +82,19 @@ class Observer:
 
     def ran(self, run):
         """A step of a plan, or an instruction without a plan, was run (a StepRun)."""
+
+    def run_ended(self, start, end):
+        """A run is over, from its first question to its results; what happened in it was told before."""
+
+    def compiled(self, start, end):
+        """A compiler has worked: in this thread, or while it waited; or ahead, in the compiler's own."""
+
+    def copied(self, origin, target, nbytes, start, end):
+        """Contents were copied from one device to another beside any step: the CPU looked at them. That waits for all
+        that the device was handed before."""
+
+    def waited(self, what, start, end):
+        """This thread waited, for a device or for a loader's workers."""
 
     # --- memory -----------------------------------------------------------------------------------------------------
 
@@ -85,6 +112,9 @@ class Observer:
     def node_made(self, node):
         """A node was made beside a call."""
 
+    def gradient_read(self, tensor):
+        """Somebody reads `tensor.grad`."""
+
     def backward_began(self, backward_pass):
         """A backward is about to go through its nodes, `backward_pass.reached`."""
 
@@ -93,6 +123,13 @@ class Observer:
 
     def backward_ended(self, backward_pass):
         """A backward is over, with an error or without."""
+
+    def module_began(self, module):
+        """A module's forward is about to be called. To be told of these has all modules go the way of those with hooks
+        (nn/modules/hooks.py); what `compile` has recorded is recorded once more for it, and holds again afterwards."""
+
+    def module_ended(self, module):
+        """A module's forward is over, with an error or without."""
 
     # --- training ---------------------------------------------------------------------------------------------------
 
@@ -104,12 +141,15 @@ class Observer:
 
 
 KINDS = tuple(name for name in vars(Observer) if not name.startswith("_"))
-DURING_RUNS = frozenset(("planned", "ran", "allocated", "freed"))      # see Note [Told after the run]
+DURING_RUNS = frozenset(("planned", "ran", "run_ended", "compiled", "copied", "waited",
+                         "allocated", "freed"))                        # see Note [Told after the run]
 
-recorded = looked = wrote = made = drew = None                         # kind → a function that tells whoever asks
-planned = ran = allocated = freed = None
+calling = called = recorded = looked = wrote = None                    # kind → a function that tells whoever asks
+made = drew = shared = moved = None
+planned = ran = run_ended = compiled = copied = waited = None
+allocated = freed = None
 backward_called = node_made = backward_began = node_ran = backward_ended = None
-step_began = step_ended = None
+gradient_read = module_began = module_ended = step_began = step_ended = None
 during_runs = False           # whether any of those that happen during runs is asked for
 
 on_change: list = []          # functions to call when another observer has come, or gone
@@ -120,7 +160,7 @@ _lock = new_lock()
 
 class _Thread(threading.local):
     waiting = None            # (methods, event) of what waits for the end of a run
-    sites = None              # the lines for which memory is allocated now, where the call would not tell
+    instructions = None       # those for which memory is allocated now
 
 
 _thread = _Thread()
@@ -211,26 +251,39 @@ def _tell_all(told):
 class gathered:
     """Around a run: what happens inside is told at its end. Inside of another, at the end of that one."""
 
+    def __init__(self, is_run=True):
+        self.is_run, self.start = is_run, 0
+
     def __enter__(self):
         self.outermost = _thread.waiting is None
         if self.outermost:
             _thread.waiting = []
+            self.start = clock() if self.is_run and run_ended is not None else 0
 
     def __exit__(self, *exc):
         if self.outermost:
-            _finish()
+            _finish(self.start)
 
 
-def _finish():
-    """Tell what waits, and what could not be told before."""
+def _finish(start=0):
+    """Tell what waits, and what could not be told before; and that a run is over which began at `start`."""
     if _thread.waiting is None:
         _thread.waiting = []
+    end = clock() if start else 0
     try:
         for told in catch_up:
             told()
+        if start and (tell := run_ended) is not None:
+            tell(start, end)
     finally:
-        waiting, _thread.waiting, _thread.sites = _thread.waiting, None, None
+        waiting, _thread.waiting, _thread.instructions = _thread.waiting, None, None
     _tell_all(waiting)
+
+
+def settle():
+    """Tell what has happened and was not told yet, as memory that came back since the last run."""
+    if not gathering():
+        _finish()
 
 
 def gathering():
@@ -238,16 +291,51 @@ def gathering():
     return _thread.waiting is not None
 
 
-def begin(*sites):
-    """What this thread allocates from here on, until its run is over, is for these lines. Gives the time."""
-    _thread.sites = sites
+def begin(*instructions):
+    """What this thread allocates from here on, until its run is over, is for these instructions. Gives the time."""
+    _thread.instructions = instructions
     return clock()
+
+
+class timed:
+    """Around work that observers are told of as `kind`, with what else there is to say of it, and its times."""
+
+    __slots__ = ("kind", "event", "start")
+
+    def __init__(self, kind, *event):
+        self.kind, self.event = kind, event
+
+    def __enter__(self):
+        self.start = clock()
+
+    def __exit__(self, *exc):
+        if (tell := globals()[self.kind]) is not None:
+            tell(*self.event, self.start, clock())
 
 
 def tell_ran(step, instructions, start, end=None, failed=False):
     """Tell who asks for it that a step was run; to now, if nobody says to when."""
     if (tell := ran) is not None:
         tell(StepRun(step, instructions, start, clock() if end is None else end, failed))
+
+
+def tell_module_began(module, args):
+    """A hook for all modules (nn/modules/hooks.py), in a file that `compile` does not follow calls into."""
+    if (tell := module_began) is not None:
+        tell(module)
+
+
+def tell_module_ended(module, args, output):
+    """The same, for after the call."""
+    if (tell := module_ended) is not None:
+        tell(module)
+
+
+def tell_freed(allocation):
+    """Tell who asks for it that memory came back."""
+    if (tell := freed) is not None:
+        allocation.end = clock()
+        tell(allocation)
 
 
 def _lines(sites):
@@ -296,13 +384,23 @@ class Planning:
 
 
 class Allocation:
-    """Memory that was given out: `nbytes` of `device`, at `time` on `clock`, for the lines `sites`."""
+    """Memory that was given out: `nbytes` of `device` from `address` on, at `time` on `clock`, for `instructions`.
 
-    __slots__ = ("nbytes", "device", "sites", "time")
+    There are none where it was not for a run; then `site` is the line that asked. `end` is when it was noticed that it
+    had come back.
+    """
 
-    def __init__(self, nbytes, device):
-        self.nbytes, self.device = nbytes, device
-        self.sites, self.time = _thread.sites or (here(),), clock()
+    __slots__ = ("nbytes", "device", "address", "instructions", "site", "time", "end")
+
+    def __init__(self, nbytes, device, address=0):
+        self.nbytes, self.device, self.address = nbytes, device, address
+        self.instructions, self.time, self.end = _thread.instructions or (), clock(), 0
+        self.site = here() if not self.instructions else None
+
+    @property
+    def sites(self):
+        """The sites that it was for, in the order of their instructions."""
+        return tuple(dict.fromkeys(one[5] for one in self.instructions)) or (self.site,)
 
     @property
     def lines(self):

@@ -75,6 +75,7 @@ class _Door:
     look_again: Any = None    # autograd/slices     look_again(base, view): the view anew, with its history
     tangent_of: Any = None    # autograd/forward_ad tangent_of(tensor): what it carries in forward mode
     noticed: Any = None       # __init__            noticed(what, ...): tell watch of it; see watch/noticed.py
+    records: Any = None       # autograd/modes      records(): whether calls record autograd nodes now
 
 
 door = _Door()

@@ -2,7 +2,7 @@
 from dataclasses import fields
 
 
-class Plain:
+class PlainData:
     """A data class whose `to_dict()` has its fields, and what they hold, in what JSON has."""
 
     __slots__ = ()
@@ -13,8 +13,8 @@ class Plain:
 
 
 def as_plain(held):
-    """`held` and what is in it in what JSON has; what is neither number nor words, nor a Plain, as words."""
-    if isinstance(held, Plain):
+    """`held` and what is in it in what JSON has; what is neither number nor words, nor a PlainData, as words."""
+    if isinstance(held, PlainData):
         return held.to_dict()
     if isinstance(held, dict):
         return {str(key): as_plain(one) for key, one in held.items()}

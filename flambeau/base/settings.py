@@ -44,6 +44,10 @@ if object_dir is None:
 object_dir = object_dir and os.path.abspath(os.path.expanduser(object_dir))
 object_bytes = 256 << 20
 
+# A folder of kernels that `flambeau precompile` made: they are used, and nothing is compiled (backends/precompiled.py).
+precompiled = os.environ.get("FLAMBEAU_PRECOMPILED", "").strip()
+precompiled = precompiled and os.path.abspath(os.path.expanduser(precompiled))
+
 # Which processor kernels are compiled for; backends/processor.py has the words.
 cpu = os.environ.get("FLAMBEAU_CPU", "").strip() or "native"
 

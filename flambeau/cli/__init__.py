@@ -11,7 +11,9 @@ flambeau: PyTorch programs on Flambeau
   flambeau run script.py [arguments]      run a program in which `import torch` is Flambeau
   flambeau run -m package.module [...]    the same for a module, found as `python -m` finds it
   flambeau run -c "code" [...]            the same for a line of code
+  flambeau run --report run.html ...      with a page about the run: devices, loss, time and memory by line, findings
   flambeau provide-torch [--undo]         make Flambeau the torch of this environment, for pip too
+  flambeau precompile --to FOLDER script  run a program, and keep its kernels for machines without a compiler
   flambeau doctor [--expect cuda]         what is installed, what may be used, and whether each device computes
   flambeau info                           versions, processor, threads, cache, executor
   flambeau --version                      Flambeau's version
@@ -52,6 +54,9 @@ def main(argv=None):
     if what == "doctor":
         from .doctor import main as doctor
         return doctor(argv[1:])
+    if what in ("precompile", "precompile-part"):
+        from . import precompile
+        return (precompile.main if what == "precompile" else precompile.part)(argv[1:])
     if what == "info":
         from .info import report
         print(report())

@@ -20,23 +20,23 @@ import flambeau
 from ..base.names import packages
 from ..missing import MissingModule, is_module, no_attribute
 from ..version import __version__ as TORCH_VERSION
-from .torchvision import torchvision_spec
+from .torchvision import need_of_torchvision, torchvision_spec
 
 # Modules whose place in Flambeau is not that in PyTorch.
 ELSEWHERE = {
     "torch.autograd.anomaly_mode": "flambeau.autograd.graph",
     "torch.autograd.grad_mode": "flambeau.autograd.modes",
-    "torch.autograd.profiler": "flambeau.profiler",
+    "torch.autograd.profiler": "flambeau.profiler.autograd_profiler",
+    "torch.autograd.profiler_util": "flambeau.profiler.events",
     "torch.backends": "flambeau.backends.library_switches",
     "torch.jit.annotations": "flambeau.private.annotations",
     "torch.nn.quantized": "flambeau.ao.nn.quantized",
-    "torch.profiler.profiler": "flambeau.profiler",
     "torch.quantization": "flambeau.ao.quantization",
     "torch": "flambeau",
     "functorch": "flambeau.private.functorch",
 }
 # Modules of ours that PyTorch has no counterpart of, or one of another meaning.
-PRIVATE_MODULES = frozenset("base cli loops missing ops private streams switches tensor trace".split())
+PRIVATE_MODULES = frozenset("base cli loops memory missing ops private streams switches tensor trace".split())
 # A folder with a package `torch` that calls `install_as_torch`: for processes that get sys.path, but not our finder.
 STARTUP_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "path")
 PYTORCH_PACKAGES = ("torch", "functorch")  # the packages that come with PyTorch
@@ -113,6 +113,8 @@ class FacadeFinder(importlib.abc.MetaPathFinder):
             return safetensors_spec(fullname, path)
         if top == "torchvision":
             return torchvision_spec(fullname, self.others, FacadeLoader)
+        if top == "flambeau":
+            need_of_torchvision(fullname, path)
         module = named(fullname) if top in PYTORCH_PACKAGES else None
         if module is None:
             return None

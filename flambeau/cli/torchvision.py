@@ -25,20 +25,23 @@ STANDIN_MODULES = {
     "torchvision.transforms.v2.functional": "flambeau.data.transforms.functional",
     "torchvision.utils": "flambeau.data.pictures",
 }
+STANDIN_PACKAGES = {ours: theirs for theirs, ours in STANDIN_MODULES.items() if theirs.count(".") == 1}
 TORCHVISION_PARTS = ("_C", "_internally_replaced_utils", "extension", "io", "models", "ops", "tv_tensors")
 
 
 def torchvision_spec(fullname, elsewhere, loader):
     """The spec of a module of torchvision's: the installed package's (or None, for others to find), or ours.
 
-    `elsewhere()` gives the finders to ask for the package, and where they are to look; `loader(module)` puts a module of
-    ours under another name.
+    `elsewhere()` gives the finders to ask for the package, and where they are to look; `loader(module)` puts a module
+    of ours under another name.
     """
     if fullname == "torchvision":
         found = next(filter(None, (finder.find_spec(fullname, path) for finder, path in elsewhere())), None)
         if found is not None and found.origin is not None:    # a folder that has the name and no code is not it
             return found
-        return importlib.machinery.ModuleSpec(fullname, loader(Torchvision()), is_package=True)
+        module = Torchvision()
+        module.__spec__ = importlib.machinery.ModuleSpec(fullname, loader(module), is_package=True)
+        return module.__spec__
     if not isinstance(sys.modules.get("torchvision"), Torchvision):
         return None
     if fullname not in STANDIN_MODULES:
@@ -46,6 +49,15 @@ def torchvision_spec(fullname, elsewhere, loader):
         raise ModuleNotFoundError(what_to_install(fullname), name="torchvision", path=fullname)
     module = importlib.import_module(STANDIN_MODULES[fullname])
     return importlib.machinery.ModuleSpec(fullname, loader(module), is_package=hasattr(module, "__path__"))
+
+
+def need_of_torchvision(fullname, path):
+    """Say what to install, where `from torchvision.datasets import LSUN` asks our module of that name for what it does
+    not have: Python then looks for a module below it, `flambeau.data.datasets.LSUN`."""
+    parent, _, name = fullname.rpartition(".")
+    if isinstance(sys.modules.get("torchvision"), Torchvision) and parent in STANDIN_PACKAGES \
+            and importlib.machinery.PathFinder.find_spec(fullname, path) is None:
+        raise ModuleNotFoundError(what_to_install(f"{STANDIN_PACKAGES[parent]}.{name}"), name="torchvision")
 
 
 def what_to_install(name):

@@ -177,19 +177,19 @@ class BoundPlan:
                     table[index] = value._address
                 except AttributeError:
                     table[index] = value.address()
-            sites = self.program.sites(self.runner.code) if observers.during_runs and observers.gathering() else None
+            makers = self.program.makers(self.runner.code) if observers.during_runs and observers.gathering() else None
             blocks = []
             for device, nbytes, index in self.program.blocks:
-                if sites is not None:
-                    observers.begin(*sites[None])
+                if makers is not None:
+                    observers.begin(*makers[None])
                 block = device.backend.block(nbytes)
                 blocks.append(block)
                 table[index] = block.address
             for at, spec, index, blank in self.outputs:
                 value = made[at]
                 if value is None:                            # otherwise memory that may be written over
-                    if sites is not None:
-                        observers.begin(sites[self.runner.wanted[at]])
+                    if makers is not None:
+                        observers.begin(makers[self.runner.wanted[at]])
                     value = made[at] = Value()
                     value.array, value._address = blank(spec)
                     value.spec, value.trace, value._memory = spec, None, None
@@ -205,8 +205,8 @@ class BoundPlan:
             for k, at, dtype in self.others:
                 self.scalars[k] = cell(numbers[at], dtype)
             for stretch in self.program.before:
-                self.program.run_stretch(stretch, table, self.scalars, self.runner.code, sites is not None)
-            times = self.native.times() if sites is not None else None
+                self.program.run_stretch(stretch, table, self.scalars, self.runner.code, makers is not None)
+            times = self.native.times() if makers is not None else None
             run = self.call if times is None else None
             if run is None:
                 run = self.native.bound(table, self.scalars, times)

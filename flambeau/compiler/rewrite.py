@@ -22,6 +22,7 @@ import sysconfig
 import types
 
 from ..base.errors import PACKAGE
+from ..tensor.function_modes import own_code
 
 FOLLOW = "_follow"
 MAXIMUM_PARSED_FILES = 64
@@ -48,7 +49,7 @@ class NotFollowed(Exception):
 
 def copy_of(function):
     """The code of the copy of `function`; free in it are `_follow` and what is free in the function itself."""
-    code = function.__code__
+    code = own_code(function)
     found = _copies.get(id(code))
     if found is None or found[0] is not code:
         watching = sys.getprofile()               # what watches the recorded call need not see this: it happens once

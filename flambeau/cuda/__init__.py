@@ -9,6 +9,8 @@ from typing import NamedTuple as _NamedTuple
 
 from ..backends.cuda import chain as _chain, driver as _driver, nvrtc as _nvrtc
 from ..backends.memory import OutOfMemoryError
+from ..base import observers as _observers
+from ..base.questions import Question as _Question
 from ..base.spec import device as _device
 from ..missing import no_attribute as _no_attribute
 from ..trace import record as _record
@@ -79,6 +81,7 @@ class DeferredCudaCallError(Exception):
 # --- is there one ----------------------------------------------------------------------------------------------------
 
 
+@_Question
 def is_available():
     """Whether a CUDA device can be used. CUDA is not started for it, so processes may be forked afterwards.
 
@@ -95,6 +98,7 @@ def device_count():
     return _driver.device_count()
 
 
+@_Question
 def is_initialized():
     """Whether CUDA has been started."""
     return _driver.is_made()
@@ -245,14 +249,17 @@ def synchronize(device=None):
     """Run everything that is recorded, and wait until the device has done all that it was handed, on every stream."""
     software, index = _there(device, "CUDA error: invalid device ordinal", RuntimeError)
     _record.run_all()
-    software.synchronize(index)
+    with _observers.timed("waited", f"cuda:{index}"):
+        software.synchronize(index)
 
 
+@_Question
 def is_bf16_supported(including_emulation=True):
     """Whether the current device computes in bfloat16; `including_emulation`: be it by way of float32."""
     return is_available() and (including_emulation or get_device_capability()[0] >= 8)
 
 
+@_Question
 def is_tf32_supported():
     """Whether the current device computes in TF32."""
     return is_available() and get_device_capability()[0] >= 8

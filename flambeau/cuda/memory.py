@@ -135,21 +135,30 @@ def get_allocator_backend():
 
 
 def memory_snapshot(mempool_id=None, include_traces=True):
-    """The pools of all devices as segments, with PyTorch's keys: for each device what is in use and what lies idle.
+    """The pools of all devices as segments, with PyTorch's keys: of each device the blocks that tensors hold, one for
+    the rest of what is in use, and one for what lies idle. The pool does not say where others stand."""
+    return _snapshot()["segments"] if driver.is_made() else []
 
-    The pool does not say where its blocks stand, so each device has one segment for each of the two.
-    """
-    if not driver.is_made():
-        return []
-    software, segments = driver.current(), []
-    for index in range(software.device_count()):
-        used, reserved = software.pool(index)
-        for nbytes, state in ((used, "active_allocated"), (reserved - used, "inactive")):
-            if nbytes:
-                active = nbytes if state == "active_allocated" else 0
-                segments.append({"device": index, "total_size": nbytes, "allocated_size": active, "active_size": active,
-                                 "segment_type": "large", "blocks": [{"size": nbytes, "state": state}]})
-    return segments
+
+def _record_memory_history(enabled="all", context="all", stacks="all", max_entries=None, device=None,
+                           clear_history=False, compile_context=False, global_record_annotations=False,
+                           skip_actions=None):
+    """Begin to note every allocation with the lines it is for, for `_snapshot()`; `enabled=None` ends it."""
+    from ..memory import history
+    history.record_history(enabled, context, stacks, max_entries, device, clear_history)
+
+
+def _snapshot(device=None, augment_with_fx_traces=False):
+    """The memory of all devices and what happened to it, as PyTorch's dictionary; flambeau.memory.snapshot() has more,
+    and the CPU's."""
+    from ..memory import history
+    return history.snapshot_for_pytorch()
+
+
+def _dump_snapshot(filename="dump_snapshot.pickle", augment_with_fx_traces=False):
+    """Write `_snapshot()` to a file that pytorch.org/memory_viz shows."""
+    from ..memory import history
+    history.dump(filename)
 
 
 def memory_summary(device=None, abbreviated=False):

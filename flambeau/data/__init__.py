@@ -12,14 +12,14 @@ from importlib import import_module as _import_module
 from ..base.names import attribute_error as _attribute_error
 
 # A name, and the module that is imported when it is asked for: no one pays for what he does not use.
-_IMPORTED_WHEN_ASKED = {"sql": "sql", "SQLDataset": "sql:SQLDataset", "datasets": "datasets", "pictures": "pictures",
-                        "transforms": "transforms"}
+_LOADED_WHEN_ASKED = {"sql": "sql", "SQLDataset": "sql:SQLDataset", "datasets": "datasets", "pictures": "pictures",
+                      "transforms": "transforms"}
 
 
 def __getattr__(name):
-    if name not in _IMPORTED_WHEN_ASKED:
-        raise _attribute_error("flambeau.data", name, lambda: [*globals(), *_IMPORTED_WHEN_ASKED])
-    module, _, member = _IMPORTED_WHEN_ASKED[name].partition(":")
+    if name not in _LOADED_WHEN_ASKED:
+        raise _attribute_error("flambeau.data", name, lambda: [*globals(), *_LOADED_WHEN_ASKED])
+    module, _, member = _LOADED_WHEN_ASKED[name].partition(":")
     found = _import_module(f".{module}", __name__)
     found = getattr(found, member) if member else found
     globals()[name] = found
@@ -27,4 +27,4 @@ def __getattr__(name):
 
 
 def __dir__():
-    return sorted({*globals(), *_IMPORTED_WHEN_ASKED})
+    return sorted({*globals(), *_LOADED_WHEN_ASKED})

@@ -6,6 +6,7 @@ that was started for one process runs; a world of more is refused.
 import os
 from enum import IntEnum
 
+from ..base.questions import Question as _Question
 from ..missing import rest_of
 from ..tensor.tensor import Tensor
 from .constants import default_pg_timeout
@@ -26,6 +27,7 @@ __getattr__ = rest_of("torch.distributed")
 # --- questions ------------------------------------------------------------------------------------------------------
 
 
+@_Question
 def is_available():
     """Whether several processes can work together: they cannot."""
     return False
@@ -39,11 +41,13 @@ def is_backend_available(backend):
 is_nccl_available = is_gloo_available = is_mpi_available = is_ucc_available = is_xccl_available = is_available
 
 
+@_Question
 def is_initialized():
     """Whether `init_process_group` was called."""
     return group.WORLD is not None
 
 
+@_Question
 def is_torchelastic_launched():
     """Whether this process was started by torchrun."""
     return os.environ.get("TORCHELASTIC_RUN_ID") is not None

@@ -1,4 +1,4 @@
-"""What is known of memory: who holds it now, how that came about, and what more samples would need. Plain objects.
+"""What is known of memory: who holds it now, how that came about, and what more samples would need. PlainData objects.
 
 Bytes are those of the allocators' blocks, so sums are what `cpu.memory_allocated()` and `cuda.memory_allocated()` say;
 what a tensor itself has of its block is `used`. Everything has `to_dict()`, in words and numbers that JSON has.
@@ -6,14 +6,15 @@ what a tensor itself has of its block is `used`. Everything has `to_dict()`, in 
 from dataclasses import dataclass, field
 
 from ..backends.memory import bytes_in_words
-from ..base.plain import Plain
+from ..base.plain import PlainData
 from ..tensor.oom import ROLES
+from .words import record_in_words, snapshot_in_words
 
 ALL_ROLES = (*ROLES, "no tensor")     # memory that no tensor holds: programs' own, what is about to come back, rounding
 
 
 @dataclass(slots=True)
-class Holding(Plain):
+class Holding(PlainData):
     """A buffer that is there: for what role, which line made it, and what it is called.
 
     `keepers` say what keeps it alive, the nearest first: `loss in train.py:12 (main)`, `model.fc.weight`,
@@ -29,11 +30,12 @@ class Holding(Plain):
     name: str | None = None
     module: str | None = None
     address: int = 0
+    outside: bool = False             # in memory that is not the allocator's: NumPy's
     keepers: list = field(default_factory=list)
 
 
 @dataclass(slots=True)
-class Tally(Plain):
+class Tally(PlainData):
     """The bytes of a line, a module or a role, and in how many buffers."""
 
     name: str
@@ -43,7 +45,7 @@ class Tally(Plain):
 
 
 @dataclass(slots=True)
-class DeviceMemory(Plain):
+class MemoryOfDevice(PlainData):
     """The memory of one device: the allocator's numbers, and all that holds some of it."""
 
     device: str
@@ -51,15 +53,15 @@ class DeviceMemory(Plain):
     reserved: int
     peak: int
     limit: int
-    outside: int                      # bytes of tensors in memory that is not the allocator's: NumPy's
+    outside: int                      # bytes of tensors in memory that is not the allocator's
     holdings: list
 
     def by_role(self):
-        """{role: bytes}, of all in ALL_ROLES; together `allocated`."""
+        """{role: bytes}, of all in ALL_ROLES; together `allocated` and `outside`."""
         found = dict.fromkeys(ALL_ROLES, 0)
         for one in self.holdings:
             found[one.role] += one.nbytes
-        found["no tensor"] = self.allocated - sum(found.values())
+        found["no tensor"] = self.allocated + self.outside - sum(found.values())
         return found
 
     def by_line(self):
@@ -72,7 +74,7 @@ class DeviceMemory(Plain):
 
 
 @dataclass(slots=True)
-class MemorySnapshot(Plain):
+class MemorySnapshot(PlainData):
     """Who holds what now, device by device."""
 
     devices: list
@@ -81,12 +83,11 @@ class MemorySnapshot(Plain):
         return next(one for one in self.devices if one.device == str(device))
 
     def __str__(self):
-        from .words import snapshot_in_words
         return snapshot_in_words(self)
 
 
 @dataclass(slots=True)
-class MemoryEvent(Plain):
+class MemoryEvent(PlainData):
     """`nbytes` were given out at `time` for a line, or with `nbytes` below zero came back."""
 
     time: int
@@ -99,20 +100,21 @@ class MemoryEvent(Plain):
 
 
 @dataclass(slots=True)
-class Peak(Plain):
-    """The moment at which most was in use of a device: how much, and for whom."""
+class Peak(PlainData):
+    """The moment at which most was in use of a device: how much, and for whom. Roles are those of `outside`, too."""
 
     device: str
     nbytes: int
     time: int = 0
     before: int = 0                   # bytes that were there before anybody looked
+    outside: int = 0                  # bytes of tensors in NumPy's own memory, which are not among `nbytes`
     lines: list = field(default_factory=list)         # Tallies
     modules: list = field(default_factory=list)
     roles: dict = field(default_factory=dict)
 
 
 @dataclass(slots=True)
-class MemoryRecord(Plain):
+class MemoryRecord(PlainData):
     """What happened to memory between two moments: the peak of each device, and the events that led there."""
 
     start: int
@@ -122,12 +124,11 @@ class MemoryRecord(Plain):
     dropped: int = 0                  # how many of the oldest events were let go
 
     def __str__(self):
-        from .words import record_in_words
         return record_in_words(self)
 
 
 @dataclass(slots=True)
-class BatchEstimate(Plain):
+class BatchEstimate(PlainData):
     """What a batch of any size would need: `fixed` bytes, and `per_sample` for each sample.
 
     `measured` has the peaks that were seen: {samples: bytes}. `limit` is what there is.

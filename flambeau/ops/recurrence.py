@@ -1,11 +1,15 @@
 """Recurrent layers: a state that is carried along a sequence, step by step.
 
 The inputs of all steps are multiplied with the input weight at once, before. A step is then one product of the state
-with the recurrent weight and element-wise work on its gates: a single instruction. A layer is a single autograd node,
-whose backward walks the steps the other way and gets the weight's gradient from one product over all steps.
+with the recurrent weight and element-wise work on its gates. A layer is a single autograd node, whose backward walks
+the steps the other way and gets the weight's gradient from one product over all steps.
 
 Sequences are matrices here, with a row for each step of each sample, one step after the other. Step t has sizes[t]
 rows: the same number everywhere for a padded batch, falling ones for a packed one, whose shorter samples come last.
+
+Where all steps have the same number of rows, and the device can (trace/recurrence.py), a layer is one instruction: the
+operation of a step, repeated. Otherwise each step is an instruction (`advance`, `retreat`), and so it is in a backward
+that is itself to be differentiated.
 """
 from itertools import accumulate
 
@@ -114,6 +118,29 @@ def retreat(step, g, sizes, reverse):
             [in_order(parts, not reverse) for parts in zip(*made, strict=True)])
 
 
+# --- repeated ---------------------------------------------------------------------------------------------------------
+
+
+def is_repeated(x, sizes):
+    """Whether a walk along `x` is one instruction, an operation of a step repeated."""
+    kind = x._spec
+    return kind.numel > 0 and sizes[0] == sizes[-1] and kind.dtype.itemsize >= 4 and kind.device.backend is not None \
+        and kind.device.backend.recurs
+
+
+def repeated(xp, step, sequences, states, fixed, reverse=False, keeps=True):
+    """What `step`, a function, gives when it is repeated, in plain array code; see trace/recurrence.py."""
+    rows, made = len(states[0]), []
+    steps = range(0, len(sequences[0]), rows)
+    for at in reversed(steps) if reverse else steps:
+        out = step(xp, *[x[at:at + rows] for x in sequences], *states, *fixed)
+        out = out if isinstance(out, tuple) else (out,)
+        states = out[:len(states)]
+        made.append(out if keeps else out[len(states):])
+    whole = [xp.concatenate(parts[::-1] if reverse else parts) for parts in zip(*made, strict=True)]
+    return tuple(whole) if keeps else (*states, *whole)
+
+
 # --- gates ------------------------------------------------------------------------------------------------------------
 
 
@@ -182,6 +209,47 @@ class _tanh_backward(Pointwise):
     def body(k, grad, out):     return grad * (1 - out * out)
 
 
+class _rnn_back(Op):
+    """(gradient of the state before a step, gradient of its sum), from `g` and `later`, those of the state after it,
+    which came from outside and from the step after it."""
+
+    def meta(g, out, later, weight, relu): return later, matrix(out, out.shape[1])
+
+    def ref(xp, g, out, later, weight, relu):
+        g = g + later
+        d = xp.where(out > 0, g, xp.zeros_like(g)) if relu else g * (1 - out * out)
+        return xp.matmul(d, weight), d
+
+    def body(k, g, out, later, weight, relu):
+        g = g + later
+        d = k.where(out > 0, g, 0) if relu else g * (1 - out * out)
+        return k.matmul(d, weight), d
+
+
+class _rnn_walk(Op):
+    """The states after every step of sequences of one length."""
+
+    def meta(x, h, weight, relu, reverse): return matrix(x, x.shape[1])
+
+    def ref(xp, x, h, weight, relu, reverse):
+        return repeated(xp, _rnn_step.ref, (x,), (h,), (weight, relu), reverse)[0]
+
+    def body(k, x, h, weight, relu, reverse):
+        return k.recur(_rnn_step, (x,), (h,), (weight,), (relu,), reverse)
+
+
+class _rnn_walk_back(Op):
+    """(gradient of the first state, gradient of the sums of all steps), with `later` for the state after the last."""
+
+    def meta(g, out, later, weight, relu, reverse): return matrix(later, later.shape[1]), matrix(out, out.shape[1])
+
+    def ref(xp, g, out, later, weight, relu, reverse):
+        return repeated(xp, _rnn_back.ref, (g, out), (later,), (weight, relu), not reverse, keeps=False)
+
+    def body(k, g, out, later, weight, relu, reverse):
+        return k.recur(_rnn_back, (g, out), (later,), (weight,), (relu,), not reverse, keeps=False)
+
+
 class _rnn_layer(Composite):
     """The states after every step, from the inputs `x`, which were multiplied with their weight before."""
 
@@ -189,9 +257,15 @@ class _rnn_layer(Composite):
 
     def of(x, h, weight, relu, sizes, reverse):
         w = weight.t()
+        if is_repeated(x, sizes):
+            return _rnn_walk(x, h, w, relu, reverse)
         return advance(lambda x, h: (_rnn_step(x, h, w, relu),), x, (h,), sizes, reverse)[0]
 
     def grads(g, needs, x_spec, h, weight, relu, sizes, reverse, out):
+        if is_repeated(out, sizes) and not door.records():
+            dh, dx = _rnn_walk_back(g, out, h.new_zeros(h.shape), weight, relu, reverse)
+            return dx, dh, mm(dx.t(), states_before(out, h, sizes, reverse)) if needs[2] else None
+
         def step(rows, g):
             d = _threshold_backward(g, out[rows], 0) if relu else _tanh_backward(g, out[rows])
             return (mm(d, weight),), (d,)
@@ -257,6 +331,53 @@ class _lstm_back(Op):
                           gh * t * o * (1 - o)), places), d * f
 
 
+class _lstm_step_back(Op):
+    """(gradient of the state before a step, of what the cells held before it, of its four sums), from `g`, that of the
+    state after it that came from outside, `g_cells`, the same of what the cells hold, or None, and `later` and
+    `later_cells`, those that came from the step after it."""
+
+    def meta(g, g_cells, gates, before, after, later, later_cells, weight):
+        return later, later_cells, matrix(gates, gates.shape[1])
+
+    def ref(xp, g, g_cells, gates, before, after, later, later_cells, weight):
+        gc = later_cells if g_cells is None else g_cells + later_cells
+        d, back = _lstm_back.ref(xp, later if g is None else g + later, gc, gates, before, after)
+        return xp.matmul(d, weight), back, d
+
+    def body(k, g, g_cells, gates, before, after, later, later_cells, weight):
+        gc = later_cells if g_cells is None else g_cells + later_cells
+        d, back = _lstm_back.body(k, later if g is None else g + later, gc, gates, before, after)
+        return k.matmul(d, weight), back, d
+
+
+class _lstm_walk(Op):
+    """(the states, what the cells hold, their gates) after every step of sequences of one length."""
+
+    def meta(x, h, c, weight, reverse): return matrix(x, c.shape[1]), matrix(x, c.shape[1]), matrix(x, x.shape[1])
+
+    def ref(xp, x, h, c, weight, reverse): return repeated(xp, _lstm_step.ref, (x,), (h, c), (weight,), reverse)
+
+    def body(k, x, h, c, weight, reverse): return k.recur(_lstm_step, (x,), (h, c), (weight,), (), reverse)
+
+
+class _lstm_walk_back(Op):
+    """(gradient of the first state, of what the cells held first, of the sums of all steps)."""
+
+    def meta(g, g_cells, gates, before, after, later, later_cells, weight, reverse):
+        return matrix(later, later.shape[1]), matrix(later_cells, later_cells.shape[1]), matrix(gates, gates.shape[1])
+
+    def ref(xp, g, g_cells, gates, before, after, later, later_cells, weight, reverse):
+        def step(xp, *given):
+            walked = iter(given)
+            return _lstm_step_back.ref(xp, *[None if x is None else next(walked) for x in (g, g_cells)], *walked)
+        walked = [x for x in (g, g_cells, gates, before, after) if x is not None]
+        return repeated(xp, step, walked, (later, later_cells), (weight,), not reverse, keeps=False)
+
+    def body(k, g, g_cells, gates, before, after, later, later_cells, weight, reverse):
+        return k.recur(_lstm_step_back, (g, g_cells, gates, before, after), (later, later_cells), (weight,), (),
+                      not reverse, keeps=False)
+
+
 class _lstm_layer(Composite):
     """(the states, what the cells hold, their gates) after every step, from the inputs `x`, which were multiplied with
     their weight before. `project`, where it is given, takes what the cells give away to the state."""
@@ -265,6 +386,8 @@ class _lstm_layer(Composite):
 
     def of(x, h, c, weight, project, sizes, reverse):
         w, p = weight.t(), None if project is None else project.t()
+        if p is None and is_repeated(x, sizes):
+            return _lstm_walk(x, h, c, w, reverse)
 
         def step(x, h, c):
             h, c, gates = _lstm_step(x, h, c, w)
@@ -274,6 +397,10 @@ class _lstm_layer(Composite):
     def grads(g, needs, x_spec, h, c, weight, project, sizes, reverse, out0, out1, out2):
         states, cells, gates = out0, out1, out2
         before = states_before(cells, c, sizes, reverse)
+        if project is None and g[2] is None and is_repeated(gates, sizes) and not door.records():
+            later = h.new_zeros(h.shape), c.new_zeros(c.shape)
+            dh, dc, dx = _lstm_walk_back(*g[:2], gates, before, cells, *later, weight, reverse)
+            return dx, dh, dc, mm(dx.t(), states_before(states, h, sizes, reverse)) if needs[3] else None
 
         def step(rows, gh, gc):
             past = before[rows]
@@ -356,6 +483,46 @@ class _gru_back(Op):
         return joined(k, (dr, dz, dn), places), joined(k, (dr, dz, dn * r), places), g * z
 
 
+class _gru_step_back(Op):
+    """(gradient of the state before a step, of the sums from the input, of those from the state), from `g` and `later`,
+    those of the state after it that came from outside and from the step after it."""
+
+    def meta(g, gates, inner, before, later, weight):
+        return later, matrix(gates, gates.shape[1]), matrix(gates, gates.shape[1])
+
+    def ref(xp, g, gates, inner, before, later, weight):
+        dx, du, back = _gru_back.ref(xp, g + later, gates, inner, before)
+        return back + xp.matmul(du, weight), dx, du
+
+    def body(k, g, gates, inner, before, later, weight):
+        dx, du, back = _gru_back.body(k, g + later, gates, inner, before)
+        return k.reshape(back, later.shape) + k.matmul(du, weight), dx, du
+
+
+class _gru_walk(Op):
+    """(the states, their gates, the part of n that r lets in) after every step of sequences of one length."""
+
+    def meta(x, h, weight, bias, reverse): return matrix(x, h.shape[1]), matrix(x, x.shape[1]), matrix(x, h.shape[1])
+
+    def ref(xp, x, h, weight, bias, reverse): return repeated(xp, _gru_step.ref, (x,), (h,), (weight, bias), reverse)
+
+    def body(k, x, h, weight, bias, reverse): return k.recur(_gru_step, (x,), (h,), (weight, bias), (), reverse)
+
+
+class _gru_walk_back(Op):
+    """(gradient of the first state, of the sums of all steps from the input, of those from the state)."""
+
+    def meta(g, gates, inner, before, later, weight, reverse):
+        return matrix(later, later.shape[1]), matrix(gates, gates.shape[1]), matrix(gates, gates.shape[1])
+
+    def ref(xp, g, gates, inner, before, later, weight, reverse):
+        walked = g, gates, inner, before
+        return repeated(xp, _gru_step_back.ref, walked, (later,), (weight,), not reverse, keeps=False)
+
+    def body(k, g, gates, inner, before, later, weight, reverse):
+        return k.recur(_gru_step_back, (g, gates, inner, before), (later,), (weight,), (), not reverse, keeps=False)
+
+
 class _gru_layer(Composite):
     """(the states, their gates, the part of n that r lets in) after every step, from the inputs `x`, which were
     multiplied with their weight before."""
@@ -364,11 +531,16 @@ class _gru_layer(Composite):
 
     def of(x, h, weight, bias, sizes, reverse):
         w = weight.t()
+        if is_repeated(x, sizes):
+            return _gru_walk(x, h, w, bias, reverse)
         return advance(lambda x, h: _gru_step(x, h, w, bias), x, (h,), sizes, reverse)
 
     def grads(g, needs, x_spec, h, weight, bias, sizes, reverse, out0, out1, out2):
         states, gates, inner = out0, out1, out2
         before = states_before(states, h, sizes, reverse)
+        if g[0] is not None and g[1] is g[2] is None and is_repeated(gates, sizes) and not door.records():
+            dh, dx, du = _gru_walk_back(g[0], gates, inner, before, h.new_zeros(h.shape), weight, reverse)
+            return gru_gradients(dx, dh, du, before, bias, needs)
 
         def step(rows, gh):
             past = before[rows]
@@ -379,10 +551,13 @@ class _gru_layer(Composite):
                 dx, du = dx + more[0], du + more[1]
             return (_affine(back, du, weight),), (dx, du)
         (dh,), (dx, du) = retreat(step, g[:1], sizes, reverse)
-        made = [dx, dh, mm(du.t(), before) if needs[2] else None]
-        if bias is not None:
-            made.append(du.sum(0) if needs[3] else None)
-        return tuple(made)
+        return gru_gradients(dx, dh, du, before, bias, needs)
+
+
+def gru_gradients(dx, dh, du, before, bias, needs):
+    """The gradients of a layer: of its inputs, its first state, its weight and its bias."""
+    made = dx, dh, mm(du.t(), before) if needs[2] else None
+    return made if bias is None else (*made, du.sum(0) if needs[3] else None)
 
 
 def gru_more(g_gates, g_inner, gates, inner):

@@ -1,4 +1,4 @@
-"""What a profile holds: spans of time, the steps that ran, and rows of tables made of them. Plain objects.
+"""What a profile holds: spans of time, the steps that ran, and rows of tables made of them. PlainData objects.
 
 A Span is something that a thread did from `start` to `end`; spans of one thread lie inside of each other or apart, and
 `parent` is the one around it. A StepTime is a step of a plan, or an instruction without one, that a device ran: its
@@ -8,11 +8,10 @@ was recorded, and its share of the steps that computed it.
 Times are nanoseconds on `base.observers.clock`. Everything has `to_dict()`, in words and numbers that JSON has.
 """
 from dataclasses import dataclass, field
-from functools import cached_property
 
-from ..base.plain import Plain, as_plain
+from ..base.plain import PlainData
 
-# What a moment of the profiled thread was spent on; see `Profile.parts`.
+# What a moment of the profiled thread was spent on; see `Profile.parts` in data.py.
 PARTS = {
     "python": "the program's own Python, and everything else",
     "recording": "calls of operations, autograd and optimizers, up to the record of what to compute",
@@ -31,7 +30,7 @@ PART_OF_KIND = {"operation": "recording", "node": "recording", "backward": "reco
 
 
 @dataclass(slots=True)
-class Span(Plain):
+class Span(PlainData):
     """Something that thread `thread` did from `start` to `end`: a call of an operation, a module, a run, ….
 
     `kind` is a key of PART_OF_KIND; `name` is PyTorch's where it has one (`aten::mul`). `own` is what is left of its
@@ -67,7 +66,7 @@ class Span(Plain):
 
 
 @dataclass(slots=True)
-class Share(Plain):
+class Share(PlainData):
     """The `part`, from 0 to 1, of a step that an operation has: by the numbers that it reads or makes."""
 
     operation: str
@@ -79,7 +78,7 @@ class Share(Plain):
 
 
 @dataclass(slots=True)
-class StepTime(Plain):
+class StepTime(PlainData):
     """A step that `device` ran. `nbytes` and `flops` estimate its work, each byte of memory counted once."""
 
     kind: str                         # kernel, library, reference, callback, transfer; instruction: without a plan
@@ -107,7 +106,7 @@ class StepTime(Plain):
 
 
 @dataclass(slots=True)
-class MachineLimit(Plain):
+class MachineLimit(PlainData):
     """What a device can do at most: bytes of memory it moves in a second, and operations of float32."""
 
     device: str
@@ -120,7 +119,7 @@ class MachineLimit(Plain):
 
 
 @dataclass(slots=True)
-class ProfileRow(Plain):
+class ProfileRow(PlainData):
     """A row of a table: what a line, an operation, a kernel or a module took, in nanoseconds, bytes and operations.
 
     `limit_share` is the part of the machine's limit that its steps have reached; None where that is not known.
@@ -129,6 +128,7 @@ class ProfileRow(Plain):
     name: str
     count: int = 0
     recording: int = 0
+    preparing: int = 0                # planning, compiling and launching, for who looked at a result
     running: int = 0
     copying: int = 0
     waiting: int = 0
@@ -140,71 +140,19 @@ class ProfileRow(Plain):
     @property
     def total(self):
         """All of its time."""
-        return self.recording + self.running + self.copying + self.waiting
+        return self.recording + self.preparing + self.running + self.copying + self.waiting
 
 
-@dataclass
-class Profile(Plain):
-    """All that was seen from `start` to `end`; `thread` is the one that asked for it.
+@dataclass(slots=True)
+class MemoryChange(PlainData):
+    """`nbytes` of a device that were given out at `time` for a line, or with `nbytes` below zero came back.
 
-    `memory` has (time, device, bytes, line) of each allocation, and with bytes below zero of what came back.
+    `span` is what they were for, or in which they came back; None outside of any.
     """
 
-    start: int
-    end: int
-    thread: int
-    spans: list = field(default_factory=list)
-    steps: list = field(default_factory=list)
-    memory: list = field(default_factory=list)
-    limits: dict = field(default_factory=dict)        # device → MachineLimit
-    threads: dict = field(default_factory=dict)       # number → name
-
-    @property
-    def wall(self):
-        """How long it lasted."""
-        return self.end - self.start
-
-    @cached_property
-    def parts(self):
-        """{part: nanoseconds} of the time of the thread that asked for it, in the order of PARTS; together `wall`."""
-        found = dict.fromkeys(PARTS, 0)
-        for span in self.spans:
-            if span.thread == self.thread:
-                found[PART_OF_KIND[span.kind]] += span.own
-        for step in self.steps:
-            if step.thread == self.thread:
-                found["copying" if step.kind == "transfer" else "running"] += step.nanoseconds
-        found["python"] += self.wall - sum(found.values())
-        return found
-
-    @property
-    def background(self):
-        """{part: nanoseconds} of all other threads: of the compiler's, while it works ahead."""
-        found: dict = {}
-        for span in self.spans:
-            if span.thread != self.thread:
-                part = PART_OF_KIND[span.kind]
-                found[part] = found.get(part, 0) + span.own
-        for step in self.steps:
-            if step.thread != self.thread:
-                found["running"] = found.get("running", 0) + step.nanoseconds
-        return found
-
-    def to_dict(self):
-        """Everything, with the rows of all tables, for a report."""
-        return {**super().to_dict(), "wall": self.wall, "parts": self.parts, "background": self.background,
-                **{by: as_plain(self.rows(by)) for by in ("line", "operation", "kernel", "module")}}
-
-    def rows(self, by):
-        """The rows of the table by "line", "operation", "kernel" or "module", the longest first."""
-        from .tables import rows
-        return rows(self, by)
-
-    def table(self, by="line", limit=20):
-        """The same as text."""
-        from .tables import table
-        return table(self, by, limit)
-
-    def __str__(self):
-        from .tables import overview
-        return overview(self)
+    time: int
+    device: str
+    nbytes: int
+    line: str
+    span: int | None = None
+    role: str = "other"               # as in tensor/oom.py; "other" also of what was gone when the profile ended

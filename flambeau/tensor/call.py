@@ -24,7 +24,16 @@ from .history import add_history, make_node
 from .infer import check_fits, find, infer_entry, number_in, plain_types, prepared, remember
 from .messages import explained
 from .movement import new_pinned
-from .overrides import any_override, function_modes, handle_by_class, handle_by_mode, has_override, opened, overloaded
+from .overrides import (
+    any_override,
+    function_modes,
+    handle_by_class,
+    handle_by_mode,
+    has_override,
+    observed,
+    opened,
+    overloaded,
+)
 from .results import array_of, named
 from .tensor import Tensor, wrap
 from .views import view_any, view_one
@@ -40,6 +49,9 @@ def call(op, args, kwargs, public=None):
                 return handle_by_mode(public or op, args, kwargs)
             if function_modes.watchers and not op.composite:
                 return watched(op, args, kwargs, public)
+            if overrides.calls_observed and function_modes.told is not op:
+                return observed(lambda *args, **kwargs: call(op, args, kwargs, public), op.__name__, args, kwargs, op)
+            function_modes.told = None
         if modes.autocast is not None and kwargs.get("out") is None and not any_override(args, kwargs):
             found = handled(op, args, kwargs)
             if found is not None:
@@ -260,12 +272,12 @@ def _run_observed(entry, arrays, params, site):
     """Run an operation at the call, and tell observers of it as of an instruction that stands in no trace."""
     made = None
     with observers.gathered():
-        start = observers.begin(site)
+        instruction = (entry, (), (), params, 0, site)
+        start = observers.begin(instruction)
         try:
             made = by_reference(entry, arrays, params)
             return made
         finally:
-            instruction = (entry, (), (), params, 0, site)
             observers.tell_ran(None, (instruction,), start, failed=made is None)
 
 

@@ -10,12 +10,14 @@ are different while a mode is active somewhere, and only then:
   way, through `call` in call.py or `inplace` in write.py, and those ask;
 - the bodies of public functions and of Tensor's methods that are no operations (`torch.tensor`, `Tensor.size`) are
   exchanged for one that asks. The function objects stay the same ones, since modes are handed them and compare them.
+Observers of calls (base/observers.py) count as a mode in this, which takes over nothing.
 """
 import contextlib
 import functools
 from types import FunctionType
 
 from ..autograd import engine
+from ..base import observers
 from ..base.locks import new_lock
 from . import about, create, dlpack, infer, interop, overrides, random
 from .subclass import UNASKED_ATTRIBUTES
@@ -26,7 +28,7 @@ UNASKED_FUNCTIONS = frozenset("""is_tensor is_storage typename get_default_devic
     seed initial_seed get_rng_state set_rng_state from_numpy""".split())
 
 _lock = new_lock()
-_bodies: list = []            # (function, its own body) of those that are exchanged now
+_bodies: dict = {}            # function → its own body, of those that are exchanged now
 
 
 def push(mode):
@@ -75,8 +77,13 @@ def _count(change):
 def _put_back():
     """Give functions the bodies that they had."""
     while _bodies:
-        function, body = _bodies.pop()
+        function, body = _bodies.popitem()
         function.__code__ = body
+
+
+def own_code(function):
+    """The code of a function, be it exchanged now."""
+    return _bodies.get(function) or function.__code__
 
 
 def ask(func, plain, args, kwargs):
@@ -84,6 +91,8 @@ def ask(func, plain, args, kwargs):
     local = overrides.function_modes
     stack = local.stack
     if not stack:
+        if overrides.calls_observed and func.__class__ is FunctionType:
+            return overrides.observed(plain, func.__name__, args, kwargs)
         return plain(*args, **kwargs)
     if func is not None:
         return overrides.handle_by_mode(func, args, kwargs)
@@ -92,6 +101,17 @@ def ask(func, plain, args, kwargs):
         return plain(*args, **kwargs)
     finally:
         local.stack = stack
+
+
+def _observe():
+    """Somebody began to observe calls, or the last who did has ended."""
+    asked = observers.called is not None or observers.calling is not None
+    if asked is not overrides.calls_observed:
+        overrides.calls_observed = asked
+        _count(1 if asked else -1)
+
+
+observers.on_change.append(_observe)
 
 
 # --- other bodies --------------------------------------------------
@@ -115,7 +135,7 @@ def _exchange():
                             for c in _template.__code__.co_consts),
             co_name=own.co_name, co_filename=own.co_filename, co_firstlineno=own.co_firstlineno,
             co_freevars=own.co_freevars)
-        _bodies.append((function, own))
+        _bodies[function] = own
         function.__code__ = body
 
 

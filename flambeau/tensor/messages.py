@@ -1,6 +1,7 @@
 """Messages: the one place where a refusal gets its call, the tensors' names in the user's frame, and their lines."""
 from ..base import dtypes
 from ..base.errors import line_of, name_of, user_frame
+from ..base.op import door
 from .tensor import Tensor
 
 
@@ -67,6 +68,10 @@ def explained(error, op, args, kwargs=None, suffix=""):
     message += _conversions(refused, op, args, kwargs, frame)
     complete = type(error)(message)
     complete.refusal, complete.refused, complete.frame = True, refused, id(frame)
+    if hasattr(error, "refused"):                      # told already, by a part of this call
+        complete._noted = True
+    else:
+        door.noticed("error_raised", complete)
     return complete
 
 

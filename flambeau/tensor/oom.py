@@ -30,7 +30,7 @@ def biggest(n=5, device=CPU):
     that recorded the operation.
     """
     groups: dict = {}
-    for value, line, kind in _holders(device):
+    for value, line, kind, _ in holders(device):
         groups.setdefault(line, []).append((value.array.nbytes, kind))
     lines = [Line(line, sum(size for size, _ in found), len(found), max(found, key=lambda one: one[0])[1])
              for line, found in groups.items()]
@@ -48,6 +48,14 @@ def by_line(n=5, indent="    ", device=CPU):
 def by_role(device=CPU):
     """{what it is for: bytes of a device's memory}, in the order of ROLES, with a part for each; a buffer counts once,
     for the first of them."""
+    found = dict.fromkeys(ROLES, 0)
+    for value, role in roles(device):
+        found[role] += value.array.nbytes
+    return found
+
+
+def roles(device=CPU):
+    """(value, what it is for) of every buffer of a device that is there, once."""
     tensors, nodes, storages, values, *others = _alive(*keepers)
     kept = [t for keep, things in zip(keepers.values(), others, strict=True) for one in things for t in keep(one)]
     held = {
@@ -57,8 +65,7 @@ def by_role(device=CPU):
         "graph": [storage.value for node in nodes for storage in _kept(node)],
         "other": [*(t._storage.value for t in tensors), *(storage.value for storage in storages), *values]}
     seen: set = set()
-    return {role: sum(value.array.nbytes for one in held[role] for value, _, _ in _once(seen, one, "", device=device))
-            for role in ROLES}
+    return [(found[0], role) for role in ROLES for one in held[role] for found in _once(seen, one, "", device=device)]
 
 
 def roles_in_words(device=CPU):
@@ -76,20 +83,22 @@ def _is_parameter(tensor):
     return getattr(type(tensor), "_prints_as_parameter", False) or getattr(tensor, "_is_param", False)
 
 
-def _holders(device):
-    """(value, line, spec) of every buffer of a device that is there, once."""
+def holders(device=CPU):
+    """(value, line, spec, tensor or None) of every buffer of a device that is there, once."""
     tensors, nodes, storages, values = _alive()
     seen: set = set()
     # The oldest that looks at the whole of a storage stands for it.
     for tensor in sorted(tensors, key=lambda t: (t._base is not None, -t._spec.nbytes)):
-        yield from _once(seen, tensor._storage.value, line_of(tensor._site), tensor._spec, device)
+        for found in _once(seen, tensor._storage.value, line_of(tensor._site), tensor._spec, device):
+            yield *found, tensor
     for node in nodes:
         for storage in _kept(node):
-            yield from _once(seen, storage.value, f"{line_of(node.site)} (for backward)", device=device)
-    for storage in storages:
-        yield from _once(seen, storage.value, "held without a tensor", device=device)
-    for value in values:
-        yield from _once(seen, value, "held by recorded operations", device=device)
+            for found in _once(seen, storage.value, f"{line_of(node.site)} (for backward)", device=device):
+                yield *found, None
+    for value, line in (*((storage.value, "held without a tensor") for storage in storages),
+                        *((value, "held by recorded operations") for value in values)):
+        for found in _once(seen, value, line, device=device):
+            yield *found, None
 
 
 def _alive(*kinds):

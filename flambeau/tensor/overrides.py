@@ -6,11 +6,13 @@ asked once, and is then in `tensor_types` if it takes no part.
 import threading
 
 from ..autograd.modes import modes
+from ..base import observers
 from ..base.locks import new_lock
 from .tensor import Tensor
 
 tensor_types = {Tensor}       # and the subclasses that take no part in `__torch_function__`
 regions = 0                   # how often autocast, or any function mode, is on in some thread; see count_region
+calls_observed = False        # whether observers are told of calls; then it counts as an active mode
 modes_active = 0              # how many function modes are active in all threads; see Note [Asking for modes]
 _counting = new_lock()
 _asks: dict = {}              # class → whether it takes part in `__torch_function__`
@@ -19,6 +21,7 @@ _asks: dict = {}              # class → whether it takes part in `__torch_func
 class _FunctionModes(threading.local):
     stack: tuple = ()         # those of this thread, the innermost last; see function_modes.py
     watchers: tuple = ()      # functions that are told of every operation that is recorded in this thread
+    told = None               # the operation that is about to be called, where observers know of that call
 
 
 function_modes = _FunctionModes()
@@ -129,6 +132,24 @@ def handle_by_mode(func, args, kwargs):
     if made is not NotImplemented:
         return made
     return handle_by_class(func, getattr(func, "__name__", func), found, args, kwargs, stack[-1])
+
+
+def observed(function, name, args, kwargs, told=None):
+    """What `function(*args, **kwargs)` gives, of which observers are told as a call of `name`.
+
+    `told`: an operation whose call inside is no other one.
+    """
+    if (tell := observers.calling) is not None:
+        tell(name, args, kwargs)
+    made, start = None, observers.clock()
+    try:
+        function_modes.told = told
+        made = function(*args, **kwargs)
+        return made
+    finally:
+        function_modes.told = None
+        if (tell := observers.called) is not None:
+            tell(name, args, kwargs, made, start, observers.clock())
 
 
 def has_torch_function(relevant_args):

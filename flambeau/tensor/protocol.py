@@ -12,7 +12,7 @@ from ..base import dtypes
 from ..base.errors import here, warn
 from ..base.op import door
 from ..base.spec import CPU, META, place, spec as make_spec
-from ..trace.shared_memory import SharedBlock, can_be_shared, reduce_block, shared_parts
+from ..trace.shared_memory import can_be_shared, shared_parts
 from ..trace.value import Storage, Value
 from .create import elements, from_array
 from .interop import who
@@ -159,11 +159,19 @@ def rebuild_cell(memory, nbytes, device):
 
 
 def reduce_cell(cell):
+    """How to pickle a storage: its bytes. But what `multiprocessing` sends is shared, be it that its pickler was made
+    before it could be told."""
+    if MULTIPROCESSING_PICKLER in sys.modules:
+        tell_multiprocessing()
+        if sys._getframe(1).f_globals.get("__name__") == MULTIPROCESSING_PICKLER:
+            return reduce_shared(cell)
     memory = None if cell.value is None else cell.value.ready().bytes_on_host()
     return rebuild_cell, (memory, cell.nbytes, cell.device)
 
 
 copyreg.pickle(Storage, reduce_cell)
+MULTIPROCESSING_PICKLER = "multiprocessing.reduction"         # the module that pickles what goes to other processes
+_known_to_multiprocessing: list = []
 
 
 def rebuild(cls, cell, dtype, shape, strides, offset, device, requires_grad, state):
@@ -180,8 +188,6 @@ def rebuild(cls, cell, dtype, shape, strides, offset, device, requires_grad, sta
 
 def reduce(self, protocol):
     """How to pickle: the storage by itself, so that tensors that share it still do afterwards."""
-    if "multiprocessing.reduction" in sys.modules and not _known_to_multiprocessing:
-        tell_multiprocessing()                    # whose pickler may be the one that asks
     if self._leaf_hooks or self._post_hooks:
         warn("backward hooks of a tensor are not pickled")
     kind, cls = self._spec, type(self)
@@ -192,15 +198,11 @@ def reduce(self, protocol):
                      requires(self), state)
 
 
-_known_to_multiprocessing: list = []
-
-
 def tell_multiprocessing():
     """Tell Python's `multiprocessing` how tensors go to other processes: with their storage moved to shared memory."""
     if _known_to_multiprocessing:
         return
     from multiprocessing import reduction
-    reduction.register(SharedBlock, reduce_block)
     reduction.register(Storage, reduce_shared)
     reduction.register(Tensor, reduce_leaf)       # a subclass is pickled as it says itself
     _known_to_multiprocessing.append(True)

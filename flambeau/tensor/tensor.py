@@ -10,7 +10,7 @@ import weakref
 from ..autograd import engine
 from ..autograd.modes import modes
 from ..autograd.node import Handle, edge_of, refresh, requires
-from ..base import shapes
+from ..base import observers, shapes
 from ..base.errors import here, line_of, name_of, user_frame, warn
 from ..base.names import words
 from ..base.op import door
@@ -57,6 +57,7 @@ class Tensor(TensorBase, metaclass=TensorType):
     _tangent = None           # (level, tangent) in forward mode
     _dual_of = None           # the dual tensor that it is a view of
     _data_version = None      # of `.data` and its views: their own count; see Note [Writes through .data] in value.py
+    _labels = None            # (names of its axes, site); see watch/axes.py
     _stepped = None           # of a gradient: its version when a step had used it; see watch/steps.py
     _stale = None             # of a gradient: (version, site) of a backward that added to it after that
     _passes = 1               # of a gradient: how many backward passes it is the sum of
@@ -242,8 +243,7 @@ class Tensor(TensorBase, metaclass=TensorType):
                 raise RuntimeError("Setting requires_grad=True on inference tensor outside InferenceMode is not "
                                    "allowed.")
             if self._node is None:
-                self._requires_grad = True
-                self._cut = None
+                self._requires_grad = True               # where it was cut stays known: a backward may begin here
         elif self._node is not None:
             raise RuntimeError("you can only change requires_grad flags of leaf variables. If you want to use a "
                                "computed variable in a subgraph that doesn't require differentiation use var_no_grad = "
@@ -280,6 +280,8 @@ class Tensor(TensorBase, metaclass=TensorType):
                  "to be populated for a non-leaf Tensor, use .retain_grad() on the non-leaf Tensor. If you "
                  "access the non-leaf Tensor by mistake, make sure you access the leaf Tensor "
                  "instead." + _who(self))
+        if (tell := observers.gradient_read) is not None:
+            tell(self)
         return self._grad
 
     @grad.setter
@@ -309,7 +311,11 @@ class Tensor(TensorBase, metaclass=TensorType):
 
     def backward(self, gradient=None, retain_graph=None, create_graph=False, inputs=None):
         """Add the gradients of this tensor into the leaves' `.grad`."""
-        engine.backward((self,), (gradient,), retain_graph, create_graph, inputs=inputs)
+        try:
+            engine.backward((self,), (gradient,), retain_graph, create_graph, inputs=inputs)
+        except Exception as error:
+            door.noticed("error_raised", error)
+            raise
 
     def retain_grad(self):
         """Keep this non-leaf's gradient in `.grad` at backward."""

@@ -30,8 +30,13 @@ def inplace(op, args, kwargs, public=None):
     facts = known.get(op) or prepared(op)
     if not facts.composite and written_whole(op, facts, self, args, kwargs):
         return self
-    if overrides.modes_active and overrides.function_modes.stack:
-        return overrides.handle_by_mode(public or getattr(Tensor, facts.in_place), args, kwargs)
+    if overrides.modes_active:
+        if overrides.function_modes.stack:
+            return overrides.handle_by_mode(public or getattr(Tensor, facts.in_place), args, kwargs)
+        if overrides.calls_observed and overrides.function_modes.told is not facts:
+            return overrides.observed(lambda *args, **kwargs: inplace(op, args, kwargs, public), facts.in_place, args,
+                                      kwargs, facts)
+        overrides.function_modes.told = op                 # and what computes it is this call
     if public is not None:
         for a in args:
             if a.__class__ is not Tensor and has_override(a.__class__) and not overrides_off():
@@ -106,7 +111,7 @@ def update(op, written, args):
 
     Where they fill their storages, one instruction is recorded and nothing is copied.
     """
-    _, entry, full, inputs = find(op, known.get(op) or prepared(op), args, None)
+    _, entry, full, inputs = find(op, known.get(op) or prepared(op), args, None, bool(overrides.modes_active))
     trace = _local.trace
     if entry is None or modes.grad or trace.special or not _fill(written, entry, inputs):
         for t, made in zip(written, call_as_is(op, args, {}), strict=True):
@@ -340,10 +345,11 @@ def put(self, result, what):
         incoming, target = source.value.ready().look(result._spec, result._offset), value.look(kind, self._offset)
         if source is storage or backend.overlap(target, incoming):
             incoming = backend.copied(incoming)
-        if not kind.dense and shapes.may_overlap(kind.shape, kind.strides):
-            backend.put_changed(target, incoming)
-        else:
-            backend.put(target, incoming)
+        put_array = backend.put_changed if not kind.dense and shapes.may_overlap(kind.shape, kind.strides) \
+            else backend.put
+        put_array(target, incoming)
+        if storage.value is not value:        # another thread has moved it meanwhile: see Note [Moved beside a program]
+            put_array(storage.value.ready().look(kind, self._offset), incoming)
         return
     whole = kind.dense and self._offset == 0 and kind.nbytes == storage.nbytes
     if whole and result._spec is kind and result._offset == 0 and source.nbytes == kind.nbytes and not source.exported:

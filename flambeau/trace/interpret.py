@@ -17,7 +17,7 @@ from math import prod
 import numpy as np
 
 from ..backends import memory, reference
-from ..backends.backend import NoCompiler, NotCompiled, Task, execute as by_reference
+from ..backends.backend import NoCompiler, NotCompiled, NotPrecompiled, Task, execute as by_reference
 from ..base import dtypes, settings
 from ..base.errors import warn
 from ..base.shapes import contiguous_strides
@@ -103,7 +103,8 @@ def do_without(error):
     if settings.executor == "native":
         raise error
     settings.executor = "reference"
-    warn(f"{error}. Everything runs on the reference executor, which is slower: reinstall llvmlite, or set "
+    mend = "unset FLAMBEAU_PRECOMPILED where llvmlite is installed" if settings.precompiled else "reinstall llvmlite"
+    warn(f"{error}. Everything runs on the reference executor, which is slower: {mend}, or set "
          "FLAMBEAU_EXECUTOR=reference to say that this is fine.")
 
 
@@ -111,6 +112,11 @@ def say_not_compiled(error, what, backend):
     """Say it once: the results are right, but slow, and somebody should know."""
     if not _said:
         _said.append(what)
+        if isinstance(error, NotPrecompiled):
+            warn(f"code for {what} was not compiled beforehand, and there is no compiler here. It runs on the "
+                 "reference executor, which is slower: have a program that does the same, with these shapes, run by "
+                 f"`flambeau precompile`. {error}")
+            return
         warn(f"code for {what} could not be compiled for {backend.processor()}. It runs on the "
              "reference executor, which is slower; nothing else is affected. This is a mistake in Flambeau: please "
              f"report it, with what `flambeau info` prints, and what LLVM says: {error}")
@@ -230,7 +236,7 @@ def _program(entry, params):
 
 def _read(node, backend):
     """The nodes whose arrays a step is given; a step of the library finds what it reads in memory."""
-    if node.op == "output":
+    if node.op == "output" or node.op == "library" and node.attr[0] == "recurrence":
         return node.args
     if node.op in ("gemm", "library"):
         return [held for held, _, _ in _asked(node, backend)[1]]
@@ -249,7 +255,7 @@ def _step(node, backend):
     if op == "gather":
         return partial(_gather, attr, shape)
     if op == "library":
-        return _library_call(node, backend)
+        return _recurrence(node) if attr[0] == "recurrence" else _library_call(node, backend)
     if op == "gemm":
         return _gemm(node, backend)
     if op == "output":
@@ -491,6 +497,30 @@ def _asked(node, backend):
                 lying = [(a, strides, 0) for a, (_, strides) in zip(node.args, args, strict=True)]
             return steps, lying, [make_spec(p.dtype, p.shape) for p in parts] if moved else specs, copied
     raise Unfusable(f"{name} on this layout")
+
+
+def _recurrence(node):
+    """A step that repeats an operation along a sequence, in Python; see recurrence.py."""
+    _, walk, parts = node.attr
+    laid = [(a.dtype, a.shape, _lying(a)[1]) for a in node.args]
+    entry, sequences = walk.entry(laid), walk.sequences
+    whole = [walk.is_state(number) or tuple(strides) == contiguous_strides(shape)
+             for number, (_, shape, strides) in enumerate(laid)]
+    specs = [make_spec(part.dtype, part.shape) for part in parts]
+
+    def step(*held):
+        held = [np.asarray(x, order="C") if dense else x for x, dense in zip(held, whole, strict=True)]
+        walked, state, fixed = held[:sequences], held[sequences:sequences + walk.states], held[sequences + walk.states:]
+        rows, made = len(state[0]), [reference.blank(spec) for spec in specs]
+        for now, _ in walk.steps():
+            at = slice(now * rows, (now + 1) * rows)
+            outs = execute(entry, [*[x[at] for x in walked], *state, *fixed], walk.params)
+            for number, (out, whole_one) in enumerate(zip(outs, made, strict=True)):
+                whole_one[at if walk.is_whole(number) else slice(None)] = out
+            state = outs[:walk.states]
+        return made
+
+    return step
 
 
 def _library_call(node, backend):

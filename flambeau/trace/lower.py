@@ -14,6 +14,7 @@ from ..base.shapes import contiguous_strides, view_strides
 from ..base.spec import CPU
 from ..loops.ir import FUNCTION_WORDS
 from .order import dense, order_of
+from .recurrence import Recurrence, shape_of_result
 from .update import update
 
 LOOP_TYPE = {dtypes.bool: "b1", dtypes.uint8: "u8", dtypes.int8: "i8", dtypes.int16: "i16", dtypes.int32: "i32",
@@ -312,6 +313,28 @@ class Words:
         parts = tuple(TraceNode("output", dtype, tuple(shape), (whole,), i) for i, (dtype, shape) in enumerate(outs))
         whole.attr = (name, params, parts)
         return parts
+
+    def recur(self, step, sequences, states, fixed, params=(), reverse=False, keeps=True):
+        """What the operation `step` gives when it is repeated along `sequences`, which have as many rows for each step
+        as the `states` that it starts with: the new states, and what else it gives, for all steps one after the other.
+        Unless the backend `recurs`, NotImplemented. Any sequence or fixed operand may be None. See recurrence.py, also
+        for `keeps`.
+        """
+        if not self._backend.recurs or self._half:
+            return NotImplemented
+        given = [*sequences, *states, *fixed]
+        args = tuple([x for x in given if x is not None])
+        places = iter(range(len(args)))
+        template = tuple([None if x is None else next(places) for x in given])
+        walked = sum(x is not None for x in sequences)
+        count = args[0].shape[0] // states[0].shape[0]
+        walk = Recurrence(step, template, walked, len(states), params, count, reverse, keeps)
+        outs = walk.entry([(x.dtype, x.shape, contiguous_strides(x.shape)) for x in args]).outs
+        whole = TraceNode("library", args[0].dtype, (), args, ("recurrence", walk))
+        parts = tuple(TraceNode("output", kind.dtype, shape_of_result(walk, number, kind), (whole,), number)
+                      for number, kind in enumerate(outs))
+        whole.attr = ("recurrence", walk, parts)
+        return parts if len(parts) > 1 else parts[0]
 
     def matmul(self, a, b):
         """Products of matrices, with any number of equal leading dimensions; a library's work."""

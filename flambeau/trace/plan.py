@@ -26,6 +26,7 @@ from ..backends.backend import DeviceFailed, NoCompiler, NotCompiled
 from ..base import dtypes, observers, settings
 from ..base.locks import new_lock
 from ..base.ownership import INPUT, RESULT, counts, owns_memory
+from ..base.shapes import contiguous_strides
 from ..base.spec import CPU, spec as make_spec
 from .buffers import Buffers
 from .effects import perform
@@ -34,7 +35,8 @@ from .interpret import do_without, forget_programs, say_mistake, say_not_compile
 from .lower import LOOP_TYPE, TraceGraph, TraceNode, Unfusable, layouts
 from .nest import Nest
 from .program import Failed, Kernels, Program
-from .steps import CallbackStep, CopyStep, KernelStep, LibraryStep, ReferenceStep, TransferStep
+from .recurrence import Repeated
+from .steps import CallbackStep, CopyStep, KernelStep, LibraryStep, RecurrenceStep, ReferenceStep, TransferStep
 from .update import update
 
 MAX_REMEMBERED_TRACES = 4096
@@ -135,7 +137,7 @@ def _finished(key, plan):
         waiting = plan.waiting
         if waiting is None:
             return True
-        if settings.executor != "native" and not waiting.kernels.are_ready():
+        if settings.executor != "native" and not waiting[1].are_ready():
             return False
         try:
             plan.finish()
@@ -160,6 +162,9 @@ def _planned(trace, wanted, free):
         return None
     except NoCompiler as error:
         do_without(error)
+        return False
+    except NotCompiled as error:                             # a step of the library, which a body asked for
+        say_not_compiled(error, trace.code[0][0].op.__name__, trace.code[0][0].device.backend)
         return False
     except DeviceFailed:
         raise
@@ -235,7 +240,16 @@ class Draft(NamedTuple):
     steps: list
     buffers: Buffers
     graph: TraceGraph
-    kernels: Kernels
+
+
+def drafted(graph, wanted, free, materialised=()):
+    """The Draft of a plan that gives the slots `wanted`, and may write over the inputs `free`."""
+    steps = gathered(Cutter(graph, wanted, materialised).steps)
+    buffers = Buffers(graph, wanted, free)
+    buffers.follow(steps, graph)
+    steps = buffers.share(steps)
+    buffers.lay_out()
+    return Draft(steps, buffers, graph)
 
 
 class Plan:
@@ -251,13 +265,9 @@ class Plan:
         while True:
             graph = TraceGraph(code, specs, needed, left)
             try:
-                steps = gathered(Cutter(graph, wanted, materialised).steps)
-                buffers = Buffers(graph, wanted, free)
-                buffers.follow(steps, graph)
-                steps = buffers.share(steps)
-                buffers.lay_out()
-                self.waiting = Draft(steps, buffers, graph, Kernels(steps, buffers))
-                if spare is not None and self.waiting.kernels.prepare(spare):
+                draft = drafted(graph, wanted, free, materialised)
+                self.waiting = draft, Kernels(draft.steps, draft.buffers)
+                if spare is not None and self.waiting[1].prepare(spare):
                     return
                 self.finish()
                 return
@@ -267,7 +277,7 @@ class Plan:
 
     def finish(self):
         """Make a plan that is `waiting` ready to run; Unfusable where a kernel could not be compiled."""
-        steps, buffers, graph, kernels = self.waiting
+        (steps, buffers, graph), kernels = self.waiting
         kernels.compile()
         self.program = Program(steps, buffers, graph.numbers)
         named = buffers.names(graph)
@@ -327,7 +337,35 @@ class Cutter:
         else:
             self._add((CallbackStep if node.attr[1].op.effect else ReferenceStep)(group))
 
+    def _recurrence(self, group, node):
+        """An operation repeated along a sequence: one step of it is planned here."""
+        _, walk, parts = node.attr
+        args, operands = list(node.args), []
+        for number, a in enumerate(args):
+            _, strides, _ = seen_memory(a)
+            if walk.is_state(number) and tuple(strides) != contiguous_strides(a.shape):
+                args[number] = copy = TraceNode("copy", a.dtype, a.shape, (a,))
+                copy.group = group
+                self._add(KernelStep(group, _copy(a, copy, None, 0, group.device)))
+            operands.append((a.dtype, a.shape, strides))
+        entry, first = walk.entry(operands), len(operands)
+        kinds, results = [*entry.kinds, *entry.outs], tuple(range(first, first + len(entry.outs)))
+        code = [(entry, tuple(range(first)), entry.zeros, walk.params, first, None)]
+        try:
+            draft = drafted(TraceGraph(code, kinds, [True]), results, ())
+        except Unfusable as why:
+            raise Unfusable(f"a step of {walk.step.__name__}: {why}", node) from why
+        if not all(step.native for step in draft.steps):
+            raise Unfusable(f"a step of {walk.step.__name__} that is left to the reference", node)
+        repeated = Repeated(walk, draft, entry, operands)
+        room = TraceNode("copy", dtypes.uint8, (max(repeated.room_bytes, 1),), ())
+        room.group = group
+        self._add(RecurrenceStep(group, repeated, draft, args, [*parts, room]))
+
     def _library(self, group, node):
+        if node.op == "library" and node.attr[0] == "recurrence":
+            self._recurrence(group, node)
+            return
         name, params, parts = ("gemm", (), (node,)) if node.op == "gemm" else node.attr
         asked = _asked(group.device.backend, name, node.dtype, node.args, parts, params)
         if asked is None:

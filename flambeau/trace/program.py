@@ -19,7 +19,7 @@ from .buffers import last_to_fail
 from .fuse import memory as seen_memory
 from .interpret import execute, say_not_compiled
 from .lower import HALVES, LOOP_TYPE, Unfusable, cell
-from .steps import CallbackStep, KernelStep, LibraryStep, TransferStep
+from .steps import CallbackStep, KernelStep, LibraryStep, RecurrenceStep, TransferStep
 from .value import Value
 
 handed: deque = deque(maxlen=3)       # (stretch, instructions) of the last programs that devices may still be running
@@ -44,15 +44,20 @@ class Kernels:
     """The kernels of a plan's steps, and the code that their devices make of them."""
 
     def __init__(self, steps, buffers):
-        self.steps, wanted = [step for step in steps if isinstance(step, KernelStep)], {}
+        self.steps, wanted = [], {}
         for step in steps:
-            if step.native:                       # a device that has calls of its library alone is told as well
-                launches, calls = wanted.setdefault(step.device.backend, ([], []))
-                if isinstance(step, KernelStep):
-                    step.tell_fresh(buffers)
-                    launches.append(step.launch)
-                elif isinstance(step, LibraryStep):
-                    calls.append(step.call)
+            for part in step.draft.steps if isinstance(step, RecurrenceStep) else (step,):
+                if not part.native:
+                    continue
+                # a device that has calls of its library alone is told as well
+                launches, calls = wanted.setdefault(part.device.backend, ([], []))
+                if isinstance(part, KernelStep):
+                    if part is step:
+                        part.tell_fresh(buffers)
+                    self.steps.append(part)
+                    launches.append(part.launch)
+                elif isinstance(part, LibraryStep):
+                    calls.append(part.call)
         self._made = {backend: backend.compile(*both) for backend, both in wanted.items()}
 
     def prepare(self, nbytes):
@@ -81,7 +86,10 @@ class Kernels:
 
 
 class NativeStretch:
-    """The `steps` that one call runs, as a `program` of their device; `bound` and `lasts` are the program's."""
+    """What one call runs, as a `program` of its device, whose `bound` and `lasts` are here too.
+
+    `steps` has, for each of its tasks, the step of the plan that it belongs to.
+    """
 
     __slots__ = ("steps", "program", "bound", "lasts", "runs_ahead")
 
@@ -104,7 +112,7 @@ class NativeStretch:
         error.add_note(f"in {', '.join(step.words)}, of {', '.join(lines) or 'no line of yours'}")
 
     def times(self):
-        """Room for the time of its beginning and those at the ends of its steps."""
+        """Room for the time of its beginning and those at the ends of its tasks."""
         return array("q", bytes(8 * (len(self.steps) + 1)))
 
     def tell(self, times, code):
@@ -177,12 +185,23 @@ class Program:
         for (native, device), some in groupby(steps, lambda step: (step.native, step.device)):
             if native:
                 some = list(some)
-                program = device.backend.program([self._task(step, buffers) for step in some])
-                self.stretches.append(NativeStretch(some, program))
+                tasks = [(task, step) for step in some for task in self._tasks(step, buffers)]
+                program = device.backend.program([task for task, _ in tasks])
+                self.stretches.append(NativeStretch([step for _, step in tasks], program))
                 continue
             for step in some:
                 self.stretches.append(_transfer_call(step, buffers) if isinstance(step, TransferStep) else
                                       _reference_call(step, buffers, last_reference))
+
+    def _tasks(self, step, buffers):
+        """What a device does for a step of the plan: one thing, or those of one step of a sequence after the other."""
+        if not isinstance(step, RecurrenceStep):
+            return [self._task(step, buffers)]
+        *bases, room = [_place(buffers, a, seen_memory(a)[2] * BYTES_OF_TYPE[LOOP_TYPE[a.dtype]])
+                        for a in step.touched()]
+        parts = [self._task(part, step.draft.buffers) for part in step.draft.steps]
+        return [Task(part.work, step.repeated.places(part.places, bases, room, turn, now, before), part.numbers)
+                for turn, (now, before) in enumerate(step.repeated.walk.steps()) for part in parts]
 
     def _task(self, step, buffers):
         if isinstance(step, LibraryStep):
@@ -205,10 +224,10 @@ class Program:
         """Run the instructions `code` over ready `values` by slot; then `finish` with (slot, array, address) of what
         was made. See Note [All or nothing] in plan.py. `perform(index, arrays)` has an effect happen."""
         table, blocks = self.zeros[:], {}
-        sites = self.sites(code) if observers.during_runs and observers.gathering() else None
+        makers = self.makers(code) if observers.during_runs and observers.gathering() else None
         for device, nbytes, index in self.blocks:
-            if sites is not None:
-                observers.begin(*sites[None])
+            if makers is not None:
+                observers.begin(*makers[None])
             blocks[index] = block = device.backend.block(nbytes)
             table[index] = block.address
         for slot, index in self.inputs:
@@ -218,15 +237,15 @@ class Program:
                 table[index] = values[slot].address()
         made = []
         for slot, spec, index in self.outputs:
-            if sites is not None:
-                observers.begin(sites[slot])
+            if makers is not None:
+                observers.begin(makers[slot])
             array_, address = spec.device.backend.blank(spec)
             table[index] = address
             made.append((slot, array_, address))
         scalars = self.scalars([code[i][3][n] for i, n, _ in self.numbers]) if self.numbers else self.constants
         last = self.native
         for stretch in self.before:
-            self.run_stretch(stretch, table, scalars, code, sites is not None)
+            self.run_stretch(stretch, table, scalars, code, makers is not None)
         if last is None:
             held = {slot: (array_, spec) for (slot, array_, _), (_, spec, _) in zip(made, self.outputs, strict=True)}
             arrays, stretches = {}, self.stretches
@@ -234,14 +253,14 @@ class Program:
                 *stretches, last = stretches
             for stretch in stretches:
                 if isinstance(stretch, NativeStretch):
-                    self.run_stretch(stretch, table, scalars, code, sites is not None)
+                    self.run_stretch(stretch, table, scalars, code, makers is not None)
                 elif isinstance(stretch, TransferCall):
                     self._transfer(stretch, table, values, code, blocks, held, arrays)
                 else:
                     self._call_reference(stretch, table, values, code, blocks, held, arrays, perform)
             for slot, index in self.givens:
                 made.append((slot, arrays[index], None))
-        times = last.times() if last is not None and sites is not None else None
+        times = last.times() if last is not None and makers is not None else None
         run = last.bound(table, scalars, times) if last is not None else None
         started = False
         try:
@@ -276,13 +295,14 @@ class Program:
         if times is not None:
             stretch.tell(times, code)
 
-    def sites(self, code):
-        """For observers: the site of each slot that instructions of `code` make, and under None all those whose steps
-        share the working memory."""
-        found = {slot: site for entry, _, _, _, first, site in code for slot in range(first, first + len(entry.outs))}
+    def makers(self, code):
+        """For observers: the instruction of `code` that makes each slot, and under None all those whose steps share the
+        working memory."""
+        found = {slot: one for one in code for slot in range(one[4], one[4] + len(one[0].outs))}
         steps = [step for stretch in self.stretches
                  for step in (stretch.steps if isinstance(stretch, NativeStretch) else (stretch.step,))]
-        found[None] = tuple(dict.fromkeys(code[i][5] for step in steps if step.keeps for i in step.instructions))
+        found[None] = tuple([code[i] for i in dict.fromkeys(i for step in steps if step.keeps
+                                                            for i in step.instructions)])
         return found
 
     def scalars(self, numbers):
@@ -301,9 +321,9 @@ class Program:
         return scalars
 
     def _call_reference(self, call, table, values, code, blocks, held, arrays, perform):
-        instruction = entry, _, _, params, _, site = code[call.index]
+        instruction = entry, _, _, params, _, _ = code[call.index]
         given = [_seen(operand, values, blocks, held, arrays) for operand in call.operands]
-        start, outs = observers.begin(site) if observers.during_runs and observers.gathering() else 0, None
+        start, outs = observers.begin(instruction) if observers.during_runs and observers.gathering() else 0, None
         try:
             if isinstance(call.step, CallbackStep):
                 outs = perform(call.index, given)
@@ -325,7 +345,7 @@ class Program:
         origin, target = call.operand[0].spec.device.backend, call.made.spec
         seen = _seen(call.operand, values, blocks, held, arrays)
         instructions, made = [code[i] for i in call.step.instructions], None
-        start = observers.begin(*[one[5] for one in instructions]) \
+        start = observers.begin(*instructions) \
             if observers.during_runs and observers.gathering() else 0
         try:
             made = target.device.backend.copy_from(origin, seen, target)

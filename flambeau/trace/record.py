@@ -312,7 +312,7 @@ class Trace:
             if wanted[done]:
                 op = entry.op
                 failure = self._failed(slots) if left else None
-                start = observers.begin(site) if observed and failure is None else 0
+                start = observers.begin(instruction) if observed and failure is None else 0
                 try:
                     if failure is not None:
                         outs = None

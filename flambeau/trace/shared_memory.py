@@ -5,7 +5,13 @@ storages] in trace/value.py): whatever reads or writes it runs at the call, in p
 processes when the call returns, and a read looks at the memory as it is then. Nothing of it is remembered, and what
 autograd keeps of it is what is there when backward reads it, since only writes of this process are counted. Two
 processes that write the same memory at the same time have no order between them, as in PyTorch.
+
+Note [Moved beside a program]: `Queue.put` pickles in a thread of its own, so that a storage is moved while the program
+goes on with it. Once it is marked as exported, writes that begin go to its memory, and one that finds the memory moved
+when it is done is done again there. Those that had begun before may still put a new Value into the cell: they are
+waited for, by looking whether another thread is inside of a module that writes.
 """
+import sys
 import threading
 import time
 
@@ -14,7 +20,9 @@ from ..base.spec import CPU
 from .record import run_all
 from .value import Storage, Value
 
-SECONDS_FOR_A_CALL = 0.001    # what another thread gets to finish the call that it is in
+PACKAGE_NAME = __name__.rpartition(".trace.")[0]
+WRITING_MODULES = (f"{PACKAGE_NAME}.tensor.write", f"{PACKAGE_NAME}.compiler")       # what puts Values into cells
+SECONDS_FOR_A_WRITE = 5.0     # what another thread gets to finish one
 
 
 def share(cells):
@@ -27,12 +35,28 @@ def share(cells):
     run_all()                                 # what was recorded before must not see what others will write
     for cell in cells:
         cell.exported = cell._pinned = True
-    if threading.current_thread() is not threading.main_thread():
-        time.sleep(SECONDS_FOR_A_CALL)        # `Queue.put` pickles in a thread: let a write that had begun go first
+    wait_for_writers()
     for cell, start in zip(cells, starts):
         memory = block.bytes_at(start, cell.nbytes)
         memory[...] = cell.value.ready().memory
         settle(cell, block, start, memory)
+
+
+def wait_for_writers():
+    """Wait until no other thread is in the middle of a write; see Note [Moved beside a program]."""
+    until = time.monotonic() + SECONDS_FOR_A_WRITE
+    while writes_elsewhere() and time.monotonic() < until:
+        time.sleep(0.0002)
+
+
+def writes_elsewhere():
+    own = threading.get_ident()
+    for thread, frame in sys._current_frames().items():
+        while frame is not None and thread != own:
+            if frame.f_globals.get("__name__", "").startswith(WRITING_MODULES):
+                return True
+            frame = frame.f_back
+    return False
 
 
 def can_be_shared(cell):
@@ -66,17 +90,3 @@ def rebuild_storage(block, start, nbytes):
         cell = Storage.of(Value.of_bytes(memory), nbytes, CPU)
         settle(cell, block, start, memory)
     return cell
-
-
-def reduce_block(block):
-    from multiprocessing import reduction
-    return rebuild_block, (reduction.DupFd(block.file), block.nbytes)
-
-
-def rebuild_block(file, nbytes):
-    try:
-        file = file.detach()
-    except OSError as error:
-        raise RuntimeError("the process that has sent a tensor ended before the tensor was received here; it has to "
-                           "live until then, or to send a copy (tensor.numpy())") from error
-    return SharedBlock.over(file, nbytes)

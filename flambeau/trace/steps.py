@@ -259,6 +259,35 @@ class LibraryStep(Step):
         return self.device.backend.code(self.call)
 
 
+class RecurrenceStep(LibraryStep):
+    """A step of a sequence, planned as `draft`, repeated along it; the last of its results is room to work in."""
+
+    __slots__ = ("repeated", "draft", "works", "flops_of_each")
+    kind = "recurrence"
+
+    def __init__(self, group, repeated, draft, operands, results):
+        super().__init__(group, None, operands, results)
+        self.repeated, self.draft = repeated, draft
+        self.works = [part.launch if isinstance(part, KernelStep) else part.call for part in draft.steps]
+        self.flops_of_each = sum(part._flops() for part in draft.steps)
+
+    def forget(self):
+        super().forget()
+        self.repeated = self.draft = None
+
+    def _words(self):
+        return (self.repeated.walk.step.__name__,)
+
+    def _sizes(self):
+        return (self.repeated.walk.count, *self.operands[self.repeated.walk.sequences].shape)
+
+    def _flops(self):
+        return self.repeated.walk.count * self.flops_of_each
+
+    def _code(self):
+        return [text for work in self.works for text in self.device.backend.code(work)]
+
+
 class ReferenceStep(Step):
     """An operation left to the reference executor: instruction `index`, by its `entry`."""
 

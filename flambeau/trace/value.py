@@ -73,7 +73,7 @@ class Value:
 
     def bytes_on_host(self):
         """The bytes behind the array where NumPy can read them: its own memory, or a copy from another device."""
-        return self.spec.device.backend.to_host(self.memory)
+        return self._on_host(self.memory)
 
     def copy_of_bytes(self):
         """A ready Value over a copy of the bytes behind the array."""
@@ -107,7 +107,15 @@ class Value:
         found, device = self.look(spec, offset), self.spec.device
         if device is CPU:
             return found
-        return host.as_dtype(device.backend.to_host(found), spec.dtype.np)
+        return host.as_dtype(self._on_host(found), spec.dtype.np)
+
+    def _on_host(self, array):
+        """What NumPy can read of `array`, a look at this Value's memory."""
+        device = self.spec.device
+        if observers.copied is None or device is CPU:
+            return device.backend.to_host(array)
+        with observers.timed("copied", device, CPU, array.nbytes):
+            return device.backend.to_host(array)
 
 
 class HiddenWrites:
@@ -242,6 +250,14 @@ class Storage:
         self._keeper = array
         self.exported = True
         self.readonly = not host.is_writeable(array)
+        if (tell := observers.shared) is not None:
+            tell(self)
+
+    def lend(self):
+        """Make the array whose memory this is read-only, until this storage is gone."""
+        array = self._keeper
+        array.flags.writeable = False
+        weakref.finalize(self, setattr, array.flags, "writeable", True).atexit = False
 
     def export(self, spec, offset):
         """An array over this storage's memory for the outside, and mark the storage exported.

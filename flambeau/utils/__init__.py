@@ -31,6 +31,6 @@ def swap_tensors(t1, t2):
 
 
 def __getattr__(name):
-    if name not in ("data", "hooks"):
+    if name not in ("benchmark", "data", "flop_counter", "hooks"):
         raise attribute_error("torch.utils", name, globals().keys)
     return import_module(f".{name}", __name__)

@@ -19,11 +19,12 @@ are observers, which `Watching` puts in force.
 import sys as _sys
 import types as _types
 
+from .axes import label
 from .finding import FINDINGS, Finding, FindingError, FindingWarning, allow, clear, findings
 from .nonfinite import non_finite
 from .watching import Watching, settle, start, stop
 
-__all__ = ["FINDINGS", "Finding", "FindingError", "FindingWarning", "Watching", "allow", "clear", "findings",
+__all__ = ["FINDINGS", "Finding", "FindingError", "FindingWarning", "Watching", "allow", "clear", "findings", "label",
            "non_finite", "settle", "start", "stop"]
 
 

@@ -104,8 +104,13 @@ check_names(settings.watch_ignore.split(",") if settings.watch_ignore else ())
 
 def listens(name):
     """Whether a finding of this name would be said here; for whoever would have to work to find it."""
-    return settings.watch != "off" and name not in _allowed.get() \
-        and name not in settings.watch_ignore.split(",") and not any(name in one.ignore for one in in_force)
+    if settings.watch == "off" or name in _allowed.get() \
+            or settings.watch_ignore and name in settings.watch_ignore.split(","):
+        return False
+    for one in in_force:
+        if name in one.ignore:
+            return False
+    return True
 
 
 def strict():

@@ -70,6 +70,8 @@ def kept_tensors(node):
     if recipe.keep_out and node.n_outputs == 1:
         held.append((None, kept[-1]))
     for at, one in held:
+        if one is None:                                   # not held; see training.py
+            continue
         if one.__class__ is Kept:
             if one.packed is None and one.storage.version == one.version:
                 yield at, wrap(one.storage, one.spec, one.offset)

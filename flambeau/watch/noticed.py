@@ -10,8 +10,11 @@ import sys
 
 from ..autograd.node import requires
 from ..base.errors import PACKAGE, here, name_of, place_of, user_frame
+from .axes import norm_of_view  # noqa: F401  # these by their names, from `door.noticed`
+from .data import kept_generator, loader_started  # noqa: F401
 from .finding import found, in_force, listens
 from .nonfinite import seen as non_finite_seen  # noqa: F401  # by its name, from `door.noticed`
+from .swallowed import error_raised  # noqa: F401
 
 # --- results that are larger than both operands ----------------------------------------------------------------------
 
@@ -117,3 +120,40 @@ def _broadcast_numel(*shapes):
             raise ValueError(shapes)
         whole *= max(sizes) if 0 not in sizes else 0
     return whole
+
+
+# --- questions that nobody asked -------------------------------------------------------------------------------------
+
+LOOKS_FOR_IT = re.compile(r"\b(getattr|hasattr)\b")      # a test whether there is such a function at all
+
+
+def not_called(name):
+    """The truth value of a function was taken, which is always true."""
+    site = here()
+    text = statement(site) if site is not None else ""
+    if not text or LOOKS_FOR_IT.search(text) or not re.search(rf"\b{name}\b(?!\s*\()", text):
+        return                                           # by another name, or called in the same line as well
+    found("not-called", f"{name} is a function, and was not called: taken for its answer it is always true", site, (),
+          "the other branch never runs", f"write {name}()")
+
+
+# --- a loss that was cut off ------------------------------------------------------------------------------------------
+
+TAKES_OUT = re.compile(r"\b(item|numpy|tolist|detach|data|float)\b")
+
+
+def backward_at_leaf(tensor):
+    """A backward began at a leaf: it computes the gradient of that leaf for itself, and nothing else."""
+    text = statement(tensor._site) if tensor._site is not None else ""
+    name = name_of(tensor) or "the tensor"
+    if tensor._cut is not None:
+        what, cut = tensor._cut
+        how = [(f"the graph was cut by {what} at", cut)]
+    elif TAKES_OUT.search(text):
+        how = [("it was made of plain numbers at", tensor._site)]
+    else:
+        return
+    found("cut-loss", f"{name} is a leaf that requires grad: this backward gives the gradient of {name} for itself, "
+          "which is one, and no parameter gets any", here(), how, "nothing is trained",
+          "compute the loss with tensors from the parameters on, without item(), detach() or no_grad(), and leave out "
+          "requires_grad")

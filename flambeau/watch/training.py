@@ -1,9 +1,11 @@
 """What a full watch looks at in a training loop: losses, gradients and parameters, at backward() and at step().
 
-A loss is looked at before its graph is gone through, and gradients before a step uses them: so what is not finite is
-found while everything it was made from is still there. That runs what was recorded, three times a step in place of
-once; which is most of what a full watch costs.
+What a graph keeps is held from backward() to step(), and the loss and the gradients are looked at there: so what is
+not finite is found while everything it was made from is still there. With many parameters they are looked at before
+the step uses them, which runs what was recorded twice a step in place of once. With few that would cost more than the
+step; the old values of the parameters are held instead, and everything is looked at when the step has run.
 """
+import contextlib
 import math
 import weakref
 
@@ -11,63 +13,80 @@ import numpy as np
 
 from ..autograd.engine import match_spec
 from ..autograd.modes import no_grad
-from ..autograd.node import AccumulateGrad, OpNode, edge_of
+from ..autograd.node import AccumulateGrad, Kept, OpNode, edge_of
 from ..base.errors import here
 from ..base.observers import Observer
 from ..base.spec import CPU
 from ..tensor.functions import ones_like
+from ..tensor.results import array_of
 from ..tensor.tensor import Tensor
-from ..trace.record import current
+from ..trace.value import Storage
 from .finding import found, listens
 from .nonfinite import CAUSES, GENERAL_FIX, Facts, graph_of, kept_tensors, tell
-from .steps import module_of, words_for
+from .steps import is_recording, module_of, own_looks, words_for
 
 STEPS_UNTIL_NO_GRADIENT = 5   # a parameter without a gradient in all of the first so many steps never gets one
 STEPS_BETWEEN_CHECKS = 8      # gradients of many elements are looked at so seldom
 MANY_ELEMENTS = 1 << 20
+FEW_BYTES = 1 << 20           # of what a graph keeps: so much is held whole
+IN_MEMORY = frozenset(("linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "embedding"))       # and convolutions
 DEAD_CHECKS = 4               # so many checks in a row with gradients that are zero throughout
-GROWTH = 1e6                  # a largest gradient that is so many times its first
-TINIEST_SHARE = 0.5           # of the elements of a float16 gradient that are zero where its float32 sum is not
-
-
-def is_recording():
-    """Whether `compile` records: then nothing may be looked at that the program does not look at."""
-    return current().reader is not None
+GROWTH = 1e6                  # a norm of a gradient that is so many times its first
+TINIEST_SHARE = 0.5           # of the elements of a float16 gradient that are zero, where none of the others is large
+LARGEST_UNDERFLOWN = 1e-5
 
 
 class Trained:
     """What is remembered of the parameters of one optimizer."""
 
     def __init__(self):
-        self.steps, self.without, self.zero, self.first = 0, None, {}, {}
+        self.steps, self.without = 0, None
+        self.zero = {}        # id of a parameter → how many checks in a row its gradient was zero
+        self.bounds = {}      # id of a parameter → what the norm of its gradient may grow to
 
 
 class Training(Observer):
     """Looks at losses, gradients and parameters."""
 
+    held = live = None        # of the step that is being taken: old values of its parameters, those with a gradient
+
     def __init__(self):
         self.trained = weakref.WeakKeyDictionary()        # optimizer → Trained
-        self.loss_told = False            # whether the loss of the latest backward was not finite
-        self.graph = None     # (roots, [(node, what it kept)]) of the backward since the last step
+        self.graph = None     # (roots, [(node, what it kept)], site) of the backward since the last step
 
     def backward_called(self, tensors):
-        """Look at the loss, while its graph is there; and keep what the graph keeps until the step."""
+        """Keep what the graph keeps until the step."""
         if is_recording() or not listens("non-finite"):
             return
-        for tensor in tensors:
-            if isinstance(tensor, Tensor) and tensor._node is not None and tensor._spec.dtype.is_floating_point:
-                if not _is_finite(tensor):
-                    self.graph = None
-                    self.loss_told = True
-                    tell(tensor, here())
-                    return
-        self.loss_told = False
-        roots = [t for t in tensors if isinstance(t, Tensor) and t._node is not None]
-        self.graph = (roots, [(node, node.kept) for root in roots for node in graph_of(root)
-                              if node.__class__ is OpNode or isinstance(node, OpNode)])
+        self._look_at_loss()                              # of a backward that no step came after
+        roots = [t for t in tensors if isinstance(t, Tensor) and t._node is not None
+                 and t._spec.dtype.is_floating_point]
+        nodes = [node for root in roots for node in graph_of(root) if isinstance(node, OpNode)]
+        pending = sum([_pending_bytes(node) for node in nodes])
+        hold = _all_of if pending <= FEW_BYTES else _part_of
+        self.graph = (roots, [(node, hold(node)) for node in nodes], here())
+
+    def close(self):
+        """Look at the loss of a backward that no step came after."""
+        self._look_at_loss()
+        self.graph = None
+
+    def _look_at_loss(self):
+        """Whether the loss of the latest backward is finite; if not, say why."""
+        if self.graph is None:
+            return True
+        roots, kept, site = self.graph
+        for root in roots:
+            if not _is_finite(root):
+                self.graph = None
+                with _as_it_was(kept):
+                    tell(root, site)
+                return False
+        return True
 
     def step_began(self, optimizer):
-        """Look at the gradients, before they are used."""
+        """Look at the gradients before they are used; of few elements, hold what they were computed from instead."""
+        self.held = self.live = None
         if is_recording():
             return
         kept = self.trained.setdefault(optimizer, Trained())
@@ -75,17 +94,46 @@ class Training(Observer):
         parameters = [p for group in optimizer.param_groups for p in group["params"] if p._requires_grad]
         if kept.steps <= STEPS_UNTIL_NO_GRADIENT:
             self._without_gradient(optimizer, kept, parameters)
+        self.live = [p for p in parameters if p._grad is not None and not p._grad._spec.dtype.is_complex]
+        if sum([p._spec.numel for p in self.live]) <= MANY_ELEMENTS:
+            self.held = [(p._storage, p._storage.value, p._storage.version) for p in self.live]
+        elif kept.steps % STEPS_BETWEEN_CHECKS == 1:
+            self._check(optimizer, kept)
+        else:
+            self.graph = None
+
+    def step_ended(self, optimizer):
+        """Look at what the step used, which is computed by now."""
+        held, self.held = self.held, None
+        if held is not None and self.live is not None:
+            with _values_before(held):
+                self._check(optimizer, self.trained[optimizer])
+        self.live = None
+
+    def _check(self, optimizer, kept):
+        """Look at the loss, and at the gradients."""
+        own_looks[0] += 1
+        try:
+            self._look_at_all(optimizer, kept)
+        finally:
+            own_looks[0] -= 1
+
+    def _look_at_all(self, optimizer, kept):
+        finite = self._look_at_loss()
         graph, self.graph = self.graph, None
-        live = [p for p in parameters if p._grad is not None and not p._grad._spec.dtype.is_complex]
-        if sum(p._spec.numel for p in live) > MANY_ELEMENTS and kept.steps % STEPS_BETWEEN_CHECKS != 1:
+        if not finite:
             return
-        for p in live:
-            largest, zeros = _size_of(p._grad)
-            if not math.isfinite(largest):
-                if not self.loss_told:
-                    self._not_finite(optimizer, p, graph)
+        bounds, dead = kept.bounds, kept.zero
+        for p in self.live:
+            g = p._grad
+            size = _norm_of(g)
+            key = id(p)
+            if 0 < size <= bounds.get(key, 0) and key not in dead and g._spec.dtype.itemsize > 2:
+                continue                                  # what it nearly always is
+            if not math.isfinite(size) and not _is_finite(g):
+                self._not_finite(optimizer, p, graph)
                 return
-            self._dead_or_exploding(optimizer, kept, p, largest, zeros)
+            self._dead_or_exploding(optimizer, kept, p, size)
 
     # --- gradients that are not there --------------------------------------------------------------------------------
 
@@ -102,26 +150,31 @@ class Training(Observer):
 
     # --- gradients that are zero, or grow ----------------------------------------------------------------------------
 
-    def _dead_or_exploding(self, optimizer, kept, p, largest, zeros):
-        if largest:
-            first = kept.first.setdefault(id(p), largest)
-            if largest > GROWTH * first and largest > 1:
-                found("exploding-gradients", f"the largest gradient of {words_for([p], module_of(optimizer))} is "
-                      f"{largest:.3g}, {largest / first:.2g} times what it was at first", here(),
+    def _dead_or_exploding(self, optimizer, kept, p, size):
+        if size:
+            kept.zero.pop(id(p), None)
+            bound = kept.bounds.setdefault(id(p), GROWTH * size)
+            if size > max(bound, 1):
+                found("exploding-gradients", f"the gradient of {words_for([p], module_of(optimizer))} has a norm of "
+                      f"{size:.3g}, {GROWTH * size / bound:.2g} times what it was at first", here(),
                       [("the parameter was made at", p._site)], "the next steps overflow",
                       "lower the learning rate, or clip_grad_norm_() before step()")
-        self._underflow(optimizer, p, largest, zeros)
-        count = kept.zero[id(p)] = 0 if largest else kept.zero.get(id(p), 0) + 1
-        if count == DEAD_CHECKS and any(other for other in kept.first if other != id(p)):
+        if p._grad._spec.dtype.name == "float16":
+            self._underflow(optimizer, p)
+        count = kept.zero[id(p)] = kept.zero.get(id(p), 0) + 1 if not size else 0
+        if not count:
+            del kept.zero[id(p)]
+        if count == DEAD_CHECKS and any(other != id(p) for other in kept.bounds):
             found("dead-layer", f"the gradients of {words_for([p], module_of(optimizer))} were zero throughout in "
                   f"{DEAD_CHECKS} steps in a row, while others were not", p._site, [("step() was called at", here())],
                   f"{p.numel():,} numbers are not trained",
                   "a relu in front of it gives zero for every input, or its result is multiplied by zero: look at the "
                   "initial values, the learning rate, or use a leaky_relu")
 
-    def _underflow(self, optimizer, p, largest, zeros):
-        kind = p._grad._spec.dtype
-        if kind.name != "float16" or zeros < TINIEST_SHARE * p._spec.numel or largest > 1e-5 or p._spec.numel < 2:
+    def _underflow(self, optimizer, p):
+        array = np.asarray(array_of(p._grad.detach().cpu()))
+        zeros, largest = int(array.size - np.count_nonzero(array)), float(np.abs(array).max(initial=0))
+        if zeros < TINIEST_SHARE * array.size or not 0 < largest < LARGEST_UNDERFLOWN or array.size < 2:
             return
         found("underflow", f"{zeros} of {p._spec.numel} gradients of {words_for([p], module_of(optimizer))} are zero "
               f"and none is above {largest:.2g}: what is below 6e-8 is zero in float16", here(),
@@ -133,7 +186,7 @@ class Training(Observer):
     def _not_finite(self, optimizer, p, graph):
         """Say which derivative made the first gradient that is not finite from finite ones."""
         name = words_for([p], module_of(optimizer))
-        node, incoming, made = _first_backward(*graph) if graph is not None else (None, None, None)
+        node, incoming, made = _first_backward(*graph[:2]) if graph is not None else (None, None, None)
         if node is None:
             found("non-finite", f"the gradient of {name} is not finite, {Facts(p._grad)}", here(),
                   [("the parameter was made at", p._site)], "the step writes it into the parameters",
@@ -146,22 +199,28 @@ class Training(Observer):
 
 
 def _is_finite(tensor):
-    return tensor._spec.device is not CPU and bool(tensor.detach().isfinite().all()) \
-        or tensor._spec.device is CPU and Facts(tensor).finite
+    if tensor._spec.device is not CPU:
+        return bool(tensor.detach().isfinite().all())
+    array = _array(tensor)
+    return math.isfinite(array.item()) if array.size == 1 else bool(np.isfinite(array).all())
 
 
-def _size_of(g):
-    """(The largest absolute value, how many elements are zero.)"""
+def _array(tensor):
+    """The contents of a tensor of the CPU. What is computed already is nobody's look."""
+    value = tensor._storage.value
+    if value.trace is not None:
+        value.ready()
+    whole = value.spec is tensor._spec and not tensor._offset
+    array = value.array if whole else value.look(tensor._spec, tensor._offset)
+    return array if array.dtype.kind == "f" and array.dtype.itemsize > 2 else array.astype(np.float32)
+
+
+def _norm_of(g):
+    """The norm of a gradient, as far as it can be told quickly: infinite also where the sum of squares is too large."""
     if g._spec.device is not CPU:
-        return g.detach().abs().amax().item() if g.numel() else 0.0, 0
-    array = g._storage.value.ready().look(g._spec, g._offset)
-    if not array.size:
-        return 0.0, 0
-    if array.dtype not in (np.float16, np.float32, np.float64):
-        array = array.astype(np.float32)
-    high, low = float(array.max()), float(array.min())
-    largest = max(high, -low) if high == high and low == low else math.nan
-    return largest, int(array.size - np.count_nonzero(array)) if array.dtype == np.float16 else 0
+        return g.detach().float().norm().item()
+    flat = _array(g).reshape(-1)
+    return math.sqrt(square) if (square := float(np.dot(flat, flat))) == square else square
 
 
 def _kept_words(node):
@@ -169,19 +228,80 @@ def _kept_words(node):
     return "; ".join(said) or "nothing"
 
 
-def _first_backward(roots, kept):
-    """(node, facts of what came in, facts of what it made): the first derivative that was not finite from finite."""
-    released = [(node, node.kept) for node, _ in kept]
+# --- holding what a graph keeps ---------------------------------------------------------------------------------------
+
+# Held to the step, a result has to be in memory, where a step that is not watched fuses it away. Of large graphs only
+# what is in memory anyway is held: data, parameters, and what products and convolutions read. The rest is computed
+# again from that, when it is looked for.
+
+
+def _pending_bytes(node):
+    """The bytes of what a node keeps and that is not computed yet."""
+    return sum([storage.nbytes for storage in map(_storage_of, _each(node)) if _is_pending(storage)])
+
+
+def _each(node):
+    kept = node.kept
+    return () if kept is None else (kept,) if node.recipe.only_kept is not None else kept
+
+
+def _storage_of(one):
+    if one.__class__ is Kept:
+        return one.storage
+    if one.__class__ is tuple and len(one) == 4:          # see Note [What is kept] in autograd/node.py
+        return one[1] if isinstance(one[0], Tensor) else one[0]
+    return None
+
+
+def _is_pending(storage):
+    return isinstance(storage, Storage) and storage.value is not None and storage.value.trace is not None
+
+
+def _all_of(node):
+    return node.kept
+
+
+def _part_of(node):
+    name = node.op.__name__
+    if name in IN_MEMORY or "conv" in name:
+        return node.kept
+    held = [None if _is_pending(_storage_of(one)) else one for one in _each(node)]
+    return held if node.recipe.only_kept is None or not held else held[0]
+
+
+@contextlib.contextmanager
+def _values_before(held):
+    """Inside, the parameters are what they were before the step."""
+    after = [(storage, storage.value, storage.version) for storage, _, _ in held]
+    try:
+        for storage, value, version in held:
+            storage.value, storage.version = value, version
+        yield
+    finally:
+        for storage, value, version in after:
+            storage.value, storage.version = value, version
+
+
+@contextlib.contextmanager
+def _as_it_was(kept):
+    """Inside, the nodes of a graph that a backward has freed have what they kept."""
+    freed = [(node, node.kept) for node, _ in kept]
     try:
         for node, held in kept:
             node.kept = held
-        with no_grad():
-            return _walk(roots)
-    except RuntimeError:                                  # written since: what it kept is no longer what it was
-        return None, None, None
+        yield
     finally:
-        for node, held in released:
+        for node, held in freed:
             node.kept = held
+
+
+def _first_backward(roots, kept):
+    """(node, facts of what came in, facts of what it made): the first derivative that was not finite from finite."""
+    try:
+        with _as_it_was(kept), no_grad():
+            return _walk(roots)
+    except (RuntimeError, TypeError):                     # it was written since, or not all of it is held
+        return None, None, None
 
 
 def _walk(roots):

@@ -4,11 +4,15 @@ import contextlib
 from ..base import settings
 from ..base.locks import new_lock
 from ..base.observers import observing
+from .data import SharedMemory, tell_starved
+from .devices import Devices
 from .finding import check_names, in_force
+from .graphs import Graphs
+from .swallowed import tell_swallowed
 from .training import Training
 
-OBSERVERS = (Training,)       # one of each observes while anybody watches
-at_the_end: list = []         # functions that find what only the end of a program shows
+OBSERVERS = (Training, Graphs, SharedMemory, Devices)       # one of each observes while anybody watches
+AT_THE_END = (tell_swallowed, tell_starved)       # functions that find what only the end of a program shows
 _lock = new_lock()
 _undo: list = []              # an ExitStack while anybody watches
 
@@ -23,17 +27,25 @@ class Watching(contextlib.ContextDecorator):
         with _lock:
             if not _undo:
                 with contextlib.ExitStack() as undo:
-                    for observer in OBSERVERS:
-                        undo.enter_context(observing(observer()))
+                    for kind in OBSERVERS:
+                        undo.enter_context(observing(observer := kind()))
+                        if hasattr(observer, "close"):
+                            undo.callback(observer.close)
                     _undo.append(undo.pop_all())
             in_force.append(self)
         return self
 
     def __exit__(self, *exc):
         with _lock:
-            in_force.remove(self)
-            if not in_force:
-                _undo.pop().close()
+            try:
+                if in_force == [self]:
+                    strict, self.strict = self.strict, self.strict and not any(exc)     # one error is enough
+                    try:
+                        _undo.pop().close()           # some look for the last time
+                    finally:
+                        self.strict = strict
+            finally:
+                in_force.remove(self)
 
     def _recreate_cm(self):
         return Watching(strict=self.strict, ignore=self.ignore)
@@ -67,5 +79,5 @@ def switch(to):
 
 def settle():
     """Find now what is found only at the end of a program, or of a loop."""
-    for function in at_the_end:
+    for function in AT_THE_END:
         function()

@@ -55,6 +55,17 @@ def test_provided_and_taken_away(environment):
                                   "print(pool.apply(torch.ones, (2,)).tolist())")
     assert done.stdout == "[1.0, 1.0]\n", done.stderr
 
+    # torchvision, before torch: ours where there is none, and the package where there is
+    code = "import torchvision, torchvision.utils, sys\nprint(torchvision.utils.__name__, torchvision.__version__)"
+    done = run(environment, "-c", code)
+    assert done.stdout == "flambeau.data.pictures 0.28.0+flambeau\n", done.stderr
+    there = next(environment.parents[1].glob("lib/python*/site-packages")) / "torchvision"
+    there.mkdir()
+    (there / "__init__.py").write_text("__version__ = 'real'\n")
+    (there / "utils.py").touch()
+    done = run(environment, "-c", code)
+    assert done.stdout == "torchvision.utils real\n", done.stderr
+
     assert run(environment, "-m", "flambeau", "provide-torch").returncode == 0          # twice is once
     assert run(environment, "-m", "flambeau", "provide-torch", "--undo").returncode == 0
     done = run(environment, "-c", "import torch")

@@ -29,17 +29,26 @@ importlib.machinery.PathFinder.find_spec = find_others
 from flambeau.cli import main
 sys.exit(main(["run", *sys.argv[1:]]))
 """
+# A script that sets no seed, with one.
+SEEDED = """
+import runpy, sys, torch
+torch.manual_seed(1)
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
 
 
-def _printed(script, *arguments, without=False, lines=None):
+def _printed(script, *arguments, without=False, seeded=False, lines=None):
     """What a script prints: all of it, or its first `lines` lines that tell a loss, after which it is ended."""
     path = EXAMPLES / script
     if not path.exists():
         raise FileNotFoundError(f"{path}: git clone https://github.com/pytorch/examples {EXAMPLES}")
     folder = Path("run")                                      # the scripts look for their data in ../data
     (folder / "results").mkdir(parents=True, exist_ok=True)
-    start = [sys.executable, *(["-c", WITHOUT_TORCHVISION] if without else []), str(path), *map(str, arguments)]
-    environment = {name: held for name, held in os.environ.items() if name != "PYTHONSAFEPATH"}   # they import beside them
+    start = [sys.executable, *["-c", WITHOUT_TORCHVISION] * without, *["-c", SEEDED] * seeded, str(path),
+             *map(str, arguments)]
+    # Without the safe path: a script imports what lies beside it.
+    environment = {name: held for name, held in os.environ.items() if name != "PYTHONSAFEPATH"}
     process = subprocess.Popen(start, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                env={**environment, "PYTHONUNBUFFERED": "1"})
     try:
@@ -117,7 +126,7 @@ def mnist_hogwild():
         for process, loss in re.findall(r"(\d+)\tTrain Epoch.*Loss: (\S+)", text):
             losses.setdefault(process, []).append(float(loss))
         (test,) = re.findall(r"Average loss: ([\d.]+)", text)
-        told[run] = {"processes": len(losses), "batches": [len(held) for held in losses.values()],
+        told[run] = {"processes": len(losses),                # which may print over each other's lines
                      "losses_fall": [sum(held[-5:]) < sum(held[:5]) for held in losses.values()],
                      "net_has_learned": float(test) < 2.0}
     return told
@@ -129,7 +138,7 @@ def mnist_forward_forward():
     write_mnist("data", train=200, test=100)
     write_mnist("run/data", train=200, test=100)              # this script looks there
     return _numbers(_ran("mnist_forward_forward/main.py", "--epochs", 10, "--log-interval", 2, "--train_size", 200,
-                         "--test_size", 100), losses=r"Loss:\s+(\S+)", errors=r"error: (\S+)")
+                         "--test_size", 100, seeded=True), losses=r"Loss:\s+(\S+)", errors=r"error: (\S+)")
 
 
 @tolerance(2e-3, "a step of training carries the order of sums on")

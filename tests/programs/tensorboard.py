@@ -14,8 +14,7 @@ from torch.utils.tensorboard import SummaryWriter
 from tests.programs import array
 
 PACKAGES = ["tensorboard"]
-LACKS = ["SummaryWriter.add_graph, add_onnx_graph, add_embedding, add_mesh, add_audio, add_video, add_tensor and "
-         "add_image_with_boxes: tensorboardX has them"]
+LACKS = ["SummaryWriter.add_onnx_graph: tensorboardX has it"]
 
 
 def _read(folder):

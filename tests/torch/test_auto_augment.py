@@ -1,5 +1,5 @@
-"""AutoAugment, RandAugment, TrivialAugmentWide, AugMix, MixUp, CutMix beside torchvision's: tables, each operation, whole
-augmentations on the same draws, and how often what is drawn."""
+"""AutoAugment, RandAugment, TrivialAugmentWide, AugMix, MixUp, CutMix beside torchvision's: tables, each operation,
+whole augmentations on the same draws, and how often what is drawn."""
 import numpy as np
 import pytest
 
@@ -172,7 +172,8 @@ def test_mixup_and_cutmix_on_the_same_draws():
                          (transforms.CutMix(num_classes=5), v2.CutMix(num_classes=5))):
         images = flambeau.from_numpy(batch)
         drawn = ours.draw(7, [images], streams(7))
-        made, made_labels = ours.transform(images, drawn), ours._mixed_labels(flambeau.from_numpy(labels), drawn["kept"])
+        made = ours.transform(images, drawn)
+        made_labels = ours._mixed_labels(flambeau.from_numpy(labels), drawn["kept"])
         for i in range(7):
             kept = float(drawn["kept"][i])
             params = {"labels": torch.from_numpy(labels), "batch_size": 7, "lam": kept, "lam_adjusted": kept}
@@ -224,7 +225,8 @@ def test_policies_are_drawn_with_their_probabilities():
 @pytest.mark.parametrize("alpha", [0.2, 0.7, 1.0, 3.5])
 def test_shares_have_the_distribution_of_torchvisions(alpha):
     n = 20000
-    ours = np.sort(transforms.MixUp(alpha=alpha, num_classes=2).draw(n, [flambeau.zeros(2, 3, 4, 4)], streams(n))["kept"])
+    mixing = transforms.MixUp(alpha=alpha, num_classes=2)
+    ours = np.sort(mixing.draw(n, [flambeau.zeros(2, 3, 4, 4)], streams(n))["kept"])
     torch.manual_seed(0)
     theirs = np.sort(v2.MixUp(alpha=alpha, num_classes=2)._dist.sample((n,)).numpy().ravel())
     at = np.linspace(0, n - 1, 200).astype(int)
@@ -242,7 +244,8 @@ def test_boxes_have_the_distribution_of_torchvisions():
     cut = v2.CutMix(num_classes=2)
     theirs = [cut.make_params([torch.zeros(2, 3, 20, 30)]) for _ in range(n)]
     boxes = np.array([each["box"] for each in theirs])
-    assert np.abs(ours["box"].mean(0) - boxes.mean(0)).max() < 0.6 and np.abs(ours["box"].std(0) - boxes.std(0)).max() < 0.6
+    assert np.abs(ours["box"].mean(0) - boxes.mean(0)).max() < 0.6
+    assert np.abs(ours["box"].std(0) - boxes.std(0)).max() < 0.6
     assert abs(ours["kept"].mean() - np.mean([each["lam_adjusted"] for each in theirs])) < 0.02
 
 

@@ -247,13 +247,17 @@ optimizer.step()
 case("non-finite", """
 data = torch.tensor([[1.0, float("nan"), 2.0]] * 4)         # found
 net = torch.nn.Linear(3, 1)
+optimizer = torch.optim.Adam(net.parameters())
 loss = net(data).mean()
 loss.backward()
+optimizer.step()
 """, """
 data = torch.tensor([[1.0, float("nan"), 2.0]] * 4).nan_to_num()
 net = torch.nn.Linear(3, 1)
+optimizer = torch.optim.Adam(net.parameters())
 loss = net(data).mean()
 loss.backward()
+optimizer.step()
 """, full=True)
 case("no-gradient", """
 class Net(torch.nn.Module):
@@ -325,5 +329,306 @@ optimizer = torch.optim.SGD([w], lr=0.1)
 loss = (w.float() * torch.linspace(0, 5e-8, 64)).sum()
 (loss * 2.0 ** 16).backward()
 w.grad /= 2.0 ** 8
+optimizer.step()
+""", full=True)
+case("swallowed-error", """
+def total(batches):
+    good = 0
+    for batch in batches:
+        try:
+            good += (batch @ torch.ones(3)).sum()
+        except Exception:           # found
+            continue
+    return good
+total([torch.ones(2, 3), torch.ones(2, 4), torch.ones(5, 5)])
+""", """
+import traceback
+def total(batches):
+    good = 0
+    for batch in batches:
+        try:
+            good += (batch @ torch.ones(3)).sum()
+        except RuntimeError:
+            continue
+        except Exception:
+            pass
+        try:
+            batch.view(77)
+        except Exception as error:
+            print(error)
+        try:
+            try:
+                batch.view(77)
+            except Exception:
+                raise
+        except RuntimeError:
+            pass
+        try:
+            batch.view(77)
+        except:
+            traceback.print_exc()
+    return good
+total([torch.ones(2, 3), torch.ones(2, 4), torch.ones(5, 5)])
+""")
+case("swallowed-error", """
+import contextlib
+x = torch.ones(3, requires_grad=True)
+loss = x.sum()
+loss.backward()
+for i in range(3):
+    with contextlib.suppress(Exception):        # found
+        (x * 2).backward()
+""", """
+import contextlib
+x = torch.ones(3, requires_grad=True)
+with contextlib.suppress(RuntimeError):
+    (x * 2).backward()
+with contextlib.suppress(Exception):
+    raise ValueError("another's")
+""")
+case("unused-graph", TRAINING + """
+net.eval()
+total = 0.0
+for i in range(12):
+    total += ((net(x) - y) ** 2).mean().item()          # found
+""", TRAINING + """
+net.eval()
+total = 0.0
+with torch.no_grad():
+    for i in range(12):
+        total += ((net(x) - y) ** 2).mean().item()
+def loss_of(rows):
+    return ((net(rows) - y) ** 2).mean()
+loss_of(x).backward()
+for i in range(3):
+    total += loss_of(x).item()
+kept = [net(x) for i in range(6)]                       # for a backward to come
+sum(k.sum() for k in kept).backward()
+""", full=True)
+case("unused-graph", TRAINING + """
+def answer(rows):
+    return net(rows).argmax(1)      # found
+for i in range(12):
+    answer(x).tolist()
+""", TRAINING + """
+@torch.inference_mode()
+def answer(rows):
+    return net(rows).argmax(1)
+for i in range(12):
+    answer(x).tolist()
+frozen = torch.nn.Linear(3, 1).requires_grad_(False)
+for i in range(12):
+    frozen(x).tolist()
+""", full=True)
+case("input-requires-grad", TRAINING + """
+for i in range(6):
+    rows = torch.randn(8, 3, requires_grad=True)        # found
+    optimizer.zero_grad()
+    ((net(rows) - y) ** 2).mean().backward()
+    optimizer.step()
+""", TRAINING + """
+for i in range(6):
+    rows = torch.randn(8, 3, requires_grad=True)
+    optimizer.zero_grad()
+    ((net(rows) - y) ** 2).mean().backward()
+    optimizer.step()
+    rows = rows + 0.1 * rows.grad.sign()                # an attack
+shift = torch.zeros(3, requires_grad=True)
+other = torch.optim.SGD([shift], lr=0.1)
+for i in range(6):
+    other.zero_grad()
+    optimizer.zero_grad()
+    ((net(x + shift) - y) ** 2).mean().backward()
+    optimizer.step()
+    other.step()
+""", full=True)
+case("cut-loss", TRAINING + """
+with torch.no_grad():
+    loss = ((net(x) - y) ** 2).mean()
+loss.requires_grad = True
+loss.backward()                     # found
+optimizer.step()
+""", TRAINING + """
+loss = ((net(x) - y) ** 2).mean()
+loss.backward()
+optimizer.step()
+w = torch.tensor(2.0, requires_grad=True)
+w.backward()
+""")
+case("cut-loss", TRAINING + """
+value = ((net(x) - y) ** 2).mean().item()
+loss = torch.tensor(net(x).mean().item(), requires_grad=True)
+loss.backward()                     # found
+""", TRAINING + """
+loss = net(x).mean()
+print(loss.item())
+loss.backward()
+""")
+case("not-called", """
+device = "cuda" if torch.cuda.is_available else "cpu"       # found
+""", """
+device = "cuda" if torch.cuda.is_available() else "cpu"
+device = "mps" if torch.backends.mps.is_available() else "cpu"
+supported = getattr(torch.cuda, "is_bf16_supported", None)
+if supported and supported():
+    pass
+if getattr(torch.cuda, "is_available", None) and torch.cuda.is_available():
+    pass
+assert callable(torch.cuda.is_available) and torch.cuda.is_available is not None
+""")
+case("not-called", """
+if not torch.backends.mps.is_available:                     # found
+    raise SystemExit
+""", """
+if torch.backends.mps.is_available():
+    raise SystemExit
+""")
+case("not-called", TRAINING + """
+for i in range(2):
+    optimizer.zero_grad             # found
+    loss = ((net(x) - y) ** 2).mean()
+    loss.backward()
+    optimizer.step()
+    net.zero_grad()
+""", TRAINING + """
+for i in range(2):
+    optimizer.zero_grad()
+    loss = ((net(x) - y) ** 2).mean()
+    loss.backward()
+    optimizer.step()
+    zero = optimizer.zero_grad
+""", full=True)
+case("scrambled-channels", """
+images = torch.randn(2, 8, 6, 3)
+x = images.reshape(2, 3, 8, 6)      # found
+out = torch.nn.BatchNorm2d(3)(x)
+""", """
+images = torch.randn(2, 8, 6, 3)
+x = images.permute(0, 3, 1, 2)
+out = torch.nn.BatchNorm2d(3)(x)
+out = torch.nn.BatchNorm2d(3)(x.contiguous())
+rows = torch.randn(2, 12, 5).reshape(2, 3, 4, 5)
+out = torch.nn.GroupNorm(3, 3)(rows)
+out = torch.nn.BatchNorm1d(5)(torch.randn(4, 3, 5).reshape(12, 5))
+images = torch.watch.label(images, "N H W C")
+out = torch.nn.BatchNorm2d(3)(images.permute(0, 3, 1, 2))
+out = torch.nn.BatchNorm2d(3)(images.transpose(1, 3))
+""")
+case("scrambled-channels", """
+hidden = torch.nn.Linear(4, 7)(torch.randn(2, 5, 4))
+turned = hidden.view(2, 7, 5)       # found
+out = torch.nn.functional.group_norm(
+    turned, 7)
+""", """
+hidden = torch.nn.Linear(4, 7)(torch.randn(2, 5, 4))
+turned = hidden.transpose(1, 2)
+out = torch.nn.functional.group_norm(turned, 7)
+""")
+case("shared-memory", """
+import numpy as np
+buffer = np.zeros(4)
+batches = []
+for i in range(6):
+    buffer[:] = i
+    batches.append(torch.from_numpy(buffer))            # found
+    batches[-1].sum().item()
+""", """
+import numpy as np
+buffer = np.zeros(4)
+batches = []
+for i in range(6):
+    buffer[:] = i
+    batches.append(torch.tensor(buffer))
+    batches[-1].sum().item()
+array = np.zeros(4)
+x = torch.from_numpy(array)
+x += 1                              # through the tensor
+for i in range(6):
+    x.sum().item()
+lent = torch.from_numpy(np.arange(3.0), lend=True)
+for i in range(6):
+    lent.sum().item()
+""", full=True)
+case("same-random-numbers", """
+import numpy as np
+class Noisy(torch.utils.data.Dataset):
+    def __init__(self):
+        self.random = np.random.default_rng(0)
+    def __len__(self):
+        return 8
+    def __getitem__(self, i):
+        return torch.tensor(self.random.normal())
+loader = torch.utils.data.DataLoader(Noisy(), num_workers=2)
+iter(loader)                        # found
+""", """
+import numpy as np
+class Noisy(torch.utils.data.Dataset):
+    def __init__(self):
+        self.random = None
+    def __len__(self):
+        return 8
+    def __getitem__(self, i):
+        return torch.tensor(np.random.normal())
+loader = torch.utils.data.DataLoader(Noisy(), num_workers=2)
+iter(loader)
+class Seeded(Noisy):
+    def __init__(self):
+        self.random = np.random.default_rng(0)
+def seed(worker):
+    torch.utils.data.get_worker_info().dataset.random = np.random.default_rng(worker)
+iter(torch.utils.data.DataLoader(Seeded(), num_workers=2, worker_init_fn=seed))
+for _ in torch.utils.data.DataLoader(Seeded()):
+    break
+""")
+TIN = """
+from tests.watch.devices import tin
+"""
+case("transfer", TIN + """
+mask = torch.ones(4, 4)
+x = torch.randn(4, 4).to("tin")
+for i in range(8):
+    x = x * mask.to("tin")          # found
+""", TIN + """
+mask = torch.ones(4, 4).to("tin")
+x = torch.randn(4, 4).to("tin")
+for i in range(8):
+    x = x * mask.to("tin")
+    batch = torch.randn(4, 4).to("tin")
+    x = x + batch
+""", full=True)
+case("synchronisation", TIN + """
+w = torch.ones(3, device="tin", requires_grad=True)
+optimizer = torch.optim.SGD([w], lr=0.1)
+for i in range(30):
+    optimizer.zero_grad()
+    loss = (w ** 2).sum()
+    loss.backward()
+    optimizer.step()
+    print(loss.item())              # found
+""", TIN + """
+w = torch.ones(3, device="tin", requires_grad=True)
+optimizer = torch.optim.SGD([w], lr=0.1)
+total = 0
+for i in range(30):
+    optimizer.zero_grad()
+    loss = (w ** 2).sum()
+    loss.backward()
+    optimizer.step()
+    total += loss.detach()
+    if i % 10 == 9:
+        print(total.item())
+""", full=True)
+case("split-module", TIN + """
+net = torch.nn.Linear(3, 1, device="tin")
+net.register_buffer("scale", torch.ones(1))             # found
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+net(torch.ones(2, 3, device="tin")).sum().backward()
+optimizer.step()
+""", TIN + """
+net = torch.nn.Linear(3, 1)
+net.register_buffer("scale", torch.ones(1))
+net.to("tin")
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+net(torch.ones(2, 3, device="tin")).sum().backward()
 optimizer.step()
 """, full=True)

@@ -19,7 +19,7 @@ from .. import dlpack, host, reference
 from ..backend import Backend
 from . import driver, memory as device_memory
 from .arrays import ArrayModule
-from .recycle import RecycledMemory
+from .recycle import ROUNDED_TO_BYTES, RecycledMemory
 
 
 class LazyArray:
@@ -338,6 +338,18 @@ class CUDABackend(Backend):
 
     def statistics(self):
         return self.memory.stats()
+
+    def block_of(self, array):
+        lazy = array.__class__ is LazyArray
+        address = array.memory.address if lazy else self.driver.address(array)
+        nbytes = array.memory.nbytes if lazy else array.nbytes
+        return address, max(-(-nbytes // ROUNDED_TO_BYTES), 1) * ROUNDED_TO_BYTES
+
+    def adopt(self, address, allocation):
+        return self.memory.recycler.told.setdefault(address, allocation)
+
+    def memory_limit(self):
+        return self.memory.limit()
 
     def empty_cache(self):
         return self.memory.trim()

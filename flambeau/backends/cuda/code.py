@@ -15,7 +15,7 @@ import re
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 
-from ...base import settings
+from ...base import observers, settings
 from ...base.errors import warn
 from ...base.locks import new_lock
 from ...loops.cuda import Unrenderable, render
@@ -157,7 +157,7 @@ class DeviceKernels:
         """Put the kernels of {name: source} on the device; {name: why} of those that the compiler refuses."""
         if all(name in self._modules for name in sources):
             return {}
-        with self._lock:
+        with self._lock, observers.timed("compiled"):
             missing = {name: source for name, source in sources.items()
                        if name not in self._modules and not self._find(name, source)}
             failed = self._compile(missing) if missing else {}

@@ -4,6 +4,9 @@ Programs get their memory of recycle.py, which knows how much of it is in use. C
 which says how much is in use by going through its blocks. To do that at every allocation would cost more than the
 allocation; so an Account only adds up what was given out, which is never too little, and looks when the sum is about to
 be a peak. What the pool holds shrinks only when it is trimmed, so its peak is looked at then and when somebody asks.
+
+Observers are told of what came back when a run is over. Of CuPy's own arrays nobody says which of them came back, but
+how many bytes the pool has in use is known: the latest of them that make up the difference are taken to be gone.
 """
 import re
 
@@ -12,7 +15,7 @@ from ...base.spec import device as device_type
 from ..memory import OutOfMemoryError, bytes_in_words
 from .configuration import configuration
 from .driver import PoolStatistics
-from .recycle import Recycler
+from .recycle import ROUNDED_TO_BYTES, Recycler
 
 
 class Account:
@@ -34,6 +37,8 @@ class Account:
         self._surely = True           # `others` is what it is, not more
         self.calls = self.bytes = self.calls_before = self.bytes_before = 0
         self.retries = self.failures = 0
+        self._taking = False          # whether the driver is asked for memory by the recycler
+        self.loose: list = []         # Allocations of CuPy's own arrays, of which observers were told
 
     def allocated(self, nbytes, recycled=False):
         """Somebody was given `nbytes`."""
@@ -50,8 +55,23 @@ class Account:
                 self._count()
         if self.fraction < 1 and self.driver.pool(self.index).used_bytes > self.limit():
             raise MemoryError(f"Out of memory allocating {nbytes:,} bytes")      # and with it the memory goes back
+        if not recycled and not self._taking and (observers.allocated is not None or observers.freed is not None):
+            self.loose.append(self._tell(-(-nbytes // ROUNDED_TO_BYTES) * ROUNDED_TO_BYTES))
+
+    def _tell(self, nbytes, address=0):
+        made = observers.Allocation(nbytes, device_type("cuda", self.index), address)
         if (tell := observers.allocated) is not None:
-            tell(observers.Allocation(nbytes, device_type("cuda", self.index)))
+            tell(made)
+        return made
+
+    def notice_freed(self):
+        """Tell observers of what came back since it was last looked."""
+        others = self.pool().used_bytes - self.recycler.in_use()          # which puts back what came back
+        surplus = sum(one.nbytes for one in self.loose) - others
+        for at in range(len(self.loose) - 1, -1, -1):
+            if self.loose[at].nbytes <= surplus:
+                surplus -= self.loose[at].nbytes
+                observers.tell_freed(self.loose.pop(at))
 
     def pool(self):
         """Bytes in use, and those that the pool has from the device; what lies idle in recycle.py is not in use."""
@@ -152,7 +172,13 @@ class Account:
             raise self.failure(nbytes, spec) from None
 
     def _taken(self, nbytes, stream):
-        made, fresh = self.recycler.allocate(nbytes, stream)
+        self._taking = True
+        try:
+            made, fresh = self.recycler.allocate(nbytes, stream)
+        finally:
+            self._taking = False
+        if observers.allocated is not None or observers.freed is not None:
+            self.recycler.told[made.address] = self._tell(made.nbytes, made.address)
         if fresh:                                 # the driver told us: it is the recycler's now
             self.others -= made.nbytes
             if self._gives_back:
@@ -172,6 +198,24 @@ def account(driver, index):
         found = _accounts[index] = Account(driver, index)
         driver.on_allocation = counted
     return found
+
+
+def _notice_freed():
+    for found in list(_accounts.values()):
+        if found.recycler.told or found.loose:
+            found.notice_freed()
+
+
+def _observe():
+    """The last who observed memory may have ended."""
+    if observers.allocated is None and observers.freed is None:
+        for found in list(_accounts.values()):
+            found.recycler.told.clear()
+            found.loose.clear()
+
+
+observers.catch_up.append(_notice_freed)
+observers.on_change.append(_observe)
 
 
 def counted(index, nbytes):

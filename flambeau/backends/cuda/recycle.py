@@ -14,6 +14,8 @@ from bisect import insort
 from operator import attrgetter
 from typing import Any
 
+from ...base import observers
+
 ROUNDED_TO_BYTES = 512            # sizes are multiples of it
 IDLE_PART = 0.5                   # of a device's memory: so much may lie idle here, and no more
 
@@ -55,6 +57,7 @@ class Recycler:
         self._returned: list = []         # what came back, and was not put on its shelf yet
         self._shelves: dict = {}          # (bytes, handle of a stream) → Shelf
         self._fresh = 0                   # how often there was nothing idle
+        self.told: dict = {}              # address of what is in use → its Allocation, of which observers were told
 
     def allocate(self, nbytes, stream=None):
         """(memory of at least `nbytes`, whether it is fresh from the driver)."""
@@ -96,6 +99,8 @@ class Recycler:
             dead = returned.pop()
             insort(dead.shelf.idle, dead, key=_rank)
             self.idle += dead.nbytes
+            if self.told and (allocation := self.told.pop(dead.address, None)) is not None:
+                observers.tell_freed(allocation)
 
     def in_use(self):
         """How many bytes somebody holds."""

@@ -9,6 +9,7 @@
 
 Nothing is downloaded unless `download=True` asks for it.
 """
+from ...base.names import attribute_error
 from .cifar import CIFAR10, CIFAR100
 from .fakedata import FakeData
 from .folder import DatasetFolder, ImageFolder
@@ -17,3 +18,9 @@ from .vision import StandardTransform, VisionDataset
 
 __all__ = ["CIFAR10", "CIFAR100", "DatasetFolder", "EMNIST", "FakeData", "FashionMNIST", "ImageFolder", "KMNIST",
            "MNIST", "StandardTransform", "VisionDataset"]
+
+
+def __getattr__(name):
+    # torchvision's datasets are classes, and there are many.
+    hint = "the datasets of the package run on Flambeau: flambeau provide-torch, then pip install torchvision==0.28.0"
+    raise attribute_error("flambeau.data.datasets", name, globals().keys, hint if name[:1].isupper() else "")

@@ -1,7 +1,10 @@
 """Pictures of random numbers, for trying a program without data."""
+import numpy as np
+
 from ...base.errors import need
-from ...tensor.functions import stack
+from ...tensor.create import from_array
 from ...tensor.random import Generator, randint, randn
+from ...tensor.results import array_of
 from ..transforms.functional import to_pil_image
 from .vision import PicturesOfOneSize
 
@@ -20,12 +23,15 @@ class FakeData(PicturesOfOneSize):
         self.random_offset = random_offset
 
     def _drawn(self, index):
-        """The bytes of a picture, and its class, a tensor."""
+        """The bytes of a picture [H, W, C], and its class, a tensor."""
         need(index < len(self), f"{type(self).__name__} index out of range", IndexError)
         own = Generator()
         own.manual_seed(index + self.random_offset)
-        numbers = randn(*self.image_size, generator=own)
-        return numbers.mul(255).byte(), randint(0, self.num_classes, (1,), generator=own)[0]
+        numbers = array_of(randn(*self.image_size, generator=own))
+        # Half of them are no bytes, and NumPy decides what those become, by how they lie: as torchvision has them here.
+        with np.errstate(invalid="ignore"):
+            picture = (numbers.transpose(1, 2, 0) * 255).astype(np.uint8)
+        return picture, randint(0, self.num_classes, (1,), generator=own)[0]
 
     def _sample(self, index):
         picture, target = self._drawn(index)
@@ -33,7 +39,7 @@ class FakeData(PicturesOfOneSize):
 
     def _batch(self, indices):
         pictures, targets = zip(*[self._drawn(index) for index in indices])
-        return stack(pictures), targets
+        return from_array(np.ascontiguousarray(np.stack(pictures).transpose(0, 3, 1, 2))), targets
 
     def _transformed(self, target):
         return super()._transformed(target).item()

@@ -17,7 +17,23 @@ from .engines import source_of
 
 
 def sql(query, con, *, params=None, key=None, features=None, label=None, dtype=None, nulls="raise", codes=None):
-    """The rows that `query` gives, as a Dataset."""
+    """The rows that `query` gives, as a Dataset: `read()` it whole, go through `batches(…)`, or give it to a
+    DataLoader.
+
+    `con` is a path, an address, a frame or a function that connects: docs/sql.md lists them. `params` are bound to the
+    query's parameters. `key` names the columns that are different in every row, `features` and `label` those of the two
+    tensors. `dtype` is the features' (or a dictionary), `nulls` says what NULL becomes ("raise", "nan", "mask", a
+    number, or a dictionary), `codes` which number a text is, for each column.
+
+    >>> import sqlite3
+    >>> con = sqlite3.connect(":memory:")
+    >>> _ = con.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, x REAL, y INTEGER)")
+    >>> _ = con.execute("INSERT INTO t VALUES (1, 0.5, 0), (2, 1.5, 1)")
+    >>> con.commit()
+    >>> sql("SELECT * FROM t", con, key="id", label="y").read()
+    (tensor([[0.5000],
+            [1.5000]]), tensor([0, 1]))
+    """
     return SQLDataset(query, source_of(con), params=params, key=key, features=features, label=label, dtype=dtype,
                       nulls=nulls, codes=codes)
 

@@ -10,7 +10,7 @@ import numpy as np
 from .permute import permutation
 
 
-class Group(NamedTuple):
+class BlockGroup(NamedTuple):
     """Some blocks that are fetched together."""
     number: int
     blocks: np.ndarray                  # their numbers, in the order in which they are fetched
@@ -44,7 +44,7 @@ class EpochOrder:
         blocks = self.blocks[number * self.blocks_in_group:(number + 1) * self.blocks_in_group]
         rows = int(self.starts[number + 1] - self.starts[number])
         order = permutation(rows, self.seed, self.epoch, number) if self.shuffled else None
-        return Group(number, blocks, rows, order)
+        return BlockGroup(number, blocks, rows, order)
 
     def group_of(self, row):
         """The group that holds row `row` of the epoch."""

@@ -67,7 +67,7 @@ class CachedRows:
         if size != self.begin + self.rows * self.record:
             raise ValueError(f"cache={path!r} has {size} bytes, and should have "
                              f"{self.begin + self.rows * self.record}; delete it")
-        if not reading.snapshot.mark and reading.first.count(dataset.query) != self.rows:
+        if not reading.snapshot.mark and reading.ask(lambda session: session.count(dataset.query)) != self.rows:
             raise ValueError(f"cache={path!r} has {self.rows} rows, and the query gives another number now: delete it")
         self.layout = dataset.layout
         self.boundaries = Boundaries((), dataset.source.dialect.rows_in_block, self.rows, [], [])

@@ -1,9 +1,9 @@
 """From database columns to the arrays that tensors are made of: types, NULLs, codes, and what would be lost.
 
-A Layout is made once from what the query's columns are and what the user wants. It says which columns to ask for and in
-which form, makes the arrays of a result (its parts: features, mask, label), and writes Chunks into them. There is one
-rule for every engine: a number that its place cannot hold is an error, one that would be rounded among whole numbers is
-warned of.
+A RowLayout is made once from what the query's columns are and what the user wants. It says which columns to ask for and
+in which form, makes the arrays of a result (its parts: features, mask, label), and writes Chunks into them. There is
+one rule for every engine: a number that its place cannot hold is an error, one that would be rounded among whole
+numbers is warned of.
 """
 import math
 from typing import NamedTuple
@@ -69,7 +69,7 @@ def form_of(fact, dtype, codes):
     return form
 
 
-class Layout:
+class RowLayout:
     """What a sample looks like, and how it is filled from columns."""
 
     def __init__(self, facts, key, features, label, dtype, nulls, codes, default):

@@ -17,10 +17,10 @@ from ...utils.data import Dataset
 from ...utils.data.sampler import fresh_seed
 from .blocks import EpochOrder, batches_in, share_of
 from .cache import CacheMaker, CacheWriter, open_cache
-from .columns import Layout, NullFound
+from .columns import NullFound, RowLayout
 from .permute import key_from
 from .query import checked
-from .reading import STREAM_ROWS, GroupMaker, Link, ReadAhead, Reading, ReadWhenAsked, StreamMaker
+from .reading import STREAM_ROWS, GroupMaker, Link, ReadAhead, ReadingPass, ReadWhenAsked, StreamMaker
 from .source import Boundaries, ConnectionLost, Order, TableChanged
 
 READ_ROWS = 8192                  # rows that `read` decodes at a time
@@ -40,13 +40,12 @@ class SQLDataset(Dataset):
         self.source, self.query = source, checked(query, params)
         self.key = (key,) if isinstance(key, str) else tuple(key or ())
         self.retry_seconds = retry_seconds
-        link = Link(self._reading())
+        reading = self._reading()
         try:
-            facts = link.ask(lambda session: session.describe(self.query))
+            facts = reading.ask(lambda session: session.describe(self.query))
         finally:
-            link.close()
-            link.reading.close()
-        self.layout = Layout(facts, self.key, features, label, dtype, nulls, codes, dtypes.get_default_dtype())
+            reading.close()
+        self.layout = RowLayout(facts, self.key, features, label, dtype, nulls, codes, dtypes.get_default_dtype())
         self._plan: tuple[Boundaries, str] | None = None       # the boundaries, and the mark of the state they are of
         self._seed: int | None = None
         self._epochs = 0
@@ -62,7 +61,7 @@ class SQLDataset(Dataset):
         return f"SQLDataset({self.source.name}: {' '.join(self.query.text.split())})"
 
     def _reading(self):
-        return Reading(self.source, self.query, self.key, self.retry_seconds)
+        return ReadingPass(self.source, self.query, self.key, self.retry_seconds)
 
     # --- planning -------------------------------------------------------------------------------------------------
 
@@ -84,7 +83,7 @@ class SQLDataset(Dataset):
             reading = self._reading()
             try:
                 if not self._in_blocks:
-                    return reading.first.count(self.query)
+                    return reading.ask(lambda session: session.count(self.query))
                 self._planned(reading)
             finally:
                 reading.close()
@@ -101,8 +100,8 @@ class SQLDataset(Dataset):
             boundaries = Boundaries(self.key, step, 0, [()] * len(self.key), [()] * len(self.key))
             reading = self._reading()
             try:
-                fetch = dialect.fetch(self.query, self.layout.wanted, self.key, 1)
-                plan = reading.first.plan(self.query, self.layout.wanted, boundaries)
+                fetch, plan = reading.ask(lambda session: [
+                    tell(self.query, self.layout.wanted, boundaries) for tell in (session.fetch_text, session.plan)])
             finally:
                 reading.close()
             lines += ["", f"once, for the bounds of blocks of {step} rows:",
@@ -121,7 +120,7 @@ class SQLDataset(Dataset):
         """
         reading = self._reading()
         try:
-            arrays = Link(reading).ask(lambda session: self._read(session, reading))
+            arrays = reading.ask(self._read)
         except NullFound as found:
             raise self._null_error(found, reading) from None
         finally:
@@ -129,7 +128,7 @@ class SQLDataset(Dataset):
         self.layout.say()
         return self._sample(arrays)
 
-    def _read(self, session, reading):
+    def _read(self, session):
         rows = session.count(self.query)
         arrays = blanks(self.layout, rows)
         at = 0
@@ -148,11 +147,7 @@ class SQLDataset(Dataset):
 
     def _null_error(self, found, reading):
         names = [column.fact.name for column in self.layout.columns if column.nulls == "raise"]
-        link = Link(reading)
-        try:
-            counts = dict(zip(names, link.ask(lambda session: session.null_counts(self.query, names))))
-        finally:
-            link.close()
+        counts = dict(zip(names, reading.ask(lambda session: session.null_counts(self.query, names))))
         there = ", ".join(f"{name!r} ({count} of them)" for name, count in counts.items() if count)
         return ValueError(f"there are NULLs in {there or repr(found.column)}. Say what they are: nulls='nan', "
                           "nulls='mask', a number, or one of these for a column, nulls={'age': 0}; "
@@ -275,7 +270,7 @@ class BatchIterator:
         self.seed, self.epoch, self.batch_size = settings["seed"], settings["epoch"], settings["batch_size"]
         self.settings, self.pid = settings, os.getpid()
         self.reading = dataset._reading()
-        self.pieces = self.tee = None
+        self.pieces = self.tee = self.cached = None
         try:
             self._begin(start, workers, cache)
         except NullFound as found:
@@ -285,18 +280,18 @@ class BatchIterator:
         except BaseException:
             self.reading.close()
             raise
-        self._end = weakref.finalize(self, end_pieces, self.pieces, self.reading, self.tee)
+        self._end = weakref.finalize(self, end_pieces, self.pieces, self.reading, self.tee, self.cached)
 
     def _begin(self, start, workers, cache):
         dataset, settings, reading = self.dataset, self.settings, self.reading
         dialect, shuffle = dataset.source.dialect, settings["shuffle"]
-        cached = None if cache is None else open_cache(cache, dataset, reading)
+        cached = self.cached = None if cache is None else open_cache(cache, dataset, reading)
         if cached is not None:
             self.rows = cached.rows
         elif dataset._in_blocks:
             self.rows = dataset._planned(reading).count
         else:
-            self.rows = reading.first.count(dataset.query)
+            self.rows = reading.ask(lambda session: session.count(dataset.query))
         begin, end = share_of(self.rows, settings["rank"], settings["ranks"])
         count = batches_in(end - begin, self.batch_size, settings["drop_last"])
         if start > count:
@@ -307,7 +302,7 @@ class BatchIterator:
         if cache is not None and cached is None:
             self.tee = CacheWriter(cache, dataset, reading)
             if shuffle == "global" or start or settings["ranks"] > 1:       # not every row will come by
-                cached = self._fill_cache(cache)
+                cached = self.cached = self._fill_cache(cache)
         if cached is None and (shuffle == "global" or not dataset._in_blocks):
             salt = key_from(self.seed, self.epoch) & SALT_MASK if shuffle else None
             self.starts = np.append(np.arange(self.row, self.end, STREAM_ROWS), self.end)
@@ -423,7 +418,7 @@ class BatchIterator:
         self._end()
 
 
-def end_pieces(pieces, reading, tee):
+def end_pieces(pieces, reading, tee, cached):
     """What there is to do when an iterator ends, however it does."""
     if reading.pid == os.getpid():
         reading.stopped.set()
@@ -431,6 +426,8 @@ def end_pieces(pieces, reading, tee):
         reading.close()
         if tee is not None:
             tee.abandon()
+        if cached is not None:
+            cached.close()
 
 
 def copy_rows(made, at, piece, begin, rows):

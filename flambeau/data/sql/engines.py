@@ -1,19 +1,19 @@
 """Which engine `con` belongs to. An engine's module is imported when a `con` is its, and not before.
 
 A row of the table is a module of this package and a function that recognises its `con` by looks alone: no driver is
-imported for that, and nothing is connected to. The module has `source(con)`, which gives the Source, or refuses with a
-sentence. The first row that recognises `con` has it.
+imported for that, and nothing is connected to. The module has `source(con)`, which gives the RowSource, or refuses with
+a sentence. The first row that recognises `con` has it.
 """
 import os
 from importlib import import_module
 from pathlib import Path
 
-from .source import Source
+from .source import RowSource
 
 
-def source_of(con) -> Source:
-    """The Source for `con`."""
-    if isinstance(con, Source):
+def source_of(con) -> RowSource:
+    """The RowSource for `con`."""
+    if isinstance(con, RowSource):
         return con
     for module, recognises in ENGINES:
         if recognises(con):
@@ -50,11 +50,40 @@ def a_path(con):
     return isinstance(con, str | os.PathLike)
 
 
+def with_methods(*names):
+    return lambda con: not isinstance(con, type) and any(hasattr(con, name) for name in names)
+
+
+def parquet_or_csv(con):
+    """`con` is the path of such a file, a pattern of them, or a folder that holds some."""
+    if not a_path(con):
+        return False
+    path = os.fspath(con)
+    if isinstance(path, str) and path.removesuffix(".gz").removesuffix(".zst").lower().endswith(ROW_FILES):
+        return True
+    return os.path.isdir(path) and any(name.lower().endswith(ROW_FILES)
+                                       for _, _, names in os.walk(path) for name in names)
+
+
+ROW_FILES = (".parquet", ".csv", ".tsv")
 ENGINES = [
     ("sqlite", begins_with("sqlite:", "file:")),
     ("sqlite", of_package("sqlite3")),
     ("sqlite", file_that_holds(b"SQLite format 3\0")),
+    ("postgres", begins_with("postgresql:", "postgres:")),
+    ("postgres", of_package("psycopg")),
+    ("duckdb", begins_with("duckdb:")),
+    ("duckdb", of_package("duckdb", "_duckdb")),
+    ("duckdb", file_that_holds(b"DUCK", at=8)),
+    ("duckdb", parquet_or_csv),
+    ("frames", of_package("pandas")),
+    ("adbc", with_methods("adbc_clone")),
+    ("arrow", with_methods("__arrow_c_stream__", "__arrow_c_array__")),
+    ("dbapi", of_package("sqlalchemy")),
     ("sqlite", a_path),             # no file yet, or an empty one: the engine says so. Behind all other paths
-    ("sqlite", callable),           # a function that connects. Last
+    ("dbapi", callable),            # a function that connects: the engine of its connections has it
+    ("dbapi", with_methods("cursor")),                          # an open connection: refused, with what to give
 ]
-ACCEPTED = "the path of a SQLite file, or a function without arguments that gives a new connection each time"
+ACCEPTED = ("the path of a SQLite or DuckDB file, of Parquet or CSV files, postgresql://…, a frame, an object with "
+            "__arrow_c_stream__, an engine of SQLAlchemy, or a function without arguments that gives a new connection "
+            "each time")

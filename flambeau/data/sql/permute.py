@@ -4,27 +4,14 @@ Place i gets the hash of (key, i), as a counter-based generator would give it, a
 """
 import numpy as np
 
-GOLDEN_STEP = 0x9E3779B97F4A7C15          # 2**64 over the golden ratio: a step that visits all 64-bit numbers
-WORD_MASK = 2 ** 64 - 1
-
-
-def scrambled(words):
-    """The finaliser of splitmix64, on an array of uint64: one to one, and every bit depends on every other."""
-    words = words.copy()
-    words ^= words >> np.uint64(30)
-    words *= np.uint64(0xBF58476D1CE4E5B9)
-    words ^= words >> np.uint64(27)
-    words *= np.uint64(0x94D049BB133111EB)
-    words ^= words >> np.uint64(31)
-    return words
+from ...utils.data.sample_random import GOLDEN_STEP, WORD, mixed, mixed_number
 
 
 def key_from(*numbers):
     """One 64-bit number out of several, in whose order it matters which comes first."""
     key = 0
     for number in numbers:
-        word = np.array([(key + GOLDEN_STEP * (int(number) + 1)) & WORD_MASK], np.uint64)
-        key = int(scrambled(word)[0])
+        key = mixed_number(key + GOLDEN_STEP * (int(number) + 1) & WORD)
     return key
 
 
@@ -35,13 +22,13 @@ def permutation(count, *numbers):
     """
     places = np.arange(count, dtype=np.uint64)
     bits = np.uint64(max(count - 1, 0).bit_length())
-    hashes = scrambled(places * np.uint64(GOLDEN_STEP) + np.uint64(key_from(*numbers)))
-    mixed = (hashes << bits) | places                     # the high bits of a hash fall out
-    mixed.sort()
-    return (mixed & np.uint64((1 << int(bits)) - 1)).astype(np.int64)
+    hashes = mixed(places * np.uint64(GOLDEN_STEP) + np.uint64(key_from(*numbers)))
+    words = (hashes << bits) | places                     # the high bits of a hash fall out
+    words.sort()
+    return (words & np.uint64((1 << int(bits)) - 1)).astype(np.int64)
 
 
-ROUNDS = 6                # of the network below: four make a permutation that looks random, two are in reserve
+FEISTEL_ROUNDS = 6                # of the network below: four make a permutation that looks random, two are in reserve
 
 
 def shuffled_places(indices, count, *numbers):
@@ -51,12 +38,12 @@ def shuffled_places(indices, count, *numbers):
     """
     half = np.uint64(max(1, (max(count - 1, 0).bit_length() + 1) // 2))
     mask = np.uint64((1 << int(half)) - 1)
-    keys = [np.uint64(key_from(*numbers, turn)) for turn in range(ROUNDS)]
+    keys = [np.uint64(key_from(*numbers, turn)) for turn in range(FEISTEL_ROUNDS)]
 
     def sent(places):
         left, right = places >> half, places & mask
         for key in keys:
-            left, right = right, left ^ (scrambled(right + key) & mask)
+            left, right = right, left ^ (mixed(right + key) & mask)
         return (left << half) | right
 
     places = sent(np.asarray(indices).astype(np.uint64))

@@ -1,6 +1,6 @@
 """One pass over a query: its connections, what happens when one is lost, and threads that read ahead.
 
-    Reading       the snapshot that all connections of a pass read, and the session that holds it
+    ReadingPass       the snapshot that all connections of a pass read, and the session that holds it
     Link          one connection of the pass, which is replaced when it is lost
     Maker         reads the nth piece of the pass over a Link: a group of blocks, or the next rows of a stream
     ReadAhead     threads with a Maker each; hands their pieces out strictly in order
@@ -19,28 +19,37 @@ STREAM_ROWS = 16_384                        # rows of a piece of a stream
 
 
 class Piece(NamedTuple):
-    """Some rows, as the arrays of a Layout, and the order in which they are delivered (None: as they are)."""
+    """Some rows, as the arrays of a RowLayout, and the order in which they are delivered (None: as they are)."""
     arrays: list
     order: np.ndarray | None
 
 
-class Reading:
+class ReadingPass:
     """What the connections of one pass have in common."""
 
     def __init__(self, source, query, key, retry_seconds):
         self.source, self.query, self.key, self.retry_seconds = source, query, key, retry_seconds
         self.lock, self.stopped, self.pid = threading.Lock(), threading.Event(), os.getpid()
         self.boundaries = self.first = self.snapshot = None
-        self.begin()
+        self.ask(lambda session: None)
 
     def begin(self):
         self.first = self.source.connect()
         self.snapshot = self.first.snapshot()
 
+    def ask(self, work):
+        """`work(session)` over the first connection, before the pass is planned; once more when it is lost in it."""
+        def attempt():
+            if self.first is None:
+                self.begin()
+            made = work(self.first)
+            self.check_unchanged()
+            return made
+        return patiently(attempt, self.end_first, self)
+
     def plan(self, step):
         """Find the boundaries in the state that this pass reads."""
-        self.boundaries = self.first.boundaries(self.query, self.key, step)
-        self.check_unchanged()
+        self.boundaries = self.ask(lambda session: session.boundaries(self.query, self.key, step))
         return self.boundaries
 
     def check_unchanged(self):
@@ -85,8 +94,26 @@ class Reading:
                 self.end_first()
 
 
+def patiently(attempt, after_loss, reading):
+    """`attempt()`, until no connection is lost in it or the time for that is over; `after_loss()` comes in between."""
+    began, pause = None, FIRST_PAUSE
+    while True:
+        try:
+            return attempt()
+        except ConnectionLost as error:
+            after_loss()
+            now = time.monotonic()
+            began = now if began is None else began
+            if reading.stopped.is_set() or now + pause > began + reading.retry_seconds:
+                raise
+            said = error
+        if reading.stopped.wait(pause):
+            raise said
+        pause = min(2 * pause, LONGEST_PAUSE)
+
+
 class Link:
-    """One connection of a Reading, for one thread."""
+    """One connection of a ReadingPass, for one thread."""
 
     def __init__(self, reading):
         self.reading, self.session = reading, None
@@ -99,22 +126,11 @@ class Link:
 
     def ask(self, work):
         """`work(session)`; once more, over a new connection, when the connection is lost in it."""
-        began, pause = None, FIRST_PAUSE
-        while True:
-            try:
-                made = work(self.open())
-                self.reading.check_unchanged()
-                return made
-            except ConnectionLost as error:
-                self.close()
-                now = time.monotonic()
-                began = now if began is None else began
-                if self.reading.stopped.is_set() or now + pause > began + self.reading.retry_seconds:
-                    raise
-                said = error
-            if self.reading.stopped.wait(pause):
-                raise said
-            pause = min(2 * pause, LONGEST_PAUSE)
+        def attempt():
+            made = work(self.open())
+            self.reading.check_unchanged()
+            return made
+        return patiently(attempt, self.close, self.reading)
 
     def close(self):
         session, self.session = self.session, None
@@ -250,13 +266,17 @@ class ReadAhead:
             return self.claimed - 1
 
     def work(self, maker):
-        """What a thread does: a piece after the other, up to the first that fails."""
+        """What a thread does."""
         try:
-            while (number := self.claim()) is not None:
-                if not self.put(number, maker):
-                    break
+            self.make_pieces(maker)
         finally:
             maker.close()
+
+    def make_pieces(self, maker):
+        """A piece after the other, up to the first that fails."""
+        while (number := self.claim()) is not None:
+            if not self.put(number, maker):
+                break
 
     def put(self, number, maker):
         try:

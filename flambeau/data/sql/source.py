@@ -1,14 +1,14 @@
 """What a database has to be able to do, so that SQLDataset can read from it: the protocol of all engines.
 
-A Source opens Sessions; a Session answers five questions about a Query with NumPy columns; a Dialect writes the SQL
-that it sends, so that `explain()` shows the very text. Nobody below this line knows tensors, shuffling or batches, and
-nobody above it knows a driver.
+A RowSource opens RowSessions; a RowSession answers five questions about a Query with NumPy columns; a Dialect writes
+the SQL that it sends, so that `explain()` shows the very text. Nobody below this line knows tensors, shuffling or
+batches, and nobody above it knows a driver.
 
-    Source.connect(snapshot)  →  Session.describe    which columns there are
-                                 Session.stream      all rows, in some order
-                                 Session.boundaries  the keys at which blocks of rows begin and end
-                                 Session.fetch       the rows of some blocks
-                                 Session.snapshot    the state that other sessions are to read, too
+    RowSource.connect(snapshot)  →  RowSession.describe    which columns there are
+                                    RowSession.stream      all rows, in some order
+                                    RowSession.boundaries  the keys at which blocks of rows begin and end
+                                    RowSession.fetch       the rows of some blocks
+                                    RowSession.snapshot    the state that other sessions are to read, too
 """
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,23 +19,23 @@ import numpy as np
 # --- errors ---------------------------------------------------------------------------------------------------------
 
 
-class ConnectionLost(Exception):
+class ConnectionLost(ConnectionError):
     """The connection is gone (server ended, network, statement timeout), and a new one may do better.
 
-    A Session raises it in place of its driver's own exception, `from` that one. SQLDataset then connects again and asks
-    for the same group. Everything else that a driver raises goes through to the user as it is.
+    A RowSession raises it in place of its driver's own exception, `from` that one. SQLDataset then connects again and
+    asks for the same group. Everything else that a driver raises goes through to the user as it is.
     """
 
 
 class SnapshotLost(ConnectionLost):
-    """`Source.connect(snapshot)` cannot give that state any more, since the session that held it is gone.
+    """`RowSource.connect(snapshot)` cannot give that state any more, since the session that held it is gone.
 
     SQLDataset then takes a new snapshot, and goes on if the boundaries are those that it has planned with.
     """
 
 
 class TableChanged(RuntimeError):
-    """The rows are not those that were planned with. Raised by SQLDataset, never by a Session."""
+    """The rows are not those that were planned with. Raised by SQLDataset, never by a RowSession."""
 
 
 # --- what is asked --------------------------------------------------------------------------------------------------
@@ -45,8 +45,8 @@ class Query(NamedTuple):
     """One statement that gives rows, without a semicolon (`query.checked` has seen to that), and its parameters.
 
     `params` is what the user gave, in the style of the driver: a tuple (positions) or a dict (names). It is bound,
-    never pasted into the text. A Session that needs parameters of its own (keys) adds them in the same style; names of
-    ours begin with `flambeau_`.
+    never pasted into the text. A RowSession that needs parameters of its own (keys) adds them in the same style; names
+    of ours begin with `flambeau_`.
     """
     text: str
     params: tuple | dict = ()
@@ -56,13 +56,13 @@ class ColumnFact(NamedTuple):
     """What the database says of a column of the query."""
     name: str                   # as the query names it
     declared: str               # the database's own word for its type, for messages; "" where it has none
-    kind: str                   # one of KINDS
+    kind: str                   # one of COLUMN_KINDS
     bits: int = 64              # of "int", "uint" and "float": how wide it is there
 
 
 # What columns can be. "unknown": the database does not tell before there are rows (an expression in SQLite); SQLDataset
-# then asks for the form that it needs, and a Session that finds something else raises TypeError with column and value.
-KINDS = ("bool", "int", "uint", "float", "decimal", "text", "date", "timestamp", "unknown", "other")
+# then asks for the form that it needs, and a RowSession that finds something else raises TypeError with the value.
+COLUMN_KINDS = ("bool", "int", "uint", "float", "decimal", "text", "date", "timestamp", "unknown", "other")
 
 
 class Wanted(NamedTuple):
@@ -81,8 +81,8 @@ class Wanted(NamedTuple):
         "unknown"              whichever is needed
 
     A form is the NumPy dtype's name, but for "text", which is an object array. Narrowing (int64 to float32 and so on)
-    is done above, by one rule; a Session never loses a bit in silence. What cannot be had exactly raises TypeError or
-    OverflowError with the column's name and the value.
+    is done above, by one rule; a RowSession never loses a bit in silence. What cannot be had exactly raises TypeError
+    or OverflowError with the column's name and the value.
     """
     name: str
     kind: str
@@ -105,7 +105,7 @@ class Chunk:
     """Some rows: for each Wanted column an array [n] (any stride), and bool [n], True at NULL (None: there is none).
 
     What a column holds at a NULL is anything that its dtype can hold. Arrays may be views of a driver's memory, and
-    read-only; they stay as they are until the Session is asked for more. The reader copies.
+    read-only; they stay as they are until the RowSession is asked for more. The reader copies.
     """
     __slots__ = ("columns", "nulls")
 
@@ -199,6 +199,23 @@ class BoundaryScan:
             self.previous = row
             self.count += 1
 
+    def add_numbers(self, values: np.ndarray, nulls: np.ndarray | None = None) -> bool:
+        """Take the keys of the next rows, of a key that is one column of whole numbers; False if not in order."""
+        if nulls is not None and nulls.any():
+            refuse_null_key(self.key, (None,))
+        known = 0 if self.previous is None else 1
+        keys = np.concatenate([self.previous, values]) if known else values
+        if (twice := keys[1:] == keys[:-1]).any():
+            refuse_duplicate_key(self.key, (int(keys[1:][twice][0]),))
+        if (keys[1:] < keys[:-1]).any():
+            return False
+        starts = np.arange(-self.count % self.step, len(values), self.step) + known
+        self.first += zip(keys[starts].tolist())
+        self.last += zip(keys[starts[starts > 0] - 1].tolist())
+        self.count += len(values)
+        self.previous = tuple(keys[-1:].tolist()) or None
+        return True
+
     def done(self) -> Boundaries:
         if self.previous is not None:
             self.last.append(self.previous)
@@ -241,6 +258,11 @@ class Snapshot:
         """The snapshot is not needed any more. May be called twice."""
 
 
+class UnmarkedSnapshot(Snapshot):
+    """No database in general tells whether it changed; that rows came or went is noticed by their number."""
+    exact = False
+
+
 # --- who answers ----------------------------------------------------------------------------------------------------
 
 
@@ -252,7 +274,7 @@ class Dialect:
     name = "sql"
     rows_in_block = 256                     # rows that lie side by side in a block: the step of `boundaries`
     blocks_in_group = 256                   # blocks of one fetch, whose rows are mixed with each other
-    positional = False                      # whether rows have places without a key: see Session.boundaries
+    positional = False                      # whether rows have places without a key: see RowSession.boundaries
 
     def quote(self, name: str) -> str:
         """`name` as an identifier, whatever it holds."""
@@ -282,36 +304,36 @@ class Dialect:
 
     def stream(self, query: Query, wanted: Sequence[Wanted], order: Order | None, skip=0,
                limit: int | None = None) -> str:
-        """The statement of `Session.stream`. The parenthesis closes on the next line: `query` may end in a comment."""
+        """The statement of `RowSession.stream`. The parenthesis closes on a new line: `query` may end in a comment."""
         text = f"SELECT {self.columns(wanted)} FROM (\n{query.text}\n) AS q{self.order(order)}"
         if limit is not None:
             text += f" LIMIT {int(limit)}"
         return text + (f" OFFSET {int(skip)}" if skip else "")
 
     def boundaries(self, query: Query, key: Sequence[str], step: int) -> str:
-        """The statement of `Session.boundaries`. This one gives all keys in order, for a BoundaryScan."""
+        """The statement of `RowSession.boundaries`. This one gives all keys in order, for a BoundaryScan."""
         names = ", ".join(f"q.{self.quote(name)}" for name in key)
         return f"SELECT {names} FROM (\n{query.text}\n) AS q ORDER BY {names}"
 
     def fetch(self, query: Query, wanted: Sequence[Wanted], key: Sequence[str], ranges: int) -> str:
-        """The statement of `Session.fetch` for so many key ranges, with places for their bounds."""
+        """The statement of `RowSession.fetch` for so many key ranges, with places for their bounds."""
         raise NotImplementedError
 
     def count(self, query: Query) -> str:
-        """The statement of `Session.count`."""
+        """The statement of `RowSession.count`."""
         return f"SELECT count(*) AS n FROM (\n{query.text}\n) AS q"
 
     def null_counts(self, query: Query, names: Sequence[str]) -> str:
-        """The statement of `Session.null_counts`."""
+        """The statement of `RowSession.null_counts`."""
         counts = (f"count(*) - count(q.{self.quote(name)}) AS {self.quote(name)}" for name in names)
         return f"SELECT {', '.join(counts)} FROM (\n{query.text}\n) AS q"
 
 
-class Session:
-    """One connection, used by one thread at a time: that which asked `Source.connect` for it, or a later one.
+class RowSession:
+    """One connection, used by one thread at a time: that which asked `RowSource.connect` for it, or a later one.
 
-    Every method that sends a statement raises ConnectionLost where a new connection may do better. A Session is never
-    carried over a fork: SQLDataset opens a new one in the new process, and does not close the parent's.
+    Every method that sends a statement raises ConnectionLost where a new connection may do better. A RowSession is
+    never carried over a fork: SQLDataset opens a new one in the new process, and does not close the parent's.
     """
     dialect: Dialect
 
@@ -367,6 +389,10 @@ class Session:
         long as it uses the snapshot, and asks for one snapshot at most."""
         return Snapshot()
 
+    def fetch_text(self, query: Query, wanted: Sequence[Wanted], boundaries: Boundaries) -> str:
+        """The statement that `fetch` sends, for one range, for `explain()`."""
+        return self.dialect.fetch(query, wanted, boundaries.key, 1)
+
     def plan(self, query: Query, wanted: Sequence[Wanted], boundaries: Boundaries) -> str:
         """What the database says of how it will run `fetch`, for `explain()`; "" where it says nothing."""
         return ""
@@ -378,7 +404,7 @@ class Session:
         """Close the connection. May be called twice."""
 
 
-class Source:
+class RowSource:
     """A way to open connections. Held by the dataset, pickled with it and carried over forks: it holds no connection.
 
     (One that was made from a live object which cannot be pickled, such as an open connection or a frame in memory, may
@@ -387,7 +413,7 @@ class Source:
     dialect: Dialect
     name: str                               # for messages and explain(): what it reads from, without passwords
 
-    def connect(self, snapshot: Snapshot | None = None) -> Session:
+    def connect(self, snapshot: Snapshot | None = None) -> RowSession:
         """A new connection, which only reads. With a snapshot of this source: one that reads its state (if `exact`)."""
         raise NotImplementedError
 
@@ -405,3 +431,6 @@ def params_of(params) -> tuple | dict:
     if isinstance(params, str | bytes) or not isinstance(params, Sequence):
         raise TypeError(f"params={params!r}: give a list or tuple of values, or a dict where they have names")
     return tuple(params)
+
+
+Session, Source = RowSession, RowSource

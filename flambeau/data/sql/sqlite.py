@@ -4,8 +4,12 @@ Connections are opened read-only from the path. Where the file is in WAL mode ea
 read one state; otherwise `PRAGMA data_version` tells whether anybody has written meanwhile.
 
 SQLite has no types of columns, only of cells: what a column is declared as is taken for its kind, and a cell that is
-something else is refused with its value. Rows come as tuples and become columns of machine numbers 256 at a time, while
-they are in the processor's cache; `array` takes numbers alone, so that text, bytes and NULL are noticed for free.
+something else is refused with its value.
+
+There are two ways to the cells, which give the same. Many rows of numbers go through a native loop over SQLite's own
+functions (backends/sqlite_rows.py), without an object of Python's for each, beside other threads. Otherwise, or where
+that is not to be had, rows come as tuples and become columns of machine numbers 256 at a time, while they are in the
+processor's cache; `array` takes numbers alone, so that text, bytes and NULL are noticed for free.
 """
 import os
 import re
@@ -17,6 +21,7 @@ from hashlib import blake2b
 
 import numpy as np
 
+from ...backends import sqlite_rows
 from .query import without_parameters
 from .source import (
     BoundaryScan,
@@ -24,20 +29,22 @@ from .source import (
     ColumnFact,
     ConnectionLost,
     Dialect,
-    Session,
+    RowSession,
+    RowSource,
     Snapshot,
     SnapshotLost,
-    Source,
     Wanted,
 )
 
 ROWS_AT_ONCE = 256              # tuples that exist at a time
+SCANNED_KEYS = 65_536           # keys that are scanned at a time
+NATIVE_ROWS = 4096              # from here on it pays to load what compiles
 BUSY_SECONDS = 30               # how long somebody else's writing is waited for
 EXACT_INTEGERS = 2 ** 53        # beyond them float64 has gaps
 
 
 def source(con):
-    """The Source of a path, an URI (`sqlite:///…`, `file:…`), a connection, or a function that connects."""
+    """The RowSource of a path, an URI (`sqlite:///…`, `file:…`), a connection, or a function that connects."""
     if isinstance(con, sqlite3.Connection):
         return source_of_connection(con)
     if callable(con):
@@ -69,19 +76,17 @@ def source_of_connection(con):
 
 def source_of_factory(make):
     made = make()
-    try:
-        if not isinstance(made, sqlite3.Connection):
-            raise TypeError(f"con() gave {type(made).__module__}.{type(made).__name__}, which is no connection that is "
-                            "known here")
-    finally:
-        made.close()
+    if not isinstance(made, sqlite3.Connection):
+        raise TypeError(f"con() gave {type(made).__module__}.{type(made).__name__}, which is no connection that is "
+                        "known here")
+    made.close()
     return SQLiteFactory(make)
 
 
 # --- sources --------------------------------------------------------------------------------------------------------
 
 
-class SQLiteSource(Source):
+class SQLiteSource(RowSource):
     """A file of SQLite."""
 
     def __init__(self, path, uri=False):
@@ -89,9 +94,13 @@ class SQLiteSource(Source):
         self.name = f"SQLite, {path}"
         self.dialect = SQLiteDialect()
 
+    @property
+    def address(self):
+        """The file, as SQLite itself opens it; None where connections are not opened by their address."""
+        return self.path if self.uri else f"file:{urllib.parse.quote(self.path)}?mode=ro"
+
     def open(self):
-        address = self.path if self.uri else f"file:{urllib.parse.quote(self.path)}?mode=ro"
-        return opened(lambda: sqlite3.connect(address, uri=True, timeout=BUSY_SECONDS, isolation_level=None,
+        return opened(lambda: sqlite3.connect(self.address, uri=True, timeout=BUSY_SECONDS, isolation_level=None,
                                               check_same_thread=False))
 
     def connect(self, snapshot=None):
@@ -100,6 +109,7 @@ class SQLiteSource(Source):
 
 class SQLiteFactory(SQLiteSource):
     """What a function of the user's connects to."""
+    address = None
 
     def __init__(self, make):
         super().__init__("")
@@ -113,6 +123,7 @@ class SQLiteFactory(SQLiteSource):
 
 class SQLiteMemory(SQLiteSource):
     """A database in memory, as it was when it was given: every connection gets a copy."""
+    address = None
 
     def __init__(self, contents):
         super().__init__("")
@@ -139,10 +150,15 @@ def opened(make):
 
 def lost(error):
     """What to raise for a driver's error: ConnectionLost where asking again may help, the error itself otherwise."""
-    name = getattr(error, "sqlite_errorname", "")
-    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_PROTOCOL")):
-        return ConnectionLost(f"{error} ({name})")
-    return error
+    if isinstance(error, sqlite_rows.SQLiteError):
+        code, error = error.code, sqlite3.OperationalError(str(error))
+    else:
+        code = getattr(error, "sqlite_errorcode", 0)
+    return ConnectionLost(str(error)) if code & 0xFF in MAY_PASS else error
+
+
+# what a second attempt may not meet again: BUSY, LOCKED, IOERR, CANTOPEN, PROTOCOL
+MAY_PASS = (5, 6, 10, 14, 15)
 
 
 # --- statements -----------------------------------------------------------------------------------------------------
@@ -228,11 +244,13 @@ def kind_of(declared):
 # --- sessions -------------------------------------------------------------------------------------------------------
 
 
-class SQLiteSession(Session):
+class SQLiteSession(RowSession):
     def __init__(self, source, con, snapshot=None):
         super().__init__()
         self.source, self.dialect, self.con = source, source.dialect, con
         self.sorted_already, self.must_sort = None, True    # of which query `must_sort` speaks
+        self.snapshot_read, self.handle = snapshot, None
+        self.counted: tuple = (None, 0)                     # the query that was counted last, and how many rows it has
         con.create_function("flambeau_hash", -1, hash_of, deterministic=True)
         if snapshot is not None and snapshot.exact:
             self.hold_state()
@@ -242,8 +260,8 @@ class SQLiteSession(Session):
 
     def hold_state(self):
         """Read one state from now on (WAL alone: elsewhere a reader that stays would keep writers out)."""
-        self.run("BEGIN")
-        self.run("SELECT count(*) FROM sqlite_master").fetchall()
+        for text in HOLD_STATE:
+            self.run(text).fetchall()
 
     def run(self, text, params=()):
         try:
@@ -270,31 +288,83 @@ class SQLiteSession(Session):
             self.con.execute("PRAGMA query_only = ON")
         return found
 
+    def count(self, query):
+        self.counted = query, super().count(query)
+        return self.counted[1]
+
+    def native(self, wanted, params, rows):
+        """The connection that reads through the native loop; None where these rows do not go through it."""
+        values = params.values() if isinstance(params, dict) else params
+        if rows < NATIVE_ROWS or self.source.address is None or sqlite_rows.library() is None \
+                or any(each.form not in sqlite_rows.NUMBER_FORMS for each in wanted) \
+                or any(type(value) not in (int, float, str, bytes, type(None)) for value in values):
+            return None
+        if self.handle is None:
+            try:
+                self.handle = sqlite_rows.SQLiteHandle(self.source.address, BUSY_SECONDS * 1000)
+                if self.snapshot_read is not None and self.snapshot_read.exact:
+                    for text in HOLD_STATE:
+                        self.handle.execute(text)
+            except sqlite_rows.SQLiteError as error:
+                raise lost(error) from error
+            self.same_state = self.snapshot_read is None or not self.snapshot_read.exact \
+                or not self.snapshot_read.changed()
+        return self.handle if self.same_state else None     # else it came too late to read what this session reads
+
+    def answers(self, text, params, wanted, rows):
+        """Something that gives the next so many rows of a statement as a Chunk, and is closed."""
+        handle = self.native(wanted, params, rows)
+        if handle is None:
+            return CursorRows(self.run(text, params), wanted)
+        return NativeRows(handle, text, params, wanted)
+
     def stream(self, query, wanted, rows, order=None, skip=0, limit=None):
-        cursor = self.run(self.dialect.stream(query, wanted, order, skip, limit), query.params)
+        many = limit if limit is not None else self.counted[1] if self.counted[0] == query else 0
+        if order is not None and order.salt is not None:    # the hash is a function of Python's
+            many = -1
+        answers = self.answers(self.dialect.stream(query, wanted, order, skip, limit), query.params, wanted, many)
         try:
             while True:
-                chunk = decoded(cursor, wanted, rows)
+                chunk = answers.take(rows)
                 if len(chunk):
                     yield chunk
                 if len(chunk) < rows:
                     return
-        except sqlite3.OperationalError as error:
+        except (sqlite3.OperationalError, sqlite_rows.SQLiteError) as error:
             raise lost(error) from error
         finally:
-            cursor.close()
+            answers.close()
 
     def boundaries(self, query, key, step):
         scan = BoundaryScan(key, step)
         cursor = self.run(self.dialect.boundaries(query, key, step), query.params)
         try:
-            while rows := cursor.fetchmany(ROWS_AT_ONCE):
-                scan.add(rows)
+            scan.add(cursor.fetchmany(NATIVE_ROWS))
+            if scan.count == NATIVE_ROWS and (found := self.number_boundaries(query, key, step)) is not None:
+                return found                                # there are more: the native loop begins anew, and is faster
+            add_keys(scan, cursor)
         except sqlite3.OperationalError as error:
             raise lost(error) from error
         finally:
             cursor.close()
         return scan.done()
+
+    def number_boundaries(self, query, key, step):
+        """The same for a key of whole numbers, through the native loop; None where it is none, or that is not there."""
+        wanted = [Wanted(key[0], "int", "int64")]
+        handle = self.native(wanted, query.params, NATIVE_ROWS) if len(key) == 1 else None
+        if handle is None:
+            return None
+        scan, statement = BoundaryScan(key, step), NativeRows(handle, self.dialect.boundaries(query, key, step),
+                                                              query.params, wanted)
+        try:
+            return scan.done() if all_added(scan, statement) else None
+        except (TypeError, OverflowError):                  # a key that is text, or a real number
+            return None
+        except sqlite_rows.SQLiteError as error:
+            raise lost(error) from error
+        finally:
+            statement.close()
 
     def fetch(self, query, wanted, boundaries, blocks):
         ranges = boundaries.ranges(blocks)
@@ -305,13 +375,14 @@ class SQLiteSession(Session):
         else:
             params, names = (*query.params, *values), ()
         text = self.dialect.fetch(query, wanted, boundaries.key, len(ranges), self.sorts(query, boundaries), names)
-        cursor = self.run(text, params)
+        rows = int(boundaries.rows_of(blocks).sum())
+        answers = self.answers(text, params, wanted, rows)
         try:
-            return decoded(cursor, wanted, int(boundaries.rows_of(blocks).sum()) + 1)
-        except sqlite3.OperationalError as error:
+            return answers.take(rows + 1)
+        except (sqlite3.OperationalError, sqlite_rows.SQLiteError) as error:
             raise lost(error) from error
         finally:
-            cursor.close()
+            answers.close()
 
     def sorts(self, query, boundaries):
         """Whether `fetch` has to sort: not if one index of the key is walked for each range, which gives its order."""
@@ -321,6 +392,9 @@ class SQLiteSession(Session):
             self.sorted_already, self.must_sort = known, not (
                 len(boundaries.key) == 1 and len(loops) == 2 and _INDEX_WALK.search(loops[1]))
         return self.must_sort
+
+    def fetch_text(self, query, wanted, boundaries):
+        return self.dialect.fetch(query, wanted, boundaries.key, 1, self.sorts(query, boundaries))
 
     def plan(self, query, wanted, boundaries):
         text = self.dialect.fetch(query, wanted or [Wanted(name, "int", "int64") for name in boundaries.key],
@@ -340,13 +414,21 @@ class SQLiteSession(Session):
             if made.changed():
                 made.close()
                 raise ConnectionLost("the database was written to while a snapshot of it was taken")
+        self.snapshot_read = made
         return made
 
     def cancel(self):
         self.con.interrupt()
+        if self.handle is not None:
+            self.handle.interrupt()
 
     def close(self):
         self.con.close()
+        if self.handle is not None:
+            self.handle.close()
+
+
+HOLD_STATE = ("BEGIN", "SELECT count(*) FROM sqlite_master")        # a transaction begins with its first look
 
 
 _INDEX_WALK = re.compile(r"^SEARCH .*\((?:\w+=\? AND )*(\w+)>\? AND \1<\?\)$")
@@ -400,16 +482,63 @@ def mark_of(source):
 # --- cells ----------------------------------------------------------------------------------------------------------
 
 
-def decoded(cursor, wanted, rows):
-    """The next `rows` rows, or those that are left, as a Chunk."""
-    columns = [CellColumn(each, rows) for each in wanted]
-    at = 0
-    while at < rows and (taken := cursor.fetchmany(min(ROWS_AT_ONCE, rows - at))):
-        for column, cells in zip(columns, zip(*taken)):
-            column.take(cells, at)
-        at += len(taken)
-    return Chunk([column.values[:at] for column in columns],
-                 [None if column.nulls is None else column.nulls[:at] for column in columns])
+def add_keys(scan, cursor):
+    while rows := cursor.fetchmany(ROWS_AT_ONCE):
+        scan.add(rows)
+
+
+def all_added(scan, rows):
+    """Give the keys to the scan, to the last; False if it finds that they are not in order."""
+    while len(chunk := rows.take(SCANNED_KEYS)):
+        if not scan.add_numbers(chunk.columns[0], chunk.nulls[0]):
+            return False
+        if len(chunk) < SCANNED_KEYS:
+            break
+    return True
+
+
+class NativeRows:
+    """The rows of a statement through the native loop."""
+
+    def __init__(self, handle, text, params, wanted):
+        self.wanted = wanted
+        try:
+            self.statement = sqlite_rows.SQLiteStatement(handle, text, params)
+        except sqlite_rows.SQLiteError as error:
+            raise lost(error) from error
+
+    def take(self, rows):
+        try:
+            columns, nulls, _ = self.statement.rows([each.form for each in self.wanted], rows)
+        except sqlite_rows.WrongCell as wrong:
+            refuse_cell(self.wanted[wrong.column], wrong.value)
+        for i, each in enumerate(self.wanted):
+            if each.form == "bool":
+                columns[i] = truth_values(each, columns[i])
+        return Chunk(columns, nulls)
+
+    def close(self):
+        self.statement.close()
+
+
+class CursorRows:
+    """The rows of a cursor of Python's module."""
+
+    def __init__(self, cursor, wanted):
+        self.cursor, self.wanted = cursor, wanted
+
+    def take(self, rows):
+        columns = [CellColumn(each, rows) for each in self.wanted]
+        at = 0
+        while at < rows and (taken := self.cursor.fetchmany(min(ROWS_AT_ONCE, rows - at))):
+            for column, cells in zip(columns, zip(*taken)):
+                column.take(cells, at)
+            at += len(taken)
+        return Chunk([column.values[:at] for column in columns],
+                     [None if column.nulls is None else column.nulls[:at] for column in columns])
+
+    def close(self):
+        self.cursor.close()
 
 
 class CellColumn:
@@ -428,17 +557,16 @@ class CellColumn:
             numbers = np.asarray(array(self.code, cells))
         except TypeError:
             numbers = self.without_nulls(cells, at)
-        if self.code == "d":
-            if (abs(numbers) >= EXACT_INTEGERS).any():
-                self.check_integers(cells)
-        elif self.wanted.form == "bool" and ((numbers < 0) | (numbers > 1)).any():
-            self.refuse(next(cell for cell in cells if cell not in (None, 0, 1)))
-        self.values[at:at + len(cells)] = numbers
+        if self.code == "d" and (abs(numbers) >= EXACT_INTEGERS).any():
+            for cell in cells:
+                if isinstance(cell, int) and int(float(cell)) != cell:
+                    refuse_cell(self.wanted, cell)
+        self.values[at:at + len(cells)] = truth_values(self.wanted, numbers) if self.wanted.form == "bool" else numbers
 
     def take_text(self, cells, at):
         for cell in {*cells}:
             if not isinstance(cell, str) and cell is not None:
-                self.refuse(cell)
+                refuse_cell(self.wanted, cell)
         if None in cells:
             self.found_nulls(cells, at)
         self.values[at:at + len(cells)] = cells
@@ -455,20 +583,24 @@ class CellColumn:
             return np.asarray(array(self.code, [0 if cell is None else cell for cell in cells]))
         except TypeError:
             right = (int, float) if self.code == "d" else int
-            self.refuse(next(cell for cell in cells if cell is not None and not isinstance(cell, right)))
+            refuse_cell(self.wanted, next(cell for cell in cells if cell is not None and not isinstance(cell, right)))
 
-    def check_integers(self, cells):
-        for cell in cells:
-            if isinstance(cell, int) and int(float(cell)) != cell:
-                raise OverflowError(f"column {self.wanted.name!r} holds {cell}, which no float64 is equal to; declare "
-                                    "the column INTEGER, or cast it in the query")
 
-    def refuse(self, cell):
-        name, kind = self.wanted.name, self.wanted.kind
-        said = repr(cell) if len(repr(cell)) < 60 else repr(cell)[:57] + "…"
-        if isinstance(cell, str) and self.wanted.form != "text":
-            hint = f"text becomes numbers by codes={{{name!r}: {{{said}: 0, …}}}}"
-        else:
-            target = "TEXT" if self.wanted.form == "text" else "REAL"
-            hint = f"cast it in the query, such as CAST({name} AS {target}) AS {name}"
-        raise TypeError(f"column {name!r} is taken for {kind} and holds {said}; {hint}")
+def truth_values(wanted, numbers):
+    wrong = (numbers < 0) | (numbers > 1)
+    if wrong.any():
+        refuse_cell(wanted, int(numbers[wrong][0]))
+    return numbers.astype(bool)
+
+
+def refuse_cell(wanted, cell):
+    name = wanted.name
+    said = repr(cell) if len(repr(cell)) < 60 else repr(cell)[:57] + "…"
+    if isinstance(cell, int) and wanted.form == "float64":
+        raise OverflowError(f"column {name!r} holds {cell}, which no float64 is equal to; declare the column INTEGER, "
+                            "or cast it in the query")
+    if isinstance(cell, str) and wanted.form != "text":
+        hint = f"text becomes numbers by codes={{{name!r}: {{{said}: 0, …}}}}"
+    else:
+        hint = f"cast it in the query, such as CAST({name} AS {'TEXT' if wanted.form == 'text' else 'REAL'}) AS {name}"
+    raise TypeError(f"column {name!r} is taken for {wanted.kind} and holds {said}; {hint}")

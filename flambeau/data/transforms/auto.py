@@ -92,7 +92,7 @@ OPERATIONS = {
 }
 NUMBERED_OPERATIONS = list(OPERATIONS.values())
 NUMBERS = {"Identity": -1, **{name: number for number, name in enumerate(OPERATIONS)}}
-LAST_MOVE = NUMBERS["Rotate"]                                 # the first operations move pixels, the others their colours
+LAST_MOVE = NUMBERS["Rotate"]                                 # up to it they move pixels, the others change colours
 
 
 # --- how strongly they act ------------------------------------------------------------------------------------------

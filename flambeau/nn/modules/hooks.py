@@ -9,6 +9,7 @@ from collections import OrderedDict
 
 from ...autograd.function import Function
 from ...autograd.modes import modes
+from ...base import observers
 from ...base.errors import warn
 from ...tensor.tensor import Tensor
 
@@ -466,3 +467,21 @@ def _tell_of_failure(module, args, kwargs, result, told):
                 except Exception as error:
                     warn(f"{kind} forward hook with ``always_call=True`` raised an exception that was silenced as "
                          f"another error was raised in forward: {error}")
+
+
+# --- observers --------------------------------------------------------------------------------------------------------
+
+_observing: list = []         # the handles of the hooks that tell observers, while somebody asks
+
+
+def _observe():
+    """Somebody began to observe modules, or the last who did has ended."""
+    if observers.module_began is None and observers.module_ended is None:
+        while _observing:
+            _observing.pop().remove()
+    elif not _observing:
+        _observing.append(register_module_forward_pre_hook(observers.tell_module_began))
+        _observing.append(register_module_forward_hook(observers.tell_module_ended, always_call=True))
+
+
+observers.on_change.append(_observe)

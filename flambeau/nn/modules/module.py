@@ -10,6 +10,7 @@ from ...autograd.modes import no_grad
 from ...base import dtypes
 from ...base.errors import warn
 from ...base.names import near
+from ...base.op import door
 from ...base.spec import device as device_type
 from ...tensor.about import typename
 from ...tensor.functions import empty_like
@@ -54,6 +55,7 @@ __all__ = ["Module", "register_module_backward_hook", "register_module_buffer_re
 
 def note_module(error, module):
     """Say with an error in which module it was raised: on its way out each module adds its own name to the path."""
+    door.noticed("error_raised", error)
     inner = getattr(error, "_in_module", None)
     name = type(module).__name__
     if inner is None:

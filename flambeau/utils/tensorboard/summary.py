@@ -106,14 +106,139 @@ def histogram_raw(tag, min, max, num, sum, sum_squares, bucket_limits, bucket_co
 def image(tag, given, dataformats="NCHW"):
     """A picture, or several side by side, as a PNG; numbers from 0 to 1, bytes as they are."""
     from PIL import Image
+    held = _bytes_of(given, dataformats)
+    return _one(tag, image=_encoded(Image.fromarray(held), held.shape))
+
+
+def _bytes_of(given, dataformats):
+    """A picture as bytes (height, width, colours)."""
     held = array_of(given)
     scale = 1 if held.dtype == np.uint8 else 255
-    held = (rows_columns_colours(held, dataformats).astype(np.float32) * scale).clip(0, 255).astype(np.uint8)
+    return (rows_columns_colours(held, dataformats).astype(np.float32) * scale).clip(0, 255).astype(np.uint8)
+
+
+def _encoded(picture, shape):
+    """A picture of Pillow as the message that holds it; `shape` is what it had before it was scaled, as in PyTorch."""
     file = io.BytesIO()
-    Image.fromarray(held).save(file, format="PNG")
-    height, width, colours = held.shape
-    return _one(tag, image=Summary.Image(height=height, width=width, colorspace=colours,
+    picture.save(file, format="PNG")
+    height, width, colours = shape
+    return Summary.Image(height=height, width=width, colorspace=colours, encoded_image_string=file.getvalue())
+
+
+def image_boxes(tag, given, boxes, rescale=1, dataformats="CHW", labels=None):
+    """A picture with red boxes (left, top, right, bottom), and words at the lower left of each."""
+    from PIL import Image, ImageDraw, ImageFont
+    held, boxes = _bytes_of(given, dataformats), array_of(boxes)
+    picture = Image.fromarray(held)
+    draw, font = ImageDraw.Draw(picture), ImageFont.load_default()
+    if labels is not None and len(labels) != len(boxes):
+        raise AssertionError(f"{len(boxes)} boxes, and {len(labels)} labels")
+    for number, (left, top, right, bottom) in enumerate(boxes.tolist()):
+        draw.line([(left, top), (left, bottom), (right, bottom), (right, top), (left, top)], fill="Red", width=2)
+        if labels is not None and labels[number]:
+            a, b, c, d = font.getbbox(labels[number])
+            wide, high, margin = c - a, d - b, float(np.ceil(0.05 * (d - b)))
+            draw.rectangle([(left, bottom - high - 2 * margin), (left + wide, bottom)], fill="Red")
+            draw.text((left + margin, bottom - high - margin), labels[number], fill="black", font=font)
+    height, width, _ = held.shape
+    if rescale != 1:
+        picture = picture.resize((int(width * rescale), int(height * rescale)), Image.Resampling.LANCZOS)
+    return _one(tag, image=_encoded(picture, held.shape))
+
+
+def video(tag, given, fps=4):
+    """Pictures in time (n, time, colours, height, width) as a moving GIF, the n side by side in a grid."""
+    from PIL import Image
+    held = array_of(given)
+    if held.ndim != 5:
+        raise AssertionError(f"a video is (n, time, colours, height, width), and this has the shape {held.shape}")
+    many, time, colours, height, width = held.shape
+    held = held if held.dtype == np.uint8 else (held.astype(np.float32) * 255).clip(0, 255).astype(np.uint8)
+    rows = 2 ** ((many.bit_length() - 1) // 2)
+    columns = (1 << (many - 1).bit_length()) // rows             # room for a power of two, black where there is none
+    room = np.zeros((rows * columns, *held.shape[1:]), np.uint8)
+    room[:many] = held
+    room = room.reshape(rows, columns, time, colours, height, width).transpose(2, 0, 4, 1, 5, 3)
+    frames = room.reshape(time, rows * height, columns * width, colours)
+    pictures = [Image.fromarray(frame if colours == 3 else frame[..., 0]) for frame in frames]
+    file = io.BytesIO()
+    pictures[0].save(file, format="GIF", save_all=True, append_images=pictures[1:], duration=1000 / fps, loop=0)
+    return _one(tag, image=Summary.Image(height=frames.shape[1], width=frames.shape[2], colorspace=colours,
                                          encoded_image_string=file.getvalue()))
+
+
+# --- sounds, tensors, meshes ---
+
+
+def audio(tag, given, sample_rate=44100):
+    """A sound of one channel, from -1 to 1, as a WAV of 16 bits."""
+    import wave
+    held = array_of(given).squeeze()
+    if held.size and np.abs(held).max() > 1:
+        print("warning: audio amplitude out of range, auto clipped.")
+        held = held.clip(-1, 1)
+    if held.ndim != 1:
+        raise AssertionError("input tensor should be 1 dimensional.")
+    held = (held * np.iinfo(np.int16).max).astype("<i2")
+    file = io.BytesIO()
+    with wave.open(file, "wb") as wav:
+        wav.setnchannels(1)
+        wav.setsampwidth(2)
+        wav.setframerate(sample_rate)
+        wav.writeframes(held.tobytes())
+    return _one(tag, audio=Summary.Audio(sample_rate=sample_rate, num_channels=1, length_frames=len(held),
+                                         encoded_audio_string=file.getvalue(), content_type="audio/wav"))
+
+
+# dtype → its name in the messages, the field that holds it, and the array in whose type that field has it
+_TENSOR_FIELDS = {
+    "float16": ("DT_HALF", "half_val", lambda held: held.view(np.uint16)),
+    "float32": ("DT_FLOAT", "float_val", None), "float64": ("DT_DOUBLE", "double_val", None),
+    "int8": ("DT_INT8", "int_val", None), "uint8": ("DT_UINT8", "int_val", None),
+    "int16": ("DT_INT16", "int_val", None), "int32": ("DT_INT32", "int_val", None),
+    "int64": ("DT_INT64", "int64_val", None), "bool": ("DT_BOOL", "bool_val", None),
+    "complex64": ("DT_COMPLEX64", "scomplex_val", lambda held: held.view(np.float32)),
+    "complex128": ("DT_COMPLEX128", "dcomplex_val", lambda held: held.view(np.float64)),
+}
+
+
+def tensor_proto(tag, tensor):
+    """A whole tensor, bit for bit."""
+    if tensor.numel() * tensor.itemsize >= 1 << 31:
+        raise ValueError("tensor is bigger than protocol buffer's hard limit of 2GB in size")
+    bits = tensor.dtype is dtypes.bfloat16
+    if not bits and tensor.dtype.name not in _TENSOR_FIELDS:
+        raise ValueError(f"{tag} has unsupported tensor dtype {tensor.dtype}")
+    held = tensor.detach().cpu().contiguous()
+    if bits:
+        kind, field, flat = "DT_BFLOAT16", "half_val", held.view(dtypes.int16).numpy().view(np.uint16)
+    else:
+        kind, field, seen = _TENSOR_FIELDS[tensor.dtype.name]
+        flat = held.numpy() if seen is None else seen(np.atleast_1d(held.numpy()))
+    return _one(tag, "tensor", tensor=TensorProto(dtype=kind, tensor_shape=_shape(*tensor.shape),
+                                                  **{field: flat.reshape(-1).tolist()}))
+
+
+def mesh(tag, vertices, colors=None, faces=None, config_dict=None):
+    """Points in space (n, points, 3), with their colours, and triangles between them."""
+    import json
+
+    from tensorboard.plugins.mesh import metadata
+    from tensorboard.plugins.mesh.plugin_data_pb2 import MeshPluginData
+    given = [(array_of(held), kind) for held, kind in ((vertices, MeshPluginData.VERTEX), (faces, MeshPluginData.FACE),
+                                                       (colors, MeshPluginData.COLOR)) if held is not None]
+    for held, _ in given:
+        if held.ndim != 3:
+            raise AssertionError(f"a mesh is (n, points, 3), and this has the shape {held.shape}")
+    components = metadata.get_components_bitmask([kind for _, kind in given])
+    config = "{}" if config_dict is None else json.dumps(config_dict, sort_keys=True)
+    values = []
+    for held, kind in given:
+        about = metadata.create_summary_metadata(tag, None, kind, components, held.shape, None, json_config=config)
+        values.append(Summary.Value(
+            tag=metadata.get_instance_name(tag, kind), metadata=about, tensor=TensorProto(
+                dtype="DT_FLOAT", float_val=held.reshape(-1).tolist(), tensor_shape=_shape(*held.shape))))
+    return Summary(value=values)
 
 
 def rows_columns_colours(held, dataformats):

@@ -5,11 +5,12 @@ import time
 from datetime import datetime
 
 import numpy as np
-from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog, TaggedRunMetadata
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from ...base.errors import here, line_of
 from . import summary as summaries
+from .embedding import Projector
 
 
 class FileWriter:
@@ -28,6 +29,13 @@ class FileWriter:
         if step is not None:
             event.step = int(step)
         self.event_writer.add_event(event)
+
+    def add_graph(self, graph_profile, walltime=None):
+        """Write a graph, and what is known of the run of it: (GraphDef, RunMetadata)."""
+        made, stats = graph_profile
+        self.add_event(Event(graph_def=made.SerializeToString()), None, walltime)
+        self.add_event(Event(tagged_run_metadata=TaggedRunMetadata(
+            tag="step1", run_metadata=stats.SerializeToString())), None, walltime)
 
     def add_summary(self, summary, global_step=None, walltime=None):
         """Write a `Summary` as an event of its own."""
@@ -60,6 +68,7 @@ class SummaryWriter:
         self.max_queue, self.flush_secs, self.filename_suffix = max_queue, flush_secs, filename_suffix
         self.file_writer = self.all_writers = None
         self.default_bins = summaries.default_bins()
+        self._projector = None
         self._get_file_writer()
 
     def _get_file_writer(self):
@@ -156,9 +165,62 @@ class SummaryWriter:
         else:
             self.add_image(tag, summaries.drawn(figure, close), global_step, walltime, dataformats="CHW")
 
+    def add_image_with_boxes(self, tag, img_tensor, box_tensor, global_step=None, walltime=None, rescale=1,
+                             dataformats="CHW", labels=None):
+        """A picture with boxes (left, top, right, bottom) in it, and their labels; needs Pillow."""
+        labels = [labels] if isinstance(labels, str) else labels
+        self._add(summaries.image_boxes(tag, img_tensor, box_tensor, rescale, dataformats, labels), global_step,
+                  walltime)
+
+    def add_video(self, tag, vid_tensor, global_step=None, fps=4, walltime=None):
+        """Pictures in time (n, time, colours, height, width), as a moving GIF; needs Pillow."""
+        self._add(summaries.video(tag, vid_tensor, fps), global_step, walltime)
+
+    def add_audio(self, tag, snd_tensor, global_step=None, sample_rate=44100, walltime=None):
+        """A sound of one channel, numbers from -1 to 1."""
+        self._add(summaries.audio(tag, snd_tensor, sample_rate), global_step, walltime)
+
+    def add_mesh(self, tag, vertices, colors=None, faces=None, config_dict=None, global_step=None, walltime=None):
+        """Points in space (n, points, 3), with colours, and triangles between them."""
+        self._add(summaries.mesh(tag, vertices, colors, faces, config_dict), global_step, walltime)
+
+    def add_tensor(self, tag, tensor, global_step=None, walltime=None):
+        """A whole tensor, bit for bit."""
+        self._add(summaries.tensor_proto(tag, tensor), global_step, walltime)
+
     def add_text(self, tag, text_string, global_step=None, walltime=None):
         """A text."""
         self._add(summaries.text(tag, text_string), global_step, walltime)
+
+    # --- the model ---
+
+    def add_graph(self, model, input_to_model=None, verbose=False, use_strict_trace=True):
+        """What a module does with an input, as a graph: the module is called once. `use_strict_trace` means nothing
+        here, since calls are seen as they happen and containers may be changed."""
+        from .graph import graph
+        if input_to_model is None:
+            raise ValueError("add_graph(model): input_to_model is what the module is called with, a tensor or a tuple")
+        self._get_file_writer().add_graph(graph(model, input_to_model, verbose))
+
+    def add_embedding(self, mat, metadata=None, label_img=None, global_step=None, tag="default",
+                      metadata_header=None):
+        """Points (n, size) for the projector, with labels and small pictures (n, 3, height, width) where given."""
+        mat = summaries.array_of(mat)
+        if mat.ndim != 2:
+            raise AssertionError("mat should be 2D, where mat.size(0) is the number of data points")
+        if metadata is not None and len(metadata) != len(mat):
+            raise AssertionError("#labels should equal with #data points")
+        if label_img is not None and len(label_img) != len(mat):
+            raise AssertionError("#images should equal with #data points")
+        if self._projector is None:
+            self._projector = Projector(self._get_file_writer().get_logdir())
+        self._projector.add(mat, metadata, label_img, 0 if global_step is None else global_step, tag, metadata_header)
+
+    def add_onnx_graph(self, prototxt):
+        """Not here: raises NotImplementedError that says what to use instead."""
+        raise NotImplementedError(f"Flambeau's SummaryWriter has no add_onnx_graph (used at {line_of(here())}): use "
+                                  "tensorboardX.SummaryWriter, which writes the same files, or add_graph with the "
+                                  "module.")
 
     # --- charts ---
 
@@ -196,16 +258,3 @@ class SummaryWriter:
     def __exit__(self, *exc):
         self.close()
 
-
-def _refuse(name):
-    def refused(self, *args, **kwargs):
-        raise NotImplementedError(f"Flambeau's SummaryWriter has no {name} (used at {line_of(here())}): use "
-                                  "tensorboardX.SummaryWriter, which writes the same files.")
-    refused.__name__ = name
-    refused.__doc__ = "Not here: raises NotImplementedError that says what to use instead."
-    return refused
-
-
-for _name in ("add_audio", "add_embedding", "add_graph", "add_image_with_boxes", "add_mesh", "add_onnx_graph",
-              "add_tensor", "add_video"):
-    setattr(SummaryWriter, _name, _refuse(_name))

@@ -1,7 +1,11 @@
 """`engine`: every database of `sources.ENGINES`, one after the other. `connected`: those, in every way there is."""
 import pytest
 
+from .drivers import DRIVER_WAYS, DRIVERS
 from .sources import ENGINES, WAYS
+
+ENGINES = {**ENGINES, **{engine.name: engine for engine in DRIVERS}}
+WAYS = {**WAYS, **{engine.name: engine for engine in DRIVER_WAYS}}
 
 
 @pytest.fixture(params=list(ENGINES))

@@ -11,6 +11,7 @@ from datetime import date, datetime
 from decimal import Decimal
 
 import numpy as np
+import pytest
 
 import flambeau as torch
 
@@ -99,6 +100,19 @@ class SQLiteWalEngine(SQLiteEngine):
         con.execute("PRAGMA journal_mode = WAL")
 
 
+class SQLiteNativeEngine(SQLiteEngine):
+    """SQLite with the native loop for the smallest tables, too."""
+    name = "sqlite-native"
+
+    def __init__(self, tmp_path):
+        super().__init__(tmp_path)
+        self.patched = pytest.MonkeyPatch()
+        self.patched.setattr("flambeau.data.sql.sqlite.NATIVE_ROWS", 0)
+
+    def close(self):
+        self.patched.undo()
+
+
 class SQLiteFactoryEngine(SQLiteEngine):
     """SQLite over connections that a function of the user's makes."""
     name = "sqlite-factory"
@@ -108,7 +122,7 @@ class SQLiteFactoryEngine(SQLiteEngine):
         return lambda: sqlite3.connect(self.path, check_same_thread=False)
 
 
-ENGINES = {engine.name: engine for engine in (SQLiteEngine,)}
+ENGINES = {engine.name: engine for engine in (SQLiteEngine, SQLiteNativeEngine)}
 # Other ways to reach some of them, for tests in which it matters how connections are opened.
 WAYS = {engine.name: engine for engine in (SQLiteWalEngine, SQLiteFactoryEngine)}
 

@@ -35,7 +35,8 @@ def test_every_type_has_its_meaning(engine):
 
 @pytest.mark.parametrize("column, dtype, expected", [
     ("whole", None, torch.int64), ("flag", None, torch.int64), ("word", None, torch.int64),
-    ("real", None, torch.float32), ("money", None, torch.float32), ("whole", torch.float32, torch.float32), ("flag", torch.bool, torch.bool),
+    ("real", None, torch.float32), ("money", None, torch.float32), ("whole", torch.float32, torch.float32),
+    ("flag", torch.bool, torch.bool),
 ])
 def test_a_label_is_whole_or_floating(engine, column, dtype, expected):
     engine.table("t", EVERY_TYPE, EVERY_ROW, key=["id"])

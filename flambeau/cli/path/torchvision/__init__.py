@@ -2,7 +2,6 @@
 import importlib
 import sys
 
-import torch  # the Flambeau of the folder beside this one, which then knows where torchvision is
-
+importlib.import_module("torch")          # of the folder beside this one: Flambeau, which then finds torchvision
 del sys.modules[__name__]
 importlib.import_module("torchvision")

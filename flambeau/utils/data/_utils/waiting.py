@@ -1,6 +1,8 @@
 """How long a training loop waits for its batches."""
 from time import perf_counter
 
+from ....base import observers
+
 
 class Waiting:
     """The time of one epoch, and how much of it went by in waiting for batches.
@@ -27,6 +29,9 @@ class Waiting:
     def gets(self):
         """And there it is."""
         self._got = perf_counter()
+        if (tell := observers.waited) is not None:
+            now = observers.clock()
+            tell("a loader", now - round((self._got - self._asked) * 1e9), now)
         self.steps += 1
         self.seconds += self._got - self._asked
 

@@ -1,0 +1,388 @@
+"""DuckDB, and with it Parquet and CSV files and folders of them.
+
+A database file is attached, read-only, to an instance of DuckDB that each session has for itself; so it holds no memory
+of others, and a fork does not meet the threads of its parent. A connection that was given belongs to its process: all
+sessions share one transaction of it, and take turns.
+
+DuckDB reads columns in row groups of 122880 rows and finds those that a range of keys lies in. A block here is a
+fifteenth of one, since a statement costs about two milliseconds for each range that it asks for; small blocks would
+spend the time on planning. Rows come as Arrow's batches, which are read where they lie.
+"""
+import glob
+import os
+import re
+import tempfile
+import threading
+from hashlib import blake2b
+
+import duckdb
+import numpy as np
+
+from ...backends.arrow import ArrowError, ArrowStream
+from .arrow import chunk_of, in_form, joined
+from .ranges import range_condition, range_values
+from .source import (
+    BoundaryScan,
+    ColumnFact,
+    ConnectionLost,
+    Dialect,
+    Session,
+    Snapshot,
+    SnapshotLost,
+    Source,
+    UnmarkedSnapshot,
+    Wanted,
+)
+from .tables import TABLE_NAME, empty_chunk, gathered, parts
+
+MEMORY_LIMIT = "128MiB"                   # what an instance of ours may keep, of tables and for sorting
+INTEGER_TYPES = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "BIGINT": 64}
+FILE_READERS = {".parquet": "read_parquet", ".csv": "read_csv", ".tsv": "read_csv"}
+KEYS_AT_ONCE = 65536
+
+
+def source(con):
+    """The Source of a database file, of Parquet or CSV files, or of a connection."""
+    if isinstance(con, duckdb.DuckDBPyConnection):
+        return ConnectionSource(con)
+    if isinstance(con, duckdb.DuckDBPyRelation):
+        raise TypeError("con is one of DuckDB's relations: give its connection as con, and the relation's SQL as the "
+                        "query (relation.sql_query() shows it)")
+    path = os.fspath(con).removeprefix("duckdb:").removeprefix("//") if isinstance(con, str) else os.fspath(con)
+    reader = reader_of(path)
+    if reader is not None:
+        return FilesSource(path, reader)
+    if not path or path == ":memory:":
+        return FilesSource("", None)              # for queries that name their files: FROM 'folder/*.parquet'
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"con={con!r}: there is no such file")
+    return DuckDBSource(os.path.abspath(path))
+
+
+def source_of_factory(make):
+    """The Source of a function that connects."""
+    return ConnectingSource(make)
+
+
+def reader_of(path):
+    """DuckDB's function that reads these files, None if they are of no kind that is known."""
+    suffix = os.path.splitext(path.removesuffix(".gz").removesuffix(".zst"))[1].lower()
+    if suffix in FILE_READERS:
+        return FILE_READERS[suffix]
+    if os.path.isdir(path):
+        return next((reader for suffix, reader in FILE_READERS.items() if files_of(path, suffix)), None)
+    return None
+
+
+def files_of(path, suffix=None):
+    """The files that a path, a folder or a pattern stands for, in the order of their names."""
+    if os.path.isdir(path):
+        kinds = [suffix] if suffix else [kind for kind in FILE_READERS if files_of(path, kind)][:1]
+        return sorted(found for kind in kinds for found in glob.glob(os.path.join(glob.escape(path), "**", f"*{kind}"),
+                                                                     recursive=True))
+    return sorted(glob.glob(path, recursive=True)) if glob.has_magic(path) else [path]
+
+
+def literal(text):
+    return "'" + text.replace("'", "''") + "'"
+
+
+# --- sources --------------------------------------------------------------------------------------------------------
+
+
+class DuckDBSource(Source):
+    """A database file."""
+
+    def __init__(self, path):
+        self.path, self.name = path, f"DuckDB, {path}"
+        self.dialect = DuckDBDialect()
+
+    def files(self):
+        return [self.path]
+
+    def open(self):
+        """A new instance, with what is to be read in it."""
+        spill = os.path.join(tempfile.gettempdir(), f"flambeau-duckdb-{os.getpid()}-{threading.get_ident()}")
+        con = duckdb.connect(":memory:", config={"memory_limit": MEMORY_LIMIT, "temp_directory": spill})
+        try:
+            self.prepare(con)
+        except BaseException:
+            con.close()
+            raise
+        return con
+
+    def prepare(self, con):
+        try:
+            con.execute(f"ATTACH {literal(self.path)} AS flambeau_file (READ_ONLY)")
+        except duckdb.Error as error:
+            if "already attached" in str(error) or "different configuration" in str(error):
+                raise ValueError(f"{self.path} is open in this process already: give that connection as con, or close "
+                                 "it first") from error
+            if "lock" in str(error):
+                raise ConnectionLost(f"{self.path} is being written to by another process: {error}") from error
+            raise
+        con.execute("USE flambeau_file")
+
+    def connect(self, snapshot=None):
+        return DuckDBSession(self, self.open())
+
+    def mark(self):
+        """What the files look like: names, sizes, and when they were written."""
+        about = [(path, os.stat(path)) for path in self.files()]
+        text = "\n".join(f"{path} {found.st_size} {found.st_mtime_ns}" for path, found in about)
+        return blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+class FilesSource(DuckDBSource):
+    """Parquet or CSV files: one, a folder, or a pattern. The query calls their rows `data`."""
+
+    def __init__(self, path, reader):
+        super().__init__(os.path.abspath(path) if path else "")
+        self.reader = reader
+        self.name = f"DuckDB, files {path}" if path else "DuckDB, in memory"
+        if path and not any(os.path.isfile(found) for found in self.files()):
+            raise FileNotFoundError(f"con={path!r}: there are no such files")
+
+    def files(self):
+        return files_of(self.path) if self.path else []
+
+    def prepare(self, con):
+        if self.path:
+            files = ", ".join(map(literal, self.files()))
+            con.execute(f"CREATE VIEW {TABLE_NAME} AS SELECT * FROM {self.reader}([{files}])")
+
+
+class ConnectingSource(Source):
+    """What a function of the user's connects to. The connections read for themselves; of changes nothing is known."""
+
+    def __init__(self, make):
+        self.make, self.dialect = make, DuckDBDialect()
+        self.name = f"DuckDB, {getattr(make, '__qualname__', make)}"
+
+    def connect(self, snapshot=None):
+        return DuckDBSession(self, self.make())
+
+
+class ConnectionSource(Source):
+    """A connection of the user's, in its process; its sessions are cursors of it."""
+
+    def __init__(self, con):
+        self.con, self.pid = con, os.getpid()
+        self.name, self.dialect = "DuckDB, a connection", DuckDBDialect()
+
+    def connect(self, snapshot=None):
+        if self.pid != os.getpid():
+            raise RuntimeError("a connection of DuckDB cannot be used in another process than the one that opened it: "
+                               "give the path of the file, or use worker threads")
+        if snapshot is None:
+            return DuckDBSession(self, self.con.cursor())
+        if snapshot.holder.con is None:
+            raise SnapshotLost("the session that held the transaction is closed")
+        return DuckDBSession(self, snapshot.holder.con, snapshot.holder)
+
+    def __reduce__(self):
+        raise TypeError("a connection of DuckDB cannot be sent to another process: give the path of the file, or use "
+                        "worker threads")
+
+    def identity(self):
+        return f"{self.name} {id(self.con)}"
+
+
+class FilesSnapshot(Snapshot):
+    """Files, which nobody keeps from being replaced: what they look like tells."""
+    exact = False
+
+    def __init__(self, source):
+        self.source, self.mark = source, source.mark()
+
+    def changed(self):
+        try:
+            return self.source.mark() != self.mark
+        except FileNotFoundError:
+            return True
+
+
+class TransactionSnapshot(Snapshot):
+    """A transaction of the user's connection, which all sessions read in."""
+
+    def __init__(self, holder):
+        self.holder = holder
+
+
+# --- statements -----------------------------------------------------------------------------------------------------
+
+
+class DuckDBDialect(Dialect):
+    name = "DuckDB"
+    rows_in_block = 8192
+    blocks_in_group = 16
+
+    def cast(self, expression, wanted):
+        if wanted.form == "text":
+            return f"{expression}::VARCHAR"       # of an ENUM, a UUID
+        return expression                         # decimals, dates and times are exact in Arrow, and turned here
+
+    def hash(self, key, salt):
+        return f"hash({int(salt)}, {', '.join(key)})"
+
+    def fetch(self, query, wanted, key, ranges, sorts=True, places=None):
+        """A branch for each range, so that each reads its own row groups; `q` is put in their places, not kept.
+
+        Not `sorts`: the rows of a branch are put in order here, which for whole numbers costs less.
+        """
+        places = iter(lambda: "?", None) if places is None else iter(places)
+        names = [f"q.{self.quote(name)}" for name in key]
+        order = f" ORDER BY {', '.join(names)}" if sorts else ""
+        more = "" if sorts else "".join(f", {name} AS flambeau_key_{i}" for i, name in enumerate(names))
+        branches = [f"(SELECT {self.columns(wanted)}{more}{'' if sorts else f', {n} AS flambeau_range'} FROM q "
+                    f"WHERE {range_condition(names, places)}{order})" for n in range(ranges)]
+        return f"WITH q AS NOT MATERIALIZED (\n{query.text}\n) " + " UNION ALL ".join(branches)
+
+
+def kind_of_type(declared):
+    """(kind, bits) of DuckDB's type."""
+    word = declared.upper()
+    if word in INTEGER_TYPES:
+        return "int", INTEGER_TYPES[word]
+    if word.removeprefix("U") in INTEGER_TYPES:
+        return "uint", INTEGER_TYPES[word.removeprefix("U")]
+    if word.startswith(("DECIMAL", "NUMERIC")) or word in ("HUGEINT", "UHUGEINT"):
+        return ("decimal", 64) if "[" not in word else ("other", 64)
+    if word.startswith("ENUM(") and not word.endswith("]"):
+        return "text", 64
+    return {"BOOLEAN": ("bool", 8), "FLOAT": ("float", 32), "DOUBLE": ("float", 64), "VARCHAR": ("text", 64),
+            "UUID": ("text", 64), "DATE": ("date", 32), "TIMESTAMP": ("timestamp", 64), '"NULL"': ("unknown", 64),
+            "NULL": ("unknown", 64), "TIMESTAMP_S": ("timestamp", 64), "TIMESTAMP_MS": ("timestamp", 64),
+            "TIMESTAMP_NS": ("timestamp", 64), "TIMESTAMP WITH TIME ZONE": ("timestamp", 64)}.get(word, ("other", 64))
+
+
+# --- sessions -------------------------------------------------------------------------------------------------------
+
+
+class DuckDBSession(Session):
+    """One connection; with a `holder`, that session's, in whose transaction it reads."""
+
+    def __init__(self, source, con, holder=None):
+        super().__init__()
+        self.source, self.dialect, self.con, self.holder = source, source.dialect, con, holder
+        self.lock = threading.RLock() if holder is None else holder.lock
+        self.shared = holder is not None
+
+    def batches(self, text, params=()):
+        """The Arrow batches of a statement, (rows, columns). In a shared transaction all at once: another session's
+        statement would end a result that is under way."""
+        if not self.shared:
+            return self.read(text, params)
+        with self.lock:
+            return iter(list(self.read(text, params)))
+
+    def read(self, text, params):
+        try:
+            with ArrowStream(self.con.sql(text, params=params or None)) as stream:
+                yield from stream
+        except (ArrowError, duckdb.Error) as error:
+            raise said_by_duckdb(error) from error
+
+    def tuples(self, text, params=()):
+        """The rows of a statement as Python's objects."""
+        with self.lock:
+            try:
+                result = self.con.execute(text, params or None)
+                while rows := result.fetchmany(KEYS_AT_ONCE):
+                    yield from rows
+            except duckdb.Error as error:
+                raise said_by_duckdb(error) from error
+
+    def describe(self, query):
+        rows = list(self.tuples(f"DESCRIBE\n{query.text}", query.params))
+        return [ColumnFact(name, declared, *kind_of_type(declared)) for name, declared, *_ in rows]
+
+    def stream(self, query, wanted, rows, order=None, skip=0, limit=None):
+        for length, columns in self.batches(self.dialect.stream(query, wanted, order, skip, limit), query.params):
+            if length:
+                yield from parts(chunk_of(columns, wanted), rows)
+
+    def boundaries(self, query, key, step):
+        facts = {fact.name: fact for fact in self.describe(query)}
+        text = self.dialect.boundaries(query, key, step)
+        if len(key) == 1 and key[0] in facts and facts[key[0]].kind == "int":
+            # Rows are mostly stored in the order of their key, and then there is no need to sort.
+            return self.scan(query, key, step, text.rpartition(" ORDER BY ")[0]) or self.scan(query, key, step, text)
+        scan = BoundaryScan(key, step)
+        scan.add(self.tuples(text, query.params))
+        return scan.done()
+
+    def scan(self, query, key, step, text):
+        """The boundaries of keys that are whole numbers, None if they do not come in order."""
+        scan, wanted = BoundaryScan(key, step), Wanted(key[0], "int", "int64")
+        for length, [column] in self.batches(text, query.params):
+            if length and not scan.add_numbers(*in_form(column, wanted)):
+                return None
+        return scan.done()
+
+    def fetch(self, query, wanted, boundaries, blocks):
+        ranges = boundaries.ranges(blocks)
+        sorts = any(column.dtype == object for column in boundaries.first)
+        params, places = with_values(query, range_values(ranges))
+        text = self.dialect.fetch(query, wanted, boundaries.key, len(ranges), sorts, places)
+        chunks, orders = [], []
+        for _, columns in self.batches(text, params):
+            chunks.append(chunk_of(columns, wanted))
+            orders.append([column.values for column in columns[len(wanted):]])
+        if not chunks:
+            return empty_chunk(wanted)
+        chunk = joined(chunks)
+        return chunk if sorts else in_order(chunk, [np.concatenate(column) for column in zip(*orders)])
+
+    def plan(self, query, wanted, boundaries):
+        nothing = (None,) * len(boundaries.key)
+        params, places = with_values(query, range_values([(nothing, nothing)]))
+        text = self.dialect.fetch(query, wanted, boundaries.key, 1, True, places)
+        return "\n".join(row[-1] for row in self.tuples(f"EXPLAIN {text}", params))
+
+    def snapshot(self):
+        if isinstance(self.source, DuckDBSource):
+            return FilesSnapshot(self.source)
+        if isinstance(self.source, ConnectingSource):
+            return UnmarkedSnapshot()
+        self.con.execute("BEGIN")
+        self.con.execute("SELECT 1 FROM duckdb_tables() LIMIT 1").fetchall()
+        self.shared = True
+        return TransactionSnapshot(self)
+
+    def cancel(self):
+        con = self.con
+        if con is not None:
+            con.interrupt()
+
+    def close(self):
+        con, self.con = self.con, None
+        if con is not None and self.holder is None:
+            con.close()
+
+
+def with_values(query, values):
+    """(parameters, places in the text) of a query with values of ours behind its own."""
+    if isinstance(query.params, dict):
+        names = [f"flambeau_{i}" for i in range(len(values))]
+        return {**query.params, **dict(zip(names, values))}, [f"${name}" for name in names]
+    numbered = re.search(r"\$\d", query.text)     # DuckDB takes one style in a statement
+    count = len(query.params)
+    places = [f"${count + i + 1}" for i in range(len(values))] if numbered else ["?"] * len(values)
+    return (*query.params, *values), places
+
+
+def in_order(chunk, columns):
+    """The rows by range and key: mostly they are already."""
+    *key, ranges = columns
+    steps = [np.diff(ranges), *(np.diff(column) for column in key)]
+    if len(key) == 1 and ((steps[0] > 0) | (steps[0] == 0) & (steps[1] > 0)).all():
+        return chunk
+    return gathered(chunk, np.lexsort([*key[::-1], ranges]))
+
+
+def said_by_duckdb(error):
+    """What to raise for an error: ConnectionLost where asking again may help."""
+    if isinstance(error, duckdb.IOException) or "IO Error" in str(error)[:40]:
+        return ConnectionLost(str(error))
+    return error
