@@ -55,7 +55,7 @@ docs: $(VENV)/.has-docs               ## site/index.html
 	$(PY) docs/build.py
 
 bench: $(VENV)/.has-conformance       ## one file per question, each prints its ratios
-	@set -e; for question in overhead speed scaling memory data curves; do echo "bench/$$question.py"; $(PY) bench/$$question.py; done
+	@set -e; for question in overhead speed scaling memory data images curves; do echo "bench/$$question.py"; $(PY) bench/$$question.py; done
 
 clean:
 	rm -rf $(VENV) .venv-3.* .venv-programs site examples/out build *.egg-info

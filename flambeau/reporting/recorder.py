@@ -52,7 +52,7 @@ class RunReport(Observer):
         """Begin to record."""
         if self._state != "new":
             raise RuntimeError(f"report({self.path!r}) was started before; make another one")
-        self._state = "recording"
+        self._state, self._process = "recording", os.getpid()
         self.began, self.when, self._undo = clock(), time.time(), contextlib.ExitStack()
         self.line = line_of(here())
         self._undo.enter_context(observing(self))
@@ -72,7 +72,7 @@ class RunReport(Observer):
 
     def close(self, error=None):
         """End the recording and write the page; `error` is what ended the program. The path."""
-        if self._state != "recording":
+        if self._state != "recording" or os.getpid() != self._process:       # a forked child ends: it has no page
             return self.path
         self._state = "closed"
         atexit.unregister(self.close)

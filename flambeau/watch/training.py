@@ -22,13 +22,14 @@ from ..tensor.results import array_of
 from ..tensor.tensor import Tensor
 from ..trace.value import Storage
 from .finding import found, listens
-from .nonfinite import CAUSES, GENERAL_FIX, Facts, graph_of, kept_tensors, tell
+from .nonfinite import CAUSES, GENERAL_FIX, NumberRange, graph_of, kept_tensors, tell
 from .steps import is_recording, module_of, own_looks, words_for
 
 STEPS_UNTIL_NO_GRADIENT = 5   # a parameter without a gradient in all of the first so many steps never gets one
 STEPS_BETWEEN_CHECKS = 8      # gradients of many elements are looked at so seldom
 MANY_ELEMENTS = 1 << 20
 FEW_BYTES = 1 << 20           # of what a graph keeps: so much is held whole
+MAKE_INFINITIES = frozenset(CAUSES)   # and these are worth it
 IN_MEMORY = frozenset(("linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "embedding"))       # and convolutions
 DEAD_CHECKS = 4               # so many checks in a row with gradients that are zero throughout
 GROWTH = 1e6                  # a norm of a gradient that is so many times its first
@@ -45,7 +46,7 @@ class Trained:
         self.bounds = {}      # id of a parameter → what the norm of its gradient may grow to
 
 
-class Training(Observer):
+class TrainingObserver(Observer):
     """Looks at losses, gradients and parameters."""
 
     held = live = None        # of the step that is being taken: old values of its parameters, those with a gradient
@@ -188,13 +189,13 @@ class Training(Observer):
         name = words_for([p], module_of(optimizer))
         node, incoming, made = _first_backward(*graph[:2]) if graph is not None else (None, None, None)
         if node is None:
-            found("non-finite", f"the gradient of {name} is not finite, {Facts(p._grad)}", here(),
+            found("non-finite", f"the gradient of {name} is not finite, {NumberRange(p._grad)}", here(),
                   [("the parameter was made at", p._site)], "the step writes it into the parameters",
                   "watch the backward that made it, with flambeau.watch() around the whole loop")
             return
         found("non-finite", f"the derivative of {node.op.__name__.strip('_')} made the first gradient that is not "
               f"finite, {made}, from finite ones, {incoming}; what was kept of it: {_kept_words(node)}", node.site,
-              [("step() was called at", here())], f"the gradient of {name} is {Facts(p._grad)}",
+              [("step() was called at", here())], f"the gradient of {name} is {NumberRange(p._grad)}",
               CAUSES.get(node.op.__name__.strip("_"), GENERAL_FIX))
 
 
@@ -224,15 +225,16 @@ def _norm_of(g):
 
 
 def _kept_words(node):
-    said = [f"{'result' if at is None else node.op.arg_names[at]} {Facts(held)}" for at, held in kept_tensors(node)]
+    said = [f"{'result' if at is None else node.op.arg_names[at]} {NumberRange(held)}"
+            for at, held in kept_tensors(node)]
     return "; ".join(said) or "nothing"
 
 
 # --- holding what a graph keeps ---------------------------------------------------------------------------------------
 
 # Held to the step, a result has to be in memory, where a step that is not watched fuses it away. Of large graphs only
-# what is in memory anyway is held: data, parameters, and what products and convolutions read. The rest is computed
-# again from that, when it is looked for.
+# what is in memory anyway is held: data, parameters, and what products and convolutions read; and what operations read
+# that easily make infinities. The rest is computed again from that, when it is looked for.
 
 
 def _pending_bytes(node):
@@ -263,7 +265,7 @@ def _all_of(node):
 
 def _part_of(node):
     name = node.op.__name__
-    if name in IN_MEMORY or "conv" in name:
+    if name in IN_MEMORY or "conv" in name or name in MAKE_INFINITIES:
         return node.kept
     held = [None if _is_pending(_storage_of(one)) else one for one in _each(node)]
     return held if node.recipe.only_kept is None or not held else held[0]
@@ -319,7 +321,7 @@ def _walk(roots):
             if edge is None or g is None:
                 continue
             if not _is_finite(g):
-                return node, Facts(next(one for one in incoming if one is not None)), Facts(g)
+                return node, NumberRange(next(one for one in incoming if one is not None)), NumberRange(g)
             g = match_spec(g, kind) if g._spec is not kind else g
             slot = grads.setdefault(edge[0], {})
             slot[edge[1]] = slot[edge[1]] + g if edge[1] in slot else g

@@ -256,10 +256,13 @@ def test_random_steps_are_each_samples_own(tmp_path):
     with addressing(1, 2, indices):
         whole = made.__getitems__(indices)
     with addressing(1, 2, indices) as batch:
-        for position, index in enumerate(indices):
-            with batch.only(position):
-                image, label = made[index]
-            assert torch.equal(image, whole[position][0]) and label == whole[position][1]
+        alone = batch.each(made)
+    made.transform.transforms.append(transforms.Lambda(lambda image: image))      # which is not taken whole
+    with addressing(1, 2, indices):
+        asked = made.__getitems__(indices)
+    for one in (alone, asked):
+        for (image, label), (own, own_label) in zip(one, whole):
+            assert torch.equal(image, own) and label == own_label
 
 
 # --- FakeData ---
