@@ -151,20 +151,8 @@ class GradScaler:
 
     def _unscale_grads_(self, optimizer, factor, allow_fp16):
         """Multiply the gradients by `factor`, if any; {device: 1.0 if one of them was not finite, else 0.0}."""
-        bad: dict = {}
         with no_grad():
-            for group in optimizer.param_groups:
-                for param in group["params"]:
-                    grad = param.grad
-                    if grad is None:
-                        continue
-                    if not allow_fp16 and grad.dtype is dtypes.float16:
-                        raise ValueError("Attempting to unscale FP16 gradients. Keep the parameters in float32 and let "
-                                         "autocast use float16.")
-                    bad.setdefault(grad.device, []).append(grad.isfinite().all())
-                    if factor is not None:
-                        grad.mul_(factor.to(grad.device))
-            return {device: _any_false(fine) for device, fine in bad.items()}
+            return {device: _any_false(fine) for device, fine in _unscaled(optimizer, factor, allow_fp16).items()}
 
     def _check_inf_per_device(self, optimizer):
         """Look for gradients that are not finite, and leave them as they are."""
@@ -298,6 +286,23 @@ class GradScaler:
             state["_init_scale"], state["_init_growth_tracker"] = self.get_scale(), self._get_growth_tracker()
             state["_scale"] = state["_growth_tracker"] = None
         return state
+
+
+def _unscaled(optimizer, factor, allow_fp16):
+    """Multiply the gradients by `factor`, if any; {device: for each whether it was finite}."""
+    fine: dict = {}
+    for group in optimizer.param_groups:
+        for param in group["params"]:
+            grad = param.grad
+            if grad is None:
+                continue
+            if not allow_fp16 and grad.dtype is dtypes.float16:
+                raise ValueError("Attempting to unscale FP16 gradients. Keep the parameters in float32 and let "
+                                 "autocast use float16.")
+            fine.setdefault(grad.device, []).append(grad.isfinite().all())
+            if factor is not None:
+                grad.mul_(factor.to(grad.device))
+    return fine
 
 
 def _any_false(flags):

@@ -50,11 +50,8 @@ def main(argv):
         return 1
     with tempfile.TemporaryDirectory() as cache:
         os.chmod(cache, 0o700)
-        for executor, count in [("auto", counts[-1]), *(("native", count) for count in counts)]:
-            done = run_once(rest, cache, executor, count)
-            if done:
-                print(f"flambeau precompile: with {count} threads, the program ended with {done}", file=sys.stderr)
-                return 1
+        if not run_each(rest, cache, counts):
+            return 1
         made = precompiled.link(cache, given["--to"], cpu.host(), given["--linker"])
     size = sum(entry.stat().st_size for entry in os.scandir(given["--to"]))
     print(f"{made} libraries for {settings.cpu}, {size / 2**20:.1f} MiB, in {given['--to']}")
@@ -64,6 +61,16 @@ def main(argv):
 def common_processor():
     """The level that nearly all machines of this kind have."""
     return "generic" if os.uname().machine in ("aarch64", "arm64") else "x86-64-v2"
+
+
+def run_each(words, cache, counts):
+    """Run the program with each number of threads; whether all went well."""
+    for executor, count in [("auto", counts[-1]), *(("native", count) for count in counts)]:
+        done = run_once(words, cache, executor, count)
+        if done:
+            print(f"flambeau precompile: with {count} threads, the program ended with {done}", file=sys.stderr)
+            return False
+    return True
 
 
 def run_once(words, cache, executor, count):

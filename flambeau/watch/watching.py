@@ -18,6 +18,14 @@ _lock = new_lock()
 _undo: list = []              # an ExitStack while anybody watches
 
 
+def _observe_all(undo):
+    """Have every observer told; `undo` ends it."""
+    for kind in OBSERVERS:
+        undo.enter_context(observing(observer := kind()))
+        if hasattr(observer, "close"):
+            undo.callback(observer.close)
+
+
 class Watching(contextlib.ContextDecorator):
     """Inside of the `with`, everything is watched, in all threads. `strict`: findings are errors. `ignore`: names."""
 
@@ -28,10 +36,7 @@ class Watching(contextlib.ContextDecorator):
         with _lock:
             if not _undo:
                 with contextlib.ExitStack() as undo:
-                    for kind in OBSERVERS:
-                        undo.enter_context(observing(observer := kind()))
-                        if hasattr(observer, "close"):
-                            undo.callback(observer.close)
+                    _observe_all(undo)
                     _undo.append(undo.pop_all())
             in_force.append(self)
         return self

@@ -165,9 +165,13 @@ class DeviceKernels:
 
     def _place(self, sources):
         with self._lock:
-            missing = {name: source for name, source in sources.items()
-                       if name not in self._modules and not self._find(name, source)}
+            missing = self._missing(sources)
             return self._compile(missing) if missing else {}
+
+    def _missing(self, sources):
+        """Those of {name: source} that are neither loaded nor on the disk."""
+        return {name: source for name, source in sources.items()
+                if name not in self._modules and not self._find(name, source)}
 
     def _compile(self, missing):
         """Compile {name: source}, several at once, and load them; {name: why} of those that are refused."""

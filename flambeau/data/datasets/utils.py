@@ -29,10 +29,14 @@ ARCHIVE_ALIASES = {".tbz": (".tar", ".bz2"), ".tbz2": (".tar", ".bz2"), ".tgz": 
 
 def calculate_md5(fpath, chunk_size=1024 * 1024):
     """The MD5 checksum of a file, in hexadecimal digits."""
-    digest = hashlib.md5(usedforsecurity=False)
     with open(fpath, "rb") as file:
-        while block := file.read(chunk_size):
-            digest.update(block)
+        return _md5_of(file, chunk_size)
+
+
+def _md5_of(file, chunk_size):
+    digest = hashlib.md5(usedforsecurity=False)
+    while block := file.read(chunk_size):
+        digest.update(block)
     return digest.hexdigest()
 
 
