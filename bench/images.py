@@ -4,9 +4,9 @@
 
 torchvision transforms the samples of a batch one by one, since a batch given to it shares one draw; Flambeau takes the
 batch whole, with a draw for each sample, or the samples one by one as well. Draws differ, so what is compared before
-anything is timed is what draws nothing; that the numbers agree on the same draws is what tests/torch/test_transforms*.py
-show. `--cpu` counts processor seconds, of workers too, instead of the clock's: for a machine that others use. Words pick
-the rows that contain one of them.
+anything is timed is what draws nothing; that the numbers agree on the same draws is what the tests of transforms in
+tests/torch show. `--cpu` counts processor seconds, of workers too, instead of the clock's: for a machine that others
+use. Words pick the rows that contain one of them.
 """
 import argparse
 import importlib
