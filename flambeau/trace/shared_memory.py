@@ -20,8 +20,7 @@ from ..base.spec import CPU
 from .record import run_all
 from .value import Storage, Value
 
-PACKAGE_NAME = __name__.rpartition(".trace.")[0]
-WRITING_MODULES = (f"{PACKAGE_NAME}.tensor.write", f"{PACKAGE_NAME}.compiler")       # what puts Values into cells
+WRITING_MODULES = tuple(__name__.rpartition(".trace.")[0] + name for name in (".tensor.write", ".compiler"))
 SECONDS_FOR_A_WRITE = 5.0     # what another thread gets to finish one
 
 

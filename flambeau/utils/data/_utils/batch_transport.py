@@ -15,6 +15,7 @@ from multiprocessing import reduction
 import numpy as np
 
 from ....autograd.node import requires
+from ....backends import host
 from ....tensor.create import from_array
 from ....tensor.protocol import reduce_cell
 from ....tensor.results import array_of
@@ -84,7 +85,7 @@ def send_in_slot(pipe, number, data, buffers, sizes, slots):
     slot, block, new = found
     for buffer, place in zip(buffers, places):
         if buffer.nbytes:
-            block.bytes_at(place, buffer.nbytes)[...] = np.frombuffer(buffer, np.uint8)
+            block.bytes_at(place, buffer.nbytes)[...] = host.array_over(buffer)
     pipe.send((number, data, sizes, (slot, block.nbytes if new else None, slots.dropped())))
     if new:
         with socket_of(pipe) as way:
