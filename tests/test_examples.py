@@ -22,7 +22,8 @@ def run(example, *arguments):
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     done = subprocess.run([sys.executable, EXAMPLES / example, "--quick", *map(str, arguments)], text=True,
                           encoding="utf-8", capture_output=True, timeout=600,
-                          env={**os.environ, "PYTHONPATH": path, "PYTHONIOENCODING": "utf-8"})
+                          env={**os.environ, "PYTHONPATH": path, "PYTHONIOENCODING": "utf-8",
+                               "FLAMBEAU_WATCH": "strict"})         # an example has no mistake that watch would find
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -9,7 +9,6 @@ import contextlib
 import os
 import time
 
-from ..base.errors import here, line_of
 from ..base.observers import Observer, clock, observing
 from ..lens import graph, naming
 from ..memory import record
@@ -17,6 +16,7 @@ from ..nn.modules.hooks import register_module_forward_hook, register_module_for
 from ..optim.optimizer import register_optimizer_step_post_hook
 from ..profiler import profile
 from ..tensor.tensor import Tensor
+from ..watch import findings
 from .data import gathered
 from .page import page
 
@@ -52,9 +52,9 @@ class RunReport(Observer):
         """Begin to record."""
         if self._state != "new":
             raise RuntimeError(f"report({self.path!r}) was started before; make another one")
-        self._state = "recording"
+        self._state, self._process = "recording", os.getpid()
         self.began, self.when, self._undo = clock(), time.time(), contextlib.ExitStack()
-        self.line = line_of(here())
+        self.found_before = findings()
         self._undo.enter_context(observing(self))
         for handle in (register_module_forward_pre_hook(self._module_began),
                        register_module_forward_hook(self._module_ended, always_call=True),
@@ -72,7 +72,7 @@ class RunReport(Observer):
 
     def close(self, error=None):
         """End the recording and write the page; `error` is what ended the program. The path."""
-        if self._state != "recording":
+        if self._state != "recording" or os.getpid() != self._process:       # a forked child ends: it has no page
             return self.path
         self._state = "closed"
         atexit.unregister(self.close)

@@ -60,8 +60,11 @@ def _lent(ndarray):
     if isinstance(ndarray, np.ndarray) and not ndarray.flags.writeable:
         raise ValueError("from_numpy(lend=True): the array is read-only already, lent to another tensor or for good; "
                          "from_numpy(array) shares it as it is")
-    made = from_numpy(ndarray)
-    made._storage.lend()
+    if not isinstance(ndarray, np.ndarray):
+        raise TypeError(f"expected np.ndarray (got {type_words(ndarray)})")
+    made = from_numpy(ndarray.view())                 # which can still be written: the tensor may
+    made._storage.lend(ndarray)
+    made._site = here()
     return made
 
 

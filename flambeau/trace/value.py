@@ -253,9 +253,8 @@ class Storage:
         if (tell := observers.shared) is not None:
             tell(self)
 
-    def lend(self):
-        """Make the array whose memory this is read-only, until this storage is gone."""
-        array = self._keeper
+    def lend(self, array):
+        """Make the array that this memory belongs to read-only, until this storage is gone."""
         array.flags.writeable = False
         weakref.finalize(self, setattr, array.flags, "writeable", True).atexit = False
 

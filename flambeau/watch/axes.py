@@ -34,9 +34,13 @@ def label(tensor, names):
 
 def labels_of(view, base):
     """The names of a view's axes by those of its base; None at an axis that is none of the base's."""
-    labels, _ = base._labels
-    axes = dict(zip(zip(base._spec.shape, base._spec.strides, strict=True), labels, strict=True))
-    return tuple([axes.get(axis) for axis in zip(view._spec.shape, view._spec.strides, strict=True)])
+    axes = list(zip(base._spec.shape, base._spec.strides, base._labels[0], strict=True))
+
+    def name(size, stride):
+        """The axis whose elements these are, all or every so many of them."""
+        return next((label for whole, step, label in axes if step and stride % step == 0
+                     and (size - 1) * stride <= (whole - 1) * step and size > 1), None)
+    return tuple([name(size, stride) for size, stride in zip(view._spec.shape, view._spec.strides, strict=True)])
 
 
 def _mixes(shape, before):

@@ -11,7 +11,7 @@ TENSORS_REMEMBERED = 32       # that share memory with NumPy
 BYTES_COMPARED = 1 << 16      # of each; of more, as many bytes evenly spread
 LOOKS_BETWEEN = 4
 STARVED_SHARE = 0.4           # of the time of an epoch that was spent waiting
-STARVED_BATCHES, STARVED_SECONDS = 16, 0.2
+STARVED_BATCHES, STARVED_SECONDS = 32, 1.0
 
 
 class SharedMemory(Observer):
@@ -68,31 +68,29 @@ def _checksum(storage):
 
 # --- loaders ----------------------------------------------------------------------------------------------------------
 
-_epochs: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()       # loader → (steps taken at its start, site)
+_epochs: list = []            # of the latest epochs of loaders: (its Waiting, steps taken at its start, site, workers)
+EPOCHS_REMEMBERED = 8
 
 
 def loader_started(loader):
     """An epoch begins: `door.noticed("loader_started", loader)`."""
     if in_force:
-        _tell_starved(loader)
-        _epochs[loader] = taken[0], here()
+        tell_starved()
+        _epochs.append((loader.waiting, taken[0], here(), loader.num_workers))
 
 
 def tell_starved():
-    """Look at the last epoch of every loader."""
-    for loader in list(_epochs):
-        _tell_starved(loader)
-
-
-def _tell_starved(loader):
-    before, site = _epochs.pop(loader, (None, None))
-    waiting = getattr(loader, "waiting", None)
-    if before is None or waiting is None or waiting.steps < STARVED_BATCHES or waiting.seconds < STARVED_SECONDS \
-            or waiting.share < STARVED_SHARE or taken[0] - before < waiting.steps // 2:
-        return
-    found("starved", f"{waiting.share:.0%} of an epoch of {waiting.steps} steps was spent waiting for batches", site,
-          (), f"{waiting.seconds:.1f} seconds in which nothing was computed",
-          f"num_workers={max(2, 2 * loader.num_workers)}, a cheaper __getitem__, or a dataset that reads whole batches")
+    """Say which epochs were spent waiting, of those that are over."""
+    for one in list(_epochs):
+        waiting, before, site, workers = one
+        if waiting.steps and waiting._ended is not None or len(_epochs) > EPOCHS_REMEMBERED:
+            _epochs.remove(one)
+            if waiting.steps >= STARVED_BATCHES and waiting.seconds >= STARVED_SECONDS \
+                    and waiting.share >= STARVED_SHARE and taken[0] - before >= waiting.steps // 2:
+                found("starved", f"{waiting.share:.0%} of an epoch of {waiting.steps} steps was spent waiting for "
+                      "batches", site, (), f"{waiting.seconds:.1f} seconds in which nothing was computed",
+                      f"num_workers={max(2, 2 * workers)}, a cheaper __getitem__, or whole batches at a time",
+                      raises=False)                       # it depends on what else the machine does
 
 
 def kept_generator(words, harm, fix):

@@ -14,7 +14,7 @@ STEPS_WITH_LOOKS = 20         # so many steps in a row a line looked at a device
 IDLE_ELEMENTS = 100_000       # parameters of a model that is worth an accelerator
 
 
-class Devices(Observer):
+class DeviceObserver(Observer):
     """Looks at copies between devices, at looks that wait for one, and at where parameters lie."""
 
     def __init__(self):

@@ -35,7 +35,20 @@ class _Depth(threading.local):
     modules = ()              # those whose forward is running, outermost first
 
 
-class Graphs(Observer):
+_told: list = []              # who hears of modules; no attribute of a hook, which `compile` would look into
+
+
+def _enter(module, args):
+    for graphs in _told:
+        graphs.enter(module)
+
+
+def _leave(module, args, output):
+    for graphs in _told:
+        graphs.leave(module, output)
+
+
+class UnusedGraphs(Observer):
     """Looks at calls of modules, and at what backward passes come to."""
 
     def __init__(self):
@@ -60,19 +73,22 @@ class Graphs(Observer):
 
     def looked(self, value):
         """Somebody looks at a result."""
-        if own_looks[0]:
+        if own_looks[0] or value.trace is None:           # there already: by a replay, perhaps, which tells no backward
             return
         self.looks += 1
         if self.looks > LOOKS_WITHOUT_BACKWARD and not self.hooks and not is_recording():
-            self.hooks = register_module_forward_pre_hook(self._enter), \
-                register_module_forward_hook(self._leave, always_call=True)
+            _told[:] = [self]
+            self.hooks = register_module_forward_pre_hook(_enter), \
+                register_module_forward_hook(_leave, always_call=True)
 
     # --- graphs that nobody uses -------------------------------------------------------------------------------------
 
-    def _enter(self, module, args):
+    def enter(self, module):
+        """The forward of a module begins."""
         self.running.modules = (*self.running.modules, module)
 
-    def _leave(self, module, args, output):
+    def leave(self, module, output):
+        """The forward of a module is over."""
         stack = self.running.modules
         at = next((i for i in range(len(stack) - 1, -1, -1) if stack[i] is module), None)
         if at is None:

@@ -587,6 +587,8 @@ def test_an_error_of_an_observer_goes_to_the_user_and_nothing_is_lost(monkeypatc
         y.sum().backward()
         x.grad.add_(1)
         torch.optim.SGD([x], lr=0.1).step()
+        x.detach().to("meta")
+        torch.from_numpy(np.ones(3))
         return torch.cat([x.grad.reshape(-1), x.detach().reshape(-1).sort().values])
 
     class Raises(Observer):

@@ -29,12 +29,12 @@ BATCH_ROWS_OPTION, BATCH_ROWS = "adbc.sqlite.query.batch_rows", "16384"
 
 
 def source(con):
-    """The Source of an open connection, whose copies are what reads."""
+    """The RowSource of an open connection, whose copies are what reads."""
     return source_of_factory(con.adbc_clone)
 
 
 def source_of_factory(make):
-    """The Source of a function that connects."""
+    """The RowSource of a function that connects."""
     with contextlib.closing(make()) as made:
         packages = {cls.__module__.split(".")[0] for cls in type(made).__mro__}
         if "adbc_driver_sqlite" in packages or "sqlite" in str(made.adbc_connection.__class__):
@@ -198,11 +198,8 @@ class AdbcSession(DbapiSession):
             start, drop = min(drop, length), max(drop - length, 0)
             end = length if take is None else min(length, start + take)
             take = None if take is None else take - (end - start)
-            for part in parts(chunk, length):
-                kept = [values[start:end] for values in part.columns]
-                gone = [None if nulls is None else nulls[start:end] for nulls in part.nulls]
-                if end > start:
-                    yield from parts(part._replace(columns=kept, nulls=gone), rows)
+            if end > start:
+                yield from parts(chunk.part(start, end), rows)
             if take == 0:
                 return
 

@@ -17,7 +17,7 @@ KIND_OF_ARROW = {**{kind: kind for kind in ("bool", "int", "uint", "float", "dec
 
 
 def source(con):
-    """The Source of an object with `__arrow_c_stream__` or `__arrow_c_array__`."""
+    """The RowSource of an object with `__arrow_c_stream__` or `__arrow_c_array__`."""
     return TableSource(ArrowTable(con))
 
 

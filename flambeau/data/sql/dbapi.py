@@ -20,10 +20,10 @@ from .source import (
     ColumnFact,
     ConnectionLost,
     Dialect,
-    Session,
+    RowSession,
+    RowSource,
     Snapshot,
     SnapshotLost,
-    Source,
     UnmarkedSnapshot,
 )
 from .tables import empty_chunk, gathered
@@ -34,7 +34,7 @@ OWN_ENGINES = {"sqlite3": "sqlite", "psycopg": "postgres", "duckdb": "duckdb", "
 
 
 def source(con):
-    """The Source of a function that connects, or of SQLAlchemy's engine."""
+    """The RowSource of a function that connects, or of SQLAlchemy's engine."""
     if callable(con) and not hasattr(con, "raw_connection"):
         return source_of_factory(con)
     if hasattr(con, "raw_connection"):
@@ -44,7 +44,7 @@ def source(con):
 
 
 def source_of_factory(make):
-    """The Source for the kind of connection that `make()` gives."""
+    """The RowSource for the kind of connection that `make()` gives."""
     from importlib import import_module
     made = make()
     packages = [cls.__module__.split(".")[0] for cls in type(made).__mro__]
@@ -70,8 +70,9 @@ class EngineFactory:
 
     def __call__(self):
         pooled = self.engine.raw_connection()
+        driver = pooled.driver_connection
         pooled.detach()
-        return pooled.driver_connection
+        return driver
 
 
 # --- drivers --------------------------------------------------------------------------------------------------------
@@ -214,7 +215,7 @@ class HeldTransaction(Snapshot):
 # --- source and session ---------------------------------------------------------------------------------------------
 
 
-class DbapiSource(Source):
+class DbapiSource(RowSource):
     """What a function of the user's connects to."""
 
     def __init__(self, make, dialect, style):
@@ -236,7 +237,7 @@ class DbapiSource(Source):
         return DbapiSession(self, con)
 
 
-class DbapiSession(Session):
+class DbapiSession(RowSession):
     """One connection; with a `holder`, that session's, in whose transaction it reads."""
 
     def __init__(self, source, con, holder=None):

@@ -26,10 +26,10 @@ from .source import (
     ColumnFact,
     ConnectionLost,
     Dialect,
-    Session,
+    RowSession,
+    RowSource,
     Snapshot,
     SnapshotLost,
-    Source,
     UnmarkedSnapshot,
     Wanted,
 )
@@ -42,7 +42,7 @@ KEYS_AT_ONCE = 65536
 
 
 def source(con):
-    """The Source of a database file, of Parquet or CSV files, or of a connection."""
+    """The RowSource of a database file, of Parquet or CSV files, or of a connection."""
     if isinstance(con, duckdb.DuckDBPyConnection):
         return ConnectionSource(con)
     if isinstance(con, duckdb.DuckDBPyRelation):
@@ -60,7 +60,7 @@ def source(con):
 
 
 def source_of_factory(make):
-    """The Source of a function that connects."""
+    """The RowSource of a function that connects."""
     return ConnectingSource(make)
 
 
@@ -90,7 +90,7 @@ def literal(text):
 # --- sources --------------------------------------------------------------------------------------------------------
 
 
-class DuckDBSource(Source):
+class DuckDBSource(RowSource):
     """A database file."""
 
     def __init__(self, path):
@@ -152,7 +152,7 @@ class FilesSource(DuckDBSource):
             con.execute(f"CREATE VIEW {TABLE_NAME} AS SELECT * FROM {self.reader}([{files}])")
 
 
-class ConnectingSource(Source):
+class ConnectingSource(RowSource):
     """What a function of the user's connects to. The connections read for themselves; of changes nothing is known."""
 
     def __init__(self, make):
@@ -163,7 +163,7 @@ class ConnectingSource(Source):
         return DuckDBSession(self, self.make())
 
 
-class ConnectionSource(Source):
+class ConnectionSource(RowSource):
     """A connection of the user's, in its process; its sessions are cursors of it."""
 
     def __init__(self, con):
@@ -259,7 +259,7 @@ def kind_of_type(declared):
 # --- sessions -------------------------------------------------------------------------------------------------------
 
 
-class DuckDBSession(Session):
+class DuckDBSession(RowSession):
     """One connection; with a `holder`, that session's, in whose transaction it reads."""
 
     def __init__(self, source, con, holder=None):

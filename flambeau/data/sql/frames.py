@@ -16,7 +16,7 @@ DECODED_ROWS = 65536                      # at a time, of columns that are not N
 
 
 def source(con):
-    """The Source of a frame, or of a series with a name."""
+    """The RowSource of a frame, or of a series with a name."""
     if type(con).__name__ == "Series":
         con = con.to_frame()
     return TableSource(PandasTable(con))

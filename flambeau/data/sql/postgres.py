@@ -19,17 +19,19 @@ from psycopg import conninfo
 from psycopg.pq import TransactionStatus
 from psycopg.types.string import ByteaBinaryLoader
 
+from ...backends.host import array_over
 from .oids import KIND_OF_OID
+from .postgres_arrays import element_starts
 from .source import (
     Boundaries,
     Chunk,
     ColumnFact,
     ConnectionLost,
     Dialect,
-    Session,
+    RowSession,
+    RowSource,
     Snapshot,
     SnapshotLost,
-    Source,
     refuse_duplicate_key,
     refuse_null_key,
 )
@@ -47,7 +49,7 @@ NUMPY_OF_WIRE = {"int4": ">i4", "int8": ">i8", "float4": ">f4", "float8": ">f8"}
 
 
 def source(con):
-    """The Source of `postgresql://…`, or of a connection of psycopg."""
+    """The RowSource of `postgresql://…`, or of a connection of psycopg."""
     if isinstance(con, psycopg.Connection):
         if con.info.transaction_status != TransactionStatus.IDLE:
             raise ValueError("con is in the middle of a transaction, which other connections do not see: commit() "
@@ -59,14 +61,14 @@ def source(con):
 
 
 def source_of_factory(make):
-    """The Source of a function that connects."""
+    """The RowSource of a function that connects."""
     return PostgresFactory(make)
 
 
 # --- sources --------------------------------------------------------------------------------------------------------
 
 
-class PostgresSource(Source):
+class PostgresSource(RowSource):
     """A database by its address."""
 
     def __init__(self, address):
@@ -174,7 +176,7 @@ class PostgresDialect(Dialect):
 # --- sessions -------------------------------------------------------------------------------------------------------
 
 
-class PostgresSession(Session):
+class PostgresSession(RowSession):
     def __init__(self, source, con, snapshot=None):
         super().__init__()
         self.source, self.dialect, self.con = source, source.dialect, con
@@ -317,31 +319,13 @@ def column_of_arrays(cells, wanted):
     number = np.dtype(NUMPY_OF_WIRE[WIRE_TYPE[wanted.form]])
     packed = b"".join([memoryview(cell)[ARRAY_HEADER_BYTES:] for cell in cells])
     if not any(cell[7] for cell in cells):        # the flag of each that there are NULLs in it
-        return native(np.frombuffer(packed, [("length", ">i4"), ("value", number)])["value"], wanted), None
-    words = np.frombuffer(packed, ">i4").astype(np.int32)
+        return native(array_over(packed, [("length", ">i4"), ("value", number)])["value"], wanted), None
+    words = array_over(packed, ">i4").astype(np.int32)
     starts = element_starts(words, number.itemsize // 4)
     nulls = words[starts] == -1
     at = np.where(nulls, 0, starts + 1)[:, None] + np.arange(number.itemsize // 4)
     bits = words[np.minimum(at, len(words) - 1)].astype(">i4").view(number).reshape(-1)
     return native(bits, wanted), nulls
-
-
-def element_starts(words, size):
-    """Where elements start, each a word with its length (-1: NULL, nothing follows) and `size` words behind it.
-
-    Whether a word is a length is known only from the one before it, so that the starts are found in rounds: with what
-    leads 2**k elements on, the first 2**k starts lead to the next as many.
-    """
-    count = len(words)
-    jump = np.append(np.minimum(np.arange(count) + np.where(words == -1, 1, 1 + size), count), count)
-    starts = np.zeros(1, np.int64)
-    while True:
-        more = jump[starts]
-        more = more[more < count]
-        if not len(more):
-            return starts
-        starts = np.concatenate([starts, more])
-        jump = jump[jump]
 
 
 def chunk_of_records(records, wanted):
@@ -352,9 +336,9 @@ def chunk_of_records(records, wanted):
         fields = [("count", ">i4")]
         for i, each in enumerate(wanted):
             fields += [(f"type{i}", ">i4"), (f"length{i}", ">i4"), (f"value{i}", NUMPY_OF_WIRE[WIRE_TYPE[each.form]])]
-        rows = np.frombuffer(packed, fields)
+        rows = array_over(packed, fields)
         return Chunk([native(rows[f"value{i}"], each) for i, each in enumerate(wanted)], [None] * len(wanted))
-    held = np.frombuffer(packed, np.uint8)
+    held = array_over(packed, np.uint8)
     at = np.cumsum([0, *map(len, records[:-1])]) + 4
     columns, nulls = [], []
     for each, size in zip(wanted, sizes):

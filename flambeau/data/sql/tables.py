@@ -16,20 +16,20 @@ from .source import (
     Chunk,
     Dialect,
     Order,
-    Session,
+    RowSession,
+    RowSource,
     Snapshot,
-    Source,
     Wanted,
     refuse_duplicate_key,
     refuse_null_key,
 )
 
 TABLE_NAME = "data"                       # what the rows are called in the query
-_SELECT = re.compile(r'\s*select\s+(?P<columns>.+?)\s+from\s+"?data"?\s*\Z', re.IGNORECASE | re.DOTALL)
+_SELECT_FROM_DATA = re.compile(r'\s*select\s+(?P<columns>.+?)\s+from\s+"?data"?\s*\Z', re.IGNORECASE | re.DOTALL)
 _COLUMN = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([A-Za-z_]\w*))\s*\Z')
 
 
-class TableSource(Source):
+class TableSource(RowSource):
     """Columns that `table` gives: it has a `name`, `facts()`, and `chunks(wanted)`, its rows in their own order.
 
     `table.keep()` makes sure that rows can be read again, and says how many there are.
@@ -144,7 +144,7 @@ class TableDialect(Dialect):
         return f"-- {ranges} ranges of {', '.join(key)} of {self.name}, gathered in memory"
 
 
-class TableSession(Session):
+class TableSession(RowSession):
     def __init__(self, source):
         super().__init__()
         self.source = source
@@ -216,7 +216,7 @@ class TableSession(Session):
 
 def selected(query, name):
     """The columns that a query names, None for all of them."""
-    found = _SELECT.match(query.text)
+    found = _SELECT_FROM_DATA.match(query.text)
     names = None
     if found and found["columns"].strip() != "*":
         pieces = [_COLUMN.match(piece) for piece in found["columns"].split(",")]
@@ -232,9 +232,7 @@ def selected(query, name):
 def parts(chunk, rows):
     """A Chunk in pieces of at most so many rows."""
     for start in range(0, len(chunk), rows):
-        end = start + rows
-        yield Chunk([values[start:end] for values in chunk.columns],
-                    [None if nulls is None else nulls[start:end] for nulls in chunk.nulls])
+        yield chunk.part(start, min(start + rows, len(chunk)))
 
 
 def gathered(chunk, at):

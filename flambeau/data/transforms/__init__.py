@@ -9,8 +9,9 @@
     modes            what is read between pixels
     auto             augmentations that choose their operations by themselves
     mixing           batches whose samples are mixed with each other
+    single_draws     `get_params` of the transforms that have it
 """
-from . import functional
+from . import functional, single_draws
 from .arguments import query_chw, query_size
 from .auto import AugMix, AutoAugment, AutoAugmentPolicy, RandAugment, TrivialAugmentWide
 from .base import (

@@ -247,7 +247,6 @@ class DataLoader(Generic[_T_co]):
         return _MultiProcessingDataLoaderIter(self)
 
     def __iter__(self):
-        door.noticed("loader_started", self)
         if not self.persistent_workers or self.num_workers == 0 or self._dataset_kind == _DatasetKind.Batches:
             return self._get_iterator()
         if self._iterator is None or self._iterator._shutdown:       # never made, or its workers have come to harm
@@ -300,6 +299,7 @@ class DataLoader(Generic[_T_co]):
             epoch.generators = states_now(self)
         self._epoch, self._epochs_begun = epoch, epoch.number + 1
         self._waiting = Waiting()
+        door.noticed("loader_started", self)
         if self._counted is not None:
             self._counted.set_epoch(epoch.number)
         return epoch

@@ -1,4 +1,7 @@
 """`engine`: every database of `sources.ENGINES`, one after the other. `connected`: those, in every way there is."""
+import contextlib
+import importlib
+
 import pytest
 
 from .drivers import DRIVER_WAYS, DRIVERS
@@ -26,6 +29,9 @@ def connected(request, tmp_path):
 def small_blocks(monkeypatch):
     """Blocks of 8 rows, in groups of 4, for every dialect."""
     from flambeau.data.sql.source import Dialect
+    for module in ("adbc", "dbapi", "duckdb", "postgres", "sqlite", "tables"):
+        with contextlib.suppress(ImportError):                  # its driver is not there
+            importlib.import_module(f"flambeau.data.sql.{module}")
     for dialect in subclasses(Dialect):
         monkeypatch.setattr(dialect, "rows_in_block", 8)
         monkeypatch.setattr(dialect, "blocks_in_group", 4)

@@ -28,8 +28,8 @@ def report(dataset, harm):
             words.append(f"{type(dataset).__name__}{path} ({kind.__module__}.{kind.__qualname__})")
     if words:
         door.noticed("kept_generator", f"the dataset keeps a generator of random numbers, {', '.join(words)}", harm,
-                     "draw inside __getitem__ from torch's, NumPy's or Python's own functions, which are seeded for each "
-                     "worker (with randomness=\"sample\": for each sample), or from "
+                     "draw inside __getitem__ from torch's, NumPy's or Python's own functions, which are seeded for "
+                     "each worker (with randomness=\"sample\": for each sample), or from "
                      "flambeau.utils.data.sample_random.sample_random(1)")
 
 

@@ -1,0 +1,320 @@
+"""What a driver does beside the tests of all: files, streams, frames, ways of writing parameters, types."""
+import contextlib
+import datetime
+import gc
+import math
+import os
+import pickle
+import sqlite3
+from decimal import Decimal
+
+import numpy as np
+import pytest
+
+import flambeau as torch
+from flambeau.data.sql.engines import source_of
+from flambeau.data.sql.postgres_arrays import element_starts
+from flambeau.data.sql.ranges import range_condition, range_values
+from flambeau.data.sql.source import TableChanged
+from tests.backends.test_arrow import Column, Producer
+
+from .drivers import DuckDBEngine, MariaDBEngine, PostgresEngine, foreign_driver, needs
+from .sources import INTEGER, REAL, TEXT, digest, plain_table, together
+
+pytestmark = [pytest.mark.pinned]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder of three Parquet files, with a thousand rows in all."""
+    needs("duckdb")
+    import duckdb
+    with duckdb.connect() as con:
+        for part in range(3):
+            con.execute(f"COPY (SELECT range AS id, range / 7 AS x, range % 3 AS label FROM range(1000) "
+                        f"WHERE range // 400 = {part}) TO '{tmp_path}/part-{part}.parquet'")
+    return tmp_path
+
+
+# --- files ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_of_parquet_files(folder):
+    for con in (folder, str(folder), f"{folder}/*.parquet"):
+        data = torch.data.sql("SELECT * FROM data WHERE id < 900", con, key="id", label="label")
+        x, y = data.read()
+        np.testing.assert_allclose(x[:, 0].numpy(), np.arange(900) / 7, rtol=1e-6)
+        assert y.tolist() == [i % 3 for i in range(900)]
+        shuffled = together(data.batches(64, "block", seed=0))[0].ravel()
+        assert sorted(shuffled.tolist()) == x[:, 0].tolist() != shuffled.tolist()
+    one = torch.data.sql("SELECT * FROM data", folder / "part-1.parquet", key="id")
+    assert len(one) == 400
+    named = torch.data.sql(f"SELECT * FROM '{folder}/part-2.parquet'", "duckdb:", key="id")
+    assert len(named) == 200
+
+
+def test_a_csv_file(tmp_path):
+    needs("duckdb")
+    path = tmp_path / "rows.csv"
+    path.write_text("id,x,word\n" + "".join(f"{i},{i / 4},{'ab'[i % 2]}\n" for i in range(50)))
+    data = torch.data.sql("SELECT * FROM data", path, key="id", codes={"word": {"a": 0, "b": 1}})
+    assert data.read().tolist() == [[i / 4, i % 2] for i in range(50)]
+
+
+def test_files_that_are_replaced_are_noticed(folder, small_blocks):
+    data = torch.data.sql("SELECT * FROM data", folder, key="id", label="label")
+    iterator = data.batches(16, "block", seed=0, workers=0)
+    next(iterator)
+    os.utime(folder / "part-0.parquet", (1, 1))
+    with pytest.raises(TableChanged, match="was written to while it was read"):
+        list(iterator)
+
+
+def test_what_is_no_file_is_refused(tmp_path):
+    needs("duckdb")
+    with pytest.raises(FileNotFoundError, match="there are no such files"):
+        torch.data.sql("SELECT * FROM data", tmp_path / "nothing.parquet")
+    with pytest.raises(FileNotFoundError, match="there is no such file"):
+        torch.data.sql("SELECT 1", "duckdb:" + str(tmp_path / "nothing.duckdb"))
+
+
+def test_a_connection_stays_in_its_process(tmp_path):
+    engine = DuckDBEngine(tmp_path)
+    plain_table(engine, 10)
+    with pytest.raises(TypeError, match="cannot be sent to another process: give the path of the file"):
+        pickle.dumps(engine.sql("SELECT * FROM t", key="id"))
+    engine.close()
+    data = torch.data.sql("SELECT * FROM t", tmp_path / "tables.duckdb", key="id")
+    assert len(pickle.loads(pickle.dumps(data)).read()) == 10
+
+
+# --- Arrow's streams ------------------------------------------------------------------------------------------------
+
+
+def test_a_stream_without_any_library(monkeypatch):
+    """Read in its own order, by a key, shuffled; and a second time."""
+    rows = [[Column("l", range(lo, lo + 300)), Column("g", [i / 2 for i in range(lo, lo + 300)]),
+             Column("c", [i % 2 for i in range(300)], dictionary=Column("u", ["no", "yes"]))] for lo in (300, 0, 600)]
+    options = dict(features=["x"], label="word", codes={"word": {"no": 0, "yes": 1}})
+    x, y = torch.data.sql("SELECT * FROM data", Producer(*rows, names=["id", "x", "word"]), **options).read()
+    assert x[:2, 0].tolist() == [150.0, 150.5] and y[:4].tolist() == [0, 1, 0, 1]
+    data = torch.data.sql("SELECT id, x, word FROM data", Producer(*rows, names=["id", "x", "word"]), key="id",
+                          **options)
+    assert data.read()[0][:, 0].tolist() == [i / 2 for i in range(900)]
+    for shuffle in ("block", "global"):
+        given = together(data.batches(32, shuffle, seed=0))[0].ravel()
+        assert sorted(given.tolist()) == [i / 2 for i in range(900)] != given.tolist()
+    keyless = torch.data.sql("SELECT * FROM data", Producer(*rows, names=["id", "x", "word"]), **options)
+    given = together(keyless.batches(32, "block", seed=0))[0].ravel()
+    assert sorted(given.tolist()) == [i / 2 for i in range(900)] != given.tolist()
+
+
+def test_statements_that_need_a_database_are_refused():
+    producer = Producer([Column("l", [1, 2])], names=["id"])
+    for query in ("SELECT * FROM data WHERE id > 1", "SELECT id + 1 FROM data", "SELECT * FROM other"):
+        with pytest.raises(NotImplementedError, match="answers SELECT . FROM data.*give DuckDB's connection as con"):
+            torch.data.sql(query, producer)
+    with pytest.raises(ValueError, match="has no column 'z'; it has id"):
+        torch.data.sql("SELECT z FROM data", producer)
+
+
+def test_null_and_duplicate_keys_of_streams():
+    twice = Producer([Column("l", [1, 2, 2]), Column("g", [0, 1, 2])], names=["id", "x"])
+    with pytest.raises(ValueError, match=r"key=\['id'\]: .*2.* comes more than once"):
+        torch.data.sql("SELECT * FROM data", twice, key="id").batches(2)
+    missing = Producer([Column("l", [1, None]), Column("g", [0, 1])], names=["id", "x"])
+    with pytest.raises(ValueError, match=r"key=\['id'\]: 'id' is NULL"):
+        torch.data.sql("SELECT * FROM data", missing, key="id").batches(2)
+
+
+EVERY = {
+    "i8": ([1, None, -128], "int8"), "u64": ([2 ** 64 - 1, 0, None], "uint64"), "f32": ([0.5, None, -1.5], "float32"),
+    "b": ([True, False, None], "bool"), "s": (["a", None, "é" * 20], "string"),
+    "d": ([Decimal("1.25"), Decimal("-3.5"), None], "decimal"), "day": ([datetime.date(1970, 1, 3), None, datetime.date(
+        1969, 12, 31)], "date"), "t": ([datetime.datetime(1970, 1, 1, 0, 0, 2), None, None], "timestamp")}
+EVERY_NUMBER = {"i8": [1, None, -128], "u64": [2.0 ** 64, 0, None], "f32": [0.5, None, -1.5], "b": [1, 0, None],
+                "s": [1, None, 2], "d": [1.25, -3.5, None], "day": [2, None, -1], "t": [2.0, None, None]}
+
+
+def arrow_table():
+    import pyarrow
+    types = {"int8": pyarrow.int8(), "uint64": pyarrow.uint64(), "float32": pyarrow.float32(), "bool": pyarrow.bool_(),
+             "string": pyarrow.string(), "decimal": pyarrow.decimal128(10, 2), "date": pyarrow.date32(),
+             "timestamp": pyarrow.timestamp("ms")}
+    return pyarrow.table({name: pyarrow.array(values, types[kind]) for name, (values, kind) in EVERY.items()})
+
+
+PRODUCERS = {
+    "pyarrow": lambda: arrow_table(),
+    "pyarrow, sliced": lambda: __import__("pyarrow").concat_tables([arrow_table()] * 3).combine_chunks().slice(3, 3),
+    "pyarrow, reader": lambda: arrow_table().to_reader(2),
+    "pyarrow, one batch": lambda: arrow_table().to_batches()[0],
+    "pyarrow, dictionaries": lambda: arrow_table().set_column(4, "s", arrow_table()["s"].dictionary_encode()),
+    "pyarrow, large": lambda: arrow_table().set_column(4, "s", arrow_table()["s"].cast("large_string")),
+    "pyarrow, views": lambda: arrow_table().set_column(4, "s", arrow_table()["s"].cast(
+        __import__("pyarrow").string_view())),
+    "polars": lambda: __import__("polars").from_arrow(arrow_table()),
+    "polars, categories": lambda: __import__("polars").from_arrow(arrow_table()).with_columns(
+        __import__("polars").col("s").cast(__import__("polars").Categorical)),
+    "duckdb": lambda: __import__("duckdb").from_arrow(arrow_table()).to_arrow_table(),
+    "pandas": lambda: arrow_table().to_pandas(types_mapper={
+        __import__("pyarrow").int8(): __import__("pandas").Int8Dtype(),
+        __import__("pyarrow").uint64(): __import__("pandas").UInt64Dtype()}.get),
+}
+
+
+@pytest.mark.parametrize("producer", PRODUCERS)
+def test_every_type_of_every_producer(producer):
+    needs("pyarrow", producer.split(",")[0])
+    made = PRODUCERS[producer]()
+    data = torch.data.sql("SELECT * FROM data", made, dtype=torch.float64, nulls="nan",
+                          codes={"s": {"a": 1, "é" * 20: 2}})
+    given = data.read().numpy()
+    expected = np.array([[math.nan if value is None else value for value in EVERY_NUMBER[name]] for name in EVERY]).T
+    np.testing.assert_array_equal(given, expected)
+    del data, made
+    gc.collect()
+
+
+def test_pyarrow_gets_its_memory_back():
+    needs("pyarrow")
+    import pyarrow
+    gc.collect()
+    before = pyarrow.total_allocated_bytes()
+    table = pyarrow.table({"x": np.arange(100_000.0)}).cast(pyarrow.schema([("x", pyarrow.float32())]))
+    assert pyarrow.total_allocated_bytes() > before
+    for _ in range(3):
+        torch.data.sql("SELECT * FROM data", table).read()
+        list(torch.data.sql("SELECT * FROM data", table).batches(1000, "block", seed=0))
+    del table
+    gc.collect()
+    assert pyarrow.total_allocated_bytes() == before
+
+
+def test_a_column_that_cannot_be_decoded_may_be_left_out():
+    needs("pyarrow")
+    import pyarrow
+    table = pyarrow.table({"x": [1.0, 2.0], "many": [[1], [2, 3]]})
+    assert torch.data.sql("SELECT * FROM data", table, features=["x"]).read().tolist() == [[1], [2]]
+    with pytest.raises(TypeError, match="column 'many' is Arrow's .*, which no tensor holds"):
+        torch.data.sql("SELECT * FROM data", table)
+
+
+# --- DB-API ---------------------------------------------------------------------------------------------------------
+
+STYLES = {"qmark": ("?", [20]), "format": ("%s", [20]), "pyformat": ("%(least)s", {"least": 20}),
+          "numeric": (":1", [20]), "named": (":least", {"least": 20})}
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_every_paramstyle(tmp_path, style):
+    place, params = STYLES[style]
+    driver, path = foreign_driver(style), tmp_path / "t.db"
+    with contextlib.closing(sqlite3.connect(path)) as con, con:
+        con.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, x REAL, word TEXT)")
+        con.executemany("INSERT INTO t VALUES (?, ?, ?)", [(i * 3, i / 2, "a%b") for i in range(3000)])
+    for query, given, first in ((f"SELECT id, x FROM t WHERE id >= {place}", params, 7),
+                                ("SELECT id, x FROM t", None, 0),
+                                ("SELECT id, x FROM t WHERE word LIKE 'a%b'", None, 0)):
+        data = torch.data.sql(query, lambda: driver.connect(path), params=given, key="id")
+        assert data.source.name.startswith("SQL, ")
+        assert data.read().ravel().tolist() == [i / 2 for i in range(first, 3000)]
+        shuffled = together(data.batches(100, "block", seed=1, workers=2))[0].ravel().tolist()
+        assert sorted(shuffled) == [i / 2 for i in range(first, 3000)] != shuffled
+        assert digest(data.batches(100, "block", 1, 5)) == digest(data.batches(100, "block", 1, 5, workers=1))
+    with pytest.raises(NotImplementedError, match="shuffle='global' is not there for SQL; use shuffle='block'"):
+        list(data.batches(10, "global", seed=0))
+
+
+def test_composite_keys_over_a_foreign_driver(tmp_path):
+    driver, path = foreign_driver("qmark"), tmp_path / "t.db"
+    with contextlib.closing(sqlite3.connect(path)) as con, con:
+        con.execute("CREATE TABLE t (a INTEGER, b TEXT, c INTEGER, x REAL, PRIMARY KEY (a, b, c))")
+        con.executemany("INSERT INTO t VALUES (?, ?, ?, ?)",
+                        [(i // 900, "pqr"[i // 300 % 3], i % 300, float(i)) for i in range(2700)])
+    data = torch.data.sql("SELECT * FROM t", lambda: driver.connect(path), key=["a", "b", "c"], features=["x"])
+    assert together(data.batches(100))[0].ravel().tolist() == list(range(2700))
+    assert sorted(together(data.batches(100, "block", seed=0))[0].ravel().tolist()) == list(range(2700))
+
+
+@pytest.mark.parametrize("width", [1, 2, 3])
+def test_ranges_of_keys_written_out(width):
+    """Python's own comparison of tuples says which keys lie between two others."""
+    con = sqlite3.connect(":memory:")
+    names = ["a", "b", "c"][:width]
+    con.execute(f"CREATE TABLE t ({', '.join(names)})")
+    keys = [tuple(int(digit) for digit in np.base_repr(i, 4).zfill(width)) for i in range(4 ** width)]
+    con.executemany(f"INSERT INTO t VALUES ({', '.join('?' * width)})", keys)
+    rng = np.random.default_rng(width)
+    for _ in range(50):
+        low, high = sorted(keys[i] for i in rng.integers(0, len(keys), 2))
+        text = range_condition(names, iter(lambda: "?", None))
+        found = con.execute(f"SELECT * FROM t WHERE {text}", range_values([(low, high)])).fetchall()
+        assert sorted(found) == [key for key in keys if low <= key <= high]
+    con.close()
+
+
+@pytest.mark.parametrize("con, words", [
+    (3, "is no database that is known here: give the path of a SQLite or DuckDB file"),
+    (lambda: object(), "gave builtins.object, which is no connection: it has no cursor"),
+])
+def test_what_is_no_database(con, words):
+    with pytest.raises((TypeError, AttributeError), match=words):
+        source_of(con)
+
+
+def test_an_open_connection_of_a_foreign_driver_is_refused(tmp_path):
+    con = foreign_driver("qmark").connect(tmp_path / "t.db")
+    with pytest.raises(TypeError, match="an open connection: workers open their own, so give a function"):
+        source_of(con)
+    con.close()
+
+
+# --- bytes of PostgreSQL --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_elements_between_nulls(size):
+    rng = np.random.default_rng(size)
+    for share in (0.0, 0.1, 0.9, 1.0):
+        words, starts = [], []
+        for null in rng.random(500) < share:
+            starts.append(len(words))
+            words += [-1] if null else [4 * size, *rng.integers(-2, 9, size).tolist()]
+        assert sorted(element_starts(np.array(words), size).tolist()) == starts
+
+
+def test_postgres_types_beside_the_common_ones(tmp_path):
+    engine = PostgresEngine(tmp_path)
+    engine.execute("CREATE TYPE mood AS ENUM ('sad', 'glad')")
+    engine.execute("CREATE DOMAIN small AS int CHECK (value < 100)")
+    engine.execute("CREATE TABLE t (id uuid PRIMARY KEY, m mood, s small, f real, h smallint, z timestamptz, "
+                   "n numeric)")
+    engine.execute("""INSERT INTO t SELECT ('00000000-0000-0000-0000-' || lpad(g::text, 12, '0'))::uuid, 'glad', g,
+                      g / 8.0, nullif(g, 3), '1970-01-01 01:00:00+01', 'NaN' FROM generate_series(0, 20) AS g""")
+    data = engine.sql("SELECT * FROM t", key="id", nulls="nan", dtype=torch.float64, codes={"m": {"glad": 2}})
+    expected = np.array([[2, g, g / 8, math.nan if g == 3 else g, 0, math.nan] for g in range(21)])
+    np.testing.assert_array_equal(data.read().numpy(), expected)
+    np.testing.assert_array_equal(together(data.batches(8))[0], expected)
+    shuffled = together(data.batches(8, "block", seed=0, workers=1))[0]
+    np.testing.assert_array_equal(shuffled[np.argsort(shuffled[:, 1])], expected)
+    with pytest.raises(TypeError, match=r"column 'x' is integer\[\], which no tensor holds"):
+        engine.sql("SELECT ARRAY[1] AS x")
+    engine.close()
+
+
+def test_postgres_parameters_by_name_and_percent_signs(tmp_path):
+    engine = PostgresEngine(tmp_path)
+    engine.table("t", {"id": INTEGER, "x": REAL, "w": TEXT}, [(i, i / 2, f"{i}%") for i in range(100)], key=["id"])
+    named = engine.sql("SELECT id, x FROM t WHERE id < %(most)s AND w LIKE '%%\\%%'", params={"most": 50}, key="id")
+    assert len(named.read()) == 50 == len(together(named.batches(8, "block", seed=0))[0])
+    plain = engine.sql("SELECT id, x FROM t WHERE w LIKE '%\\%' AND id % 2 = 0", key="id")
+    assert len(plain.read()) == 50 == len(together(plain.batches(8, "block", seed=0))[0])
+    engine.close()
+
+
+def test_mysql_reads_single_precision_whole(tmp_path):
+    engine = MariaDBEngine(tmp_path)
+    engine.table("t", {"id": INTEGER, "x": "FLOAT"}, [(0, 0.1), (1, 16777215.0)], key=["id"])
+    assert engine.sql("SELECT * FROM t", key="id").read().ravel().tolist() == [float(np.float32(0.1)), 16777215.0]
+    engine.close()
