@@ -44,14 +44,15 @@ class Lane:
 class LaneWords:
     """The words of bodies that loops/colour.py says, written as LLVM's instructions on vectors of `count` floats."""
 
-    def __init__(self, w, count, fma):
-        self.w, self.count, self.has_fma = w, count, fma
+    def __init__(self, w, count, target):
+        self.w, self.count, self.has_fma, self.has_rounding = w, count, target.fma, target.rounding
         self.type, self.short = f"<{count} x float>", f"v{count}f32"
 
     def declarations(self):
         t = self.type
         return "\n".join([f"declare {t} @llvm.{name}.{self.short}({', '.join([t] * n)})"
-                          for name, n in (("fma", 3), ("floor", 1), ("rint", 1), ("minnum", 2), ("maxnum", 2))]
+                          for name, n in (("fma", 3), ("floor", 1), ("rint", 1), ("fabs", 1), ("copysign", 2),
+                                          ("minnum", 2), ("maxnum", 2))]
                          + ["declare i64 @llvm.smin.i64(i64, i64)", "declare i64 @llvm.smax.i64(i64, i64)",
                             "declare i32 @llvm.smin.i32(i32, i32)", "declare i32 @llvm.smax.i32(i32, i32)",
                             "declare float @llvm.fma.f32(float, float, float)",
@@ -73,8 +74,20 @@ class LaneWords:
                                  f"<{self.count} x i32> zeroinitializer"))
 
     def fma(self, a, b, c):     return self._intrinsic("fma", a, b, c) if self.has_fma else a * b + c
-    def floor(self, x):         return self._intrinsic("floor", x)
-    def rint(self, x):          return self._intrinsic("rint", x)
+    def floor(self, x):
+        if self.has_rounding:
+            return self._intrinsic("floor", x)
+        near = self.rint(x)
+        return self.where(self.call("fcmp ogt", near, x), near - 1.0, near)
+
+    def rint(self, x):
+        """The nearest whole number, of two the even one. Where the processor cannot: what 2 ** 23 pushes out."""
+        if self.has_rounding:
+            return self._intrinsic("rint", x)
+        far = self._intrinsic("copysign", self.const(float(1 << 23)), x)
+        small = self.call("fcmp olt", self._intrinsic("fabs", x), self.const(float(1 << 23)))
+        return self.where(small, x + far - far, x)
+
     def minimum(self, a, b):    return self._intrinsic("minnum", a, b)
     def maximum(self, a, b):    return self._intrinsic("maxnum", a, b)
 
@@ -103,7 +116,7 @@ class ImageKernels:
         """(a writer of a step, its words, its ints by name, its buffers)"""
         w = LLVMWriter(f"define void @{name}(ptr %buffers, ptr %ints, ptr %scalars, i64 %begin, i64 %end)")
         ints = {field: w.load("i64", w.at("i64", "%ints", i)) for i, field in enumerate(fields)}
-        return w, LaneWords(w, self.count, self.target.fma), ints, [w.load("ptr", w.at("ptr", "%buffers", i))
+        return w, LaneWords(w, self.count, self.target), ints, [w.load("ptr", w.at("ptr", "%buffers", i))
                                                                    for i in range(buffers)]
 
     # --- vectors of pixels ------------------------------------------------------------------------------------------

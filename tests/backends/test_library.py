@@ -8,6 +8,7 @@ import pytest
 pytest.importorskip("llvmlite")
 
 from flambeau.backends import cpu, kernels, library, llvm_writer, threads
+from flambeau.backends.images import ImageKernels
 from flambeau.backends.pools import PoolKernels
 from flambeau.backends.taps import TapKernels
 from flambeau.loops.target import Target
@@ -193,6 +194,16 @@ def test_the_text_for_other_machines_is_sound(element, width, fma):
                  pool.max_pool("f"), pool.drop("f"), pool.add_rows("f"), pool.add_weighted_rows("f"),
                  pool.sum_weighted_rows("f"), pool.scan("f")):
         llvm.parse_assembly(text).verify()
+
+
+@pytest.mark.parametrize("width, fma", [*itertools.product((16, 32, 64), (False, True))])
+def test_the_text_of_images_for_other_machines_is_sound(width, fma):
+    llvm = pytest.importorskip("llvmlite.binding")
+    made = ImageKernels("float", Target(width, fma=fma))
+    for element in ("i8", "float"):
+        for text in (made.jitter("f", element), made.resize("f", element, 3), made.resize("f", element, 0),
+                     made.warp("f", element, 6, 0, 1), made.warp("f", element, 8, 1, 0), made.flip("f", "i16")):
+            llvm.parse_assembly(text).verify()
 
 
 @pytest.fixture(params=[16, 32, 64])

@@ -15,7 +15,7 @@ import pytest
 llvm = pytest.importorskip("llvmlite.binding")
 
 import flambeau as torch
-from flambeau.backends import kernels, native_runtime, pools, taps
+from flambeau.backends import images, kernels, native_runtime, pools, taps
 from flambeau.backends.processor import PROCESSOR_LEVELS
 from flambeau.loops import scalar
 from flambeau.loops.ir import (
@@ -203,6 +203,11 @@ def steps_of_the_library(target):
             yield getattr(tap, what)(f"{what}_{element}")
         for what in ("max_pool", "drop", "add_rows", "add_weighted_rows", "sum_weighted_rows", "scan"):
             yield getattr(pool, what)(f"{what}_{element}")
+    made = images.ImageKernels("float", target)
+    for element in ("i8", "float"):
+        yield made.jitter(f"jitter_{element}", element)
+        yield made.resize(f"resize_{element}", element, 2)
+        yield made.warp(f"warp_{element}", element, 6, 0, 1)
 
 
 @pytest.mark.parametrize("number, name", list(enumerate(TARGETS)))

@@ -9,6 +9,8 @@ import pytest
 pytest.importorskip("llvmlite")
 
 import flambeau as torch
+from flambeau.data.transforms.colour_kernels import jittered
+from flambeau.data.transforms.geometry_kernels import boxes_resized, mirrored_rows, warped
 from flambeau.nn import functional as F
 from flambeau.ops.maxpool import _drop
 from flambeau.vision.rows import spread_rows, weighted_rows
@@ -65,6 +67,14 @@ STEPS = {
     "sum_weighted_rows": (weighted_rows, lambda: (numbers(9, 12), torch.arange(20).reshape(10, 2) % 9, numbers(10, 2))),
     "add_weighted_rows": (lambda g, index, weight: spread_rows(g, index, weight, 9),
                           lambda: (numbers(10, 12), torch.arange(20).reshape(10, 2) % 9, numbers(10, 2))),
+    "jitter_colours": (jittered, lambda: (numbers(4, 3, 21) / 3 + 0.5, torch.arange(16).reshape(4, 4) * 3 % 4,
+                                          numbers(4, 8) / 4 + 0.5)),
+    "resize_boxes": (boxes_resized, lambda: (
+        numbers(2, 3, 9, 11), (torch.arange(10).reshape(2, 5) % 5 * 2).int(), numbers(2, 5, 3), torch.zeros(2).int(),
+        (torch.arange(8).reshape(2, 4) % 4).int(), numbers(2, 4, 3), torch.zeros(2).int())),
+    "mirror_rows": (mirrored_rows, lambda: (numbers(4, 5, 19), torch.tensor([1, 0, 1, 0], dtype=torch.uint8))),
+    "warp_places": (lambda image, table, fill: warped(image, table, fill, (6, 7), (5, 9), False),
+                    lambda: (numbers(2, 3, 1, 42), numbers(2, 6, 1, 1) / 9, numbers(2, 3, 1, 1)[:1])),
 }
 
 
