@@ -32,7 +32,7 @@ def gathered(run):
         "placement": placement(run), "curves": curves(run), "parts": parts(profile),
         "lines": rows(profile, "line"), "sources": sources(profile, run.memory), "kernels": rows(profile, "kernel"),
         "modules": rows(profile, "module"), "memory": memory(run.memory),
-        "findings": [finding(one) for one in findings()],
+        "findings": [finding(one) for one in findings() if one not in run.found_before],
         "graph": run.picture.svg() if run.picture is not None else None,
     }
 

@@ -9,7 +9,6 @@ import contextlib
 import os
 import time
 
-from ..base.errors import here, line_of
 from ..base.observers import Observer, clock, observing
 from ..lens import graph, naming
 from ..memory import record
@@ -17,6 +16,7 @@ from ..nn.modules.hooks import register_module_forward_hook, register_module_for
 from ..optim.optimizer import register_optimizer_step_post_hook
 from ..profiler import profile
 from ..tensor.tensor import Tensor
+from ..watch import findings
 from .data import gathered
 from .page import page
 
@@ -54,7 +54,7 @@ class RunReport(Observer):
             raise RuntimeError(f"report({self.path!r}) was started before; make another one")
         self._state, self._process = "recording", os.getpid()
         self.began, self.when, self._undo = clock(), time.time(), contextlib.ExitStack()
-        self.line = line_of(here())
+        self.found_before = findings()
         self._undo.enter_context(observing(self))
         for handle in (register_module_forward_pre_hook(self._module_began),
                        register_module_forward_hook(self._module_ended, always_call=True),

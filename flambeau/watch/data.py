@@ -11,7 +11,7 @@ TENSORS_REMEMBERED = 32       # that share memory with NumPy
 BYTES_COMPARED = 1 << 16      # of each; of more, as many bytes evenly spread
 LOOKS_BETWEEN = 4
 STARVED_SHARE = 0.4           # of the time of an epoch that was spent waiting
-STARVED_BATCHES, STARVED_SECONDS = 16, 0.2
+STARVED_BATCHES, STARVED_SECONDS = 32, 1.0
 
 
 class SharedMemory(Observer):
@@ -89,7 +89,8 @@ def tell_starved():
                     and waiting.share >= STARVED_SHARE and taken[0] - before >= waiting.steps // 2:
                 found("starved", f"{waiting.share:.0%} of an epoch of {waiting.steps} steps was spent waiting for "
                       "batches", site, (), f"{waiting.seconds:.1f} seconds in which nothing was computed",
-                      f"num_workers={max(2, 2 * workers)}, a cheaper __getitem__, or whole batches at a time")
+                      f"num_workers={max(2, 2 * workers)}, a cheaper __getitem__, or whole batches at a time",
+                      raises=False)                       # it depends on what else the machine does
 
 
 def kept_generator(words, harm, fix):

@@ -35,7 +35,7 @@ class _Depth(threading.local):
     modules = ()              # those whose forward is running, outermost first
 
 
-_told: list = []              # the UnusedGraphs that hears of modules; no attribute of a hook: `compile` would look into it
+_told: list = []              # who hears of modules; no attribute of a hook, which `compile` would look into
 
 
 def _enter(module, args):

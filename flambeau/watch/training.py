@@ -28,11 +28,12 @@ from .steps import is_recording, module_of, own_looks, words_for
 STEPS_UNTIL_NO_GRADIENT = 5   # a parameter without a gradient in all of the first so many steps never gets one
 STEPS_BETWEEN_CHECKS = 8      # gradients of many elements are looked at so seldom
 MANY_ELEMENTS = 1 << 20
+FEW_ELEMENTS = 1 << 12
 FEW_BYTES = 1 << 20           # of what a graph keeps: so much is held whole
 MAKE_INFINITIES = frozenset(CAUSES)   # and these are worth it
 IN_MEMORY = frozenset(("linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "embedding"))       # and convolutions
 DEAD_CHECKS = 4               # so many checks in a row with gradients that are zero throughout
-GROWTH = 1e6                  # a norm of a gradient that is so many times its first
+GROWTH = 1e6                  # a gradient that is so many times as large as at first
 TINIEST_SHARE = 0.5           # of the elements of a float16 gradient that are zero, where none of the others is large
 LARGEST_UNDERFLOWN = 1e-5
 
@@ -43,7 +44,7 @@ class Trained:
     def __init__(self):
         self.steps, self.without = 0, None
         self.zero = {}        # id of a parameter → how many checks in a row its gradient was zero
-        self.bounds = {}      # id of a parameter → what the norm of its gradient may grow to
+        self.bounds = {}      # id of a parameter → what its gradient may grow to
 
 
 class TrainingObserver(Observer):
@@ -127,7 +128,7 @@ class TrainingObserver(Observer):
         bounds, dead = kept.bounds, kept.zero
         for p in self.live:
             g = p._grad
-            size = _norm_of(g)
+            size = _size_of(g)
             key = id(p)
             if 0 < size <= bounds.get(key, 0) and key not in dead and g._spec.dtype.itemsize > 2:
                 continue                                  # what it nearly always is
@@ -156,7 +157,7 @@ class TrainingObserver(Observer):
             kept.zero.pop(id(p), None)
             bound = kept.bounds.setdefault(id(p), GROWTH * size)
             if size > max(bound, 1):
-                found("exploding-gradients", f"the gradient of {words_for([p], module_of(optimizer))} has a norm of "
+                found("exploding-gradients", f"the gradient of {words_for([p], module_of(optimizer))} has come to "
                       f"{size:.3g}, {GROWTH * size / bound:.2g} times what it was at first", here(),
                       [("the parameter was made at", p._site)], "the next steps overflow",
                       "lower the learning rate, or clip_grad_norm_() before step()")
@@ -216,12 +217,18 @@ def _array(tensor):
     return array if array.dtype.kind == "f" and array.dtype.itemsize > 2 else array.astype(np.float32)
 
 
-def _norm_of(g):
-    """The norm of a gradient, as far as it can be told quickly: infinite also where the sum of squares is too large."""
+def _size_of(g):
+    """How large a gradient is, as far as it can be told quickly: the norm of few elements, the largest of many.
+
+    It may be infinite where no element is, since a sum of squares was too large.
+    """
     if g._spec.device is not CPU:
-        return g.detach().float().norm().item()
+        return g.detach().abs().amax().item() if g._spec.numel else 0.0
     flat = _array(g).reshape(-1)
-    return math.sqrt(square) if (square := float(np.dot(flat, flat))) == square else square
+    if flat.size <= FEW_ELEMENTS:
+        return math.sqrt(square) if (square := float(np.dot(flat, flat))) == square else square
+    high, low = float(flat.max()), float(flat.min())      # of more, BLAS would start threads, which spin on our cores
+    return max(high, -low) if high == high and low == low else math.nan
 
 
 def _kept_words(node):

@@ -277,8 +277,8 @@ def test_any_number_of_workers_gives_the_same_bits(tmp_path, steps):
         torch.manual_seed(5)
         runs.append(batches(made, shuffle=True, **settings))
     for run in runs[1:]:
-        for (x, labels), (other, other_labels) in zip(runs[0], run, strict=True):
-            assert torch.equal(x, other) and labels == other_labels
+        assert all(torch.equal(x, other) and y == other_y
+                   for (x, y), (other, other_y) in zip(runs[0], run, strict=True))
     torch.manual_seed(6)
     assert not torch.equal(batches(made, shuffle=True)[0][0], runs[0][0][0])
 

@@ -588,8 +588,9 @@ def test_waiting_is_measured():
         pass
     assert loader.waiting.share > 0.8 and loader.waiting.last > 0.5 and loader.waiting.steps == 6
     loader = DataLoader(TensorDataset(torch.arange(N)), 4)
+    list(loader)                                              # whatever has to be loaded first
     for _ in loader:
-        time.sleep(0.02)
+        time.sleep(0.05)
     assert loader.waiting.share < 0.5 and loader.waiting.last < 0.5
     seconds = loader.waiting.seconds
     time.sleep(0.02)

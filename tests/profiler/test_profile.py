@@ -9,6 +9,7 @@ import pytest
 
 import flambeau as torch
 from flambeau.base import observers, settings
+from flambeau.overrides import TorchFunctionMode
 from flambeau.profiler import ProfilerAction, ProfilerActivity, profile, record_function, schedule
 from flambeau.profiler.chrome import as_trace
 from flambeau.profiler.model import PARTS
@@ -16,6 +17,7 @@ from flambeau.tensor import overrides
 from flambeau.trace import plan
 
 from ..cuda.simulated import compiler, simulating
+from ..patience import PATIENCE
 
 pytestmark = pytest.mark.pinned
 
@@ -388,8 +390,12 @@ def test_a_compiled_step_stays_compiled(options):
 
 
 def test_other_threads_are_seen(native):
+    meet = threading.Barrier(2)                              # a thread that is gone leaves its number to the next
+
     def work():
+        meet.wait(PATIENCE)
         torch.ones(100, 100).exp().sum().item()
+        meet.wait(PATIENCE)
 
     with profile() as prof:
         others = [threading.Thread(target=work) for _ in range(2)]
@@ -410,6 +416,43 @@ def test_profiles_inside_of_each_other():
             torch.ones(3).prod().item()
     assert "aten::sum" in names(outer) and "aten::prod" in names(outer)
     assert "aten::sum" not in names(inner) and "aten::prod" in names(inner)
+
+
+class Names(TorchFunctionMode):
+    """Notes the functions that are called."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        self.names.append(getattr(func, "__name__", str(func)))
+        return func(*args, **(kwargs or {}))
+
+
+def test_modes_and_profiles_beside_each_other():
+    """Calls that were remembered while somebody observed are asked about when a mode comes, whoever goes first."""
+    def work():
+        x = torch.ones(5)
+        x.add_(1)
+        return (x * 2).exp()
+
+    plain = work().tolist()
+    first, mode = profile(), Names()
+    first.start()
+    work()
+    with mode:
+        work()
+        first.stop()
+        before, mode.names = mode.names, []
+        assert work().tolist() == plain
+    assert [name for name in before if name in ("add_", "mul", "exp")] == ["add_", "mul", "exp"]
+    assert [name for name in mode.names if name in ("add_", "mul", "exp")] == ["add_", "mul", "exp"]
+    assert [names(first).count(f"aten::{name}") for name in ("add_", "mul", "exp")] == [2, 2, 2]
+    with Names() as mode, profile() as second:
+        work()
+    assert "exp" in mode.names and names(second).count("aten::exp") == 1
+    assert work().tolist() == plain
 
 
 def test_an_error_ends_a_profile_and_stays_what_it_is():

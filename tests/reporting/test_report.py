@@ -120,6 +120,19 @@ def test_losses_that_are_no_numbers(tmp_path):
     assert "marked" in (tmp_path / "run.html").read_text().split("<style>")[2].split("</style>")[1]
 
 
+def test_findings_of_watch_that_are_new(tmp_path):
+    def mistaken():
+        return torch.nn.functional.mse_loss(torch.zeros(5, 1, requires_grad=True), torch.zeros(5))
+    torch.watch.clear()
+    with pytest.warns(UserWarning):
+        torch.nn.functional.l1_loss(torch.zeros(4, 1), torch.zeros(4))                     # before
+    with torch.report(tmp_path / "run.html"), pytest.warns(UserWarning):
+        mistaken().backward()
+    found = data_of(tmp_path / "run.html")["findings"]
+    assert [one["name"] for one in found] == ["broadcast"] and "mse_loss" in found[0]["source"], found
+    assert found[0]["line"].startswith("test_report.py:") and found[0]["fix"]
+
+
 def test_inference_alone(tmp_path):
     net = torch.nn.Linear(4, 4)
     with torch.report(tmp_path / "run.html"), torch.no_grad():

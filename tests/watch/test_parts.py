@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import flambeau as torch
-from flambeau.watch import devices
+from flambeau.watch import data, devices
 from tests.patience import PATIENCE
 
 QUESTIONS = [torch.cuda.is_available, torch.cuda.is_initialized, torch.cuda.is_bf16_supported, torch.mps.is_available,
@@ -106,7 +106,8 @@ class Slow(torch.utils.data.Dataset):
         return torch.ones(3)
 
 
-def test_a_loader_that_starves_the_steps():
+def test_a_loader_that_starves_the_steps(monkeypatch):
+    monkeypatch.setattr(data, "STARVED_SECONDS", 0.2)
     w = torch.ones(3, requires_grad=True)
     optimizer = torch.optim.SGD([w], lr=0.01)
     with pytest.warns(torch.watch.FindingWarning, match=r"% of an epoch of 40 steps was spent waiting"), torch.watch():
