@@ -30,6 +30,13 @@ def mariadb_programs():
     return (server, maker) if server and maker else None
 
 
+def watched(pid, folder):
+    """A process that ends the server when this one is gone, however it went: its input ends then."""
+    code = 'read _; kill -INT -- -"$0" && sleep 5; kill -KILL -- -"$0"; rm -rf "$1"'
+    return subprocess.Popen(["sh", "-c", code, str(pid), folder], stdin=subprocess.PIPE, start_new_session=True,
+                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
 class Server:
     """A server in a folder of its own, run by somebody who is not root."""
 
@@ -52,6 +59,7 @@ class Server:
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(self.command(), user=self.user, stdout=log, stderr=log, cwd=self.folder,
                                             env={**os.environ, "HOME": self.folder}, start_new_session=True)
+        self.watch = watched(self.process.pid, self.folder)
         deadline = time.monotonic() + PATIENCE
         while not self.answers():
             assert self.process.poll() is None and time.monotonic() < deadline, open(self.log, errors="replace").read()
@@ -62,11 +70,17 @@ class Server:
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(how)
             self.process.wait(PATIENCE)
+            self.unwatch()
 
     def kill(self):
         """End it at once, with all of its processes, as a power cut would."""
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(PATIENCE)
+        self.unwatch()
+
+    def unwatch(self):
+        self.watch.kill()
+        self.watch.communicate()
 
     def __enter__(self):
         return self.start()
