@@ -6,6 +6,7 @@ import pwd
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -32,8 +33,9 @@ def mariadb_programs():
 
 def watched(pid, folder):
     """A process that ends the server when this one is gone, however it went: its input ends then."""
-    code = 'read _; kill -INT -- -"$0" && sleep 5; kill -KILL -- -"$0"; rm -rf "$1"'
-    return subprocess.Popen(["sh", "-c", code, str(pid), folder], stdin=subprocess.PIPE, start_new_session=True,
+    code = ("import os, shutil, sys; sys.stdin.read(); os.killpg(int(sys.argv[1]), 9); "
+            "shutil.rmtree(sys.argv[2], True)")
+    return subprocess.Popen([sys.executable, "-c", code, str(pid), folder], stdin=subprocess.PIPE, start_new_session=True,
                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
@@ -118,6 +120,9 @@ class PostgresServer(Server):
 
 
 class MariaDBServer(Server):
+    def stop(self, how=signal.SIGTERM):
+        super().stop(how)
+
     def __init__(self):
         super().__init__()
         self.server, maker = mariadb_programs()
