@@ -8,8 +8,8 @@ EXAMPLES_COMMIT := 77f55b912142e11fcfdf5b530231fb9c52f181e8
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
-run: $(VENV)/.has-examples            ## train a classifier of drawn shapes, the first of the examples
-	$(PY) examples/image_classifier.py
+run: $(VENV)/.has-examples            ## from a table in a database to a page about the run; DEVICE=cuda: on a GPU
+	$(PY) examples/demo.py $(if $(DEVICE),--device $(DEVICE))
 
 test: $(VENV)/.has-test               ## every test that does not need PyTorch; of the longest tables of cases a part
 	$(PY) -m pytest -n 2 -q --ignore=tests/torch
@@ -55,7 +55,7 @@ docs: $(VENV)/.has-docs               ## site/index.html
 	$(PY) docs/build.py
 
 bench: $(VENV)/.has-conformance       ## one file per question, each prints its ratios
-	@set -e; for question in overhead speed scaling memory data curves; do echo "bench/$$question.py"; $(PY) bench/$$question.py; done
+	@set -e; for question in overhead speed scaling memory data images curves; do echo "bench/$$question.py"; $(PY) bench/$$question.py; done
 
 clean:
 	rm -rf $(VENV) .venv-3.* .venv-programs site examples/out build *.egg-info

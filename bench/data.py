@@ -8,9 +8,13 @@ tensors the loader takes batches whole, which PyTorch does not, so ten times its
 `__getitem__` makes or computes tensors: an operation on a few numbers costs more to record and run than to run at once.
 Returning the NumPy array itself, or `__getitems__` (one call for a batch), is the way out. Workers are started anew in
 every epoch, as the loader does. Words pick the rows that contain one of them.
+
+A step of training on a model whose memory is shared is timed beside PyTorch's too. Below the table stand figures with
+bounds of their own: what a thread takes to hand a batch over, and what a sample's random numbers cost.
 """
 import argparse
 import collections
+import time
 import warnings
 
 import numpy as np
@@ -96,6 +100,69 @@ def images(t):
     return lambda i: (IMAGES[i].astype(np.float32) / 255, int(LABELS[i]))
 
 
+def large_arrays(t):
+    return lambda i: LARGE[i % len(LARGE)]
+
+
+LARGE = rng.random((8, 1 << 18), np.float32)                  # of 1 MiB each
+
+
+def shared_step(t):
+    """A step of hogwild's: forward, backward and update of a model in shared memory."""
+    t.manual_seed(0)
+    model = t.nn.Sequential(t.nn.Linear(64, 256), t.nn.ReLU(), t.nn.Linear(256, 10))
+    model.share_memory()
+    optimizer = t.optim.SGD(model.parameters(), lr=0.01)
+    x, y = t.tensor(TABLE[:832].reshape(-1, 64)), t.tensor(LABELS[:260])
+
+    def run():
+        optimizer.zero_grad()
+        loss = t.nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+    return run
+
+
+# --- figures by themselves --------------------------------------------------
+
+
+class Ready(flambeau.utils.data.Dataset):
+    """Batches that cost nothing to make."""
+
+    def __len__(self):
+        return 4000
+
+    def __getitems__(self, indices):
+        return indices
+
+
+def handed_over():
+    """Seconds from batch to batch, of batches that a thread has made."""
+    ready = flambeau.ones(64, 20)
+    batches = iter(flambeau.utils.data.DataLoader(Ready(), 2, collate_fn=lambda _: ready, num_workers=1,
+                                                  worker_type="thread"))
+    next(batches)
+    start = time.perf_counter()
+    count = sum(1 for _ in batches)
+    return (time.perf_counter() - start) / count
+
+
+def drawn(n=256):
+    """Seconds for two random numbers of a sample, in a batch of `n`, its streams with it."""
+    from flambeau.utils.data.sample_random import addressing, sample_random
+    start = time.perf_counter()
+    for epoch in range(20):
+        with addressing(0, epoch, range(n)):
+            sample_random(n).uniform(2)
+    return (time.perf_counter() - start) / 20 / n
+
+
+FIGURES = [                   # what, seconds, how many at most
+    ("a batch handed over by a thread", handed_over, 100e-6),
+    ("the random numbers of a sample, in a batch of 256", drawn, 1e-6),
+]
+
 WORK = [                      # what, dataset, options, target
     ("table of 100 k x 20, shuffled", table, {"shuffle": True}, 10),
     ("table of 100 k x 20, in order", table, {}, 10),
@@ -107,6 +174,8 @@ WORK = [                      # what, dataset, options, target
     ("samples of dictionaries of numbers and texts", each(dictionaries), {"shuffle": True}, 1),
     ("samples of NumPy images, 2 processes", each(images, len(IMAGES)),
      {"shuffle": True, "num_workers": 2, "batch_size": 64}, 1),
+    ("arrays of 1 MiB one by one, 2 processes", each(large_arrays, 256),
+     {"num_workers": 2, "batch_size": None}, 1),
     ("samples of from_numpy(row) and ints", each(from_numpy), {"shuffle": True}, 1),
     ("samples x[i] * 2 - 1, computed one by one", each(scaled_rows), {"shuffle": True}, 1),
     ("the same by __getitems__, a batch at a time", scaled_batches, {"shuffle": True}, 1),
@@ -142,6 +211,14 @@ def main():
     for what, *rest in WORK:
         if not asked.words or any(word in what for word in asked.words):
             shown.race(row(what, *rest), rounds=asked.rounds)
+    what = "a step of training in shared memory"
+    if not asked.words or any(word in what for word in asked.words):
+        runs = {side.OURS: lambda: shared_step(flambeau), side.EAGER: lambda: shared_step(torch)}
+        shown.race(side.Row(what, runs, [side.Claim(1)]), rounds=asked.rounds)
+    for what, figure, most in FIGURES:
+        if not asked.words or any(word in what for word in asked.words):
+            best = min(figure() for _ in range(asked.rounds))
+            print(f"{what}: {side.clock(best)}, at most {side.clock(most)}{'' if best <= most else ': NOT REACHED'}")
     shown.close()
 
 

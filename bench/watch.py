@@ -3,8 +3,8 @@
     python bench/watch.py [words ...] [--rounds 40]
 
 Each model trains in three ways, in one process, in turn, some steps at a time: with the part that is always on taken
-out, as it is, and inside of `watch()`. The best step of each counts, and the ratio of each round is taken too, since on
-a busy machine the best of one way may have had a quieter moment: the median of the ratios stands beside it.
+out, as it is, and inside of `watch()`. What counts is processor time, of all threads, which other programs on the
+machine disturb least: the ratio of the best steps, and beside it the median of the ratios of each round.
 """
 import argparse
 import contextlib
@@ -58,9 +58,9 @@ def measure(model, rounds):
 
 
 def timed(run):
-    start = time.perf_counter()
+    start = time.process_time()
     run()
-    return time.perf_counter() - start
+    return time.process_time() - start
 
 
 def main():

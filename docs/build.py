@@ -19,8 +19,8 @@ import flambeau
 
 HERE = Path(__file__).parent
 NAV = ["index", "training", "porting", "packages", "data", "saving", "amp", "distributions", "compile", "design",
-       "native", "doctor", "containers", "processors", "operations", "autograd", "extending", "dtypes", "numpy", "random", "errors",
-       "differences", "conformance", "speed"]
+       "native", "doctor", "report", "containers", "processors", "operations", "autograd", "extending", "dtypes",
+       "numpy", "random", "errors", "differences", "conformance", "speed"]
 API = ["flambeau", "flambeau.Tensor", "flambeau.nn", "flambeau.nn.functional", "flambeau.nn.init",
        "flambeau.nn.utils", "flambeau.optim", "flambeau.optim.lr_scheduler", "flambeau.utils.data", "flambeau.amp",
        "flambeau.distributions", "flambeau.func", "flambeau.serialization", "flambeau.linalg", "flambeau.special",

@@ -27,8 +27,8 @@ HEATING = "district", "gas", "electric"
 WORDS, NUMBERS, TARGET = ("district", "kind", "heating"), ("area", "year", "floor", "minutes"), "rent"
 
 
-def write_table(path, rng, rows):
-    """Draw `rows` flats and what they cost a month, and write them to `path`."""
+def drawn_flats(rng, rows):
+    """`rows` flats and what they cost a month: for each the words, the numbers and the target, in the order above."""
     district, kind, heating = (rng.integers(0, len(of), rows) for of in (DISTRICTS, KINDS, HEATING))
     area = rng.gamma(6, 12, rows) + 18
     year = rng.integers(1880, 2025, rows)
@@ -42,12 +42,17 @@ def write_table(path, rng, rows):
     base *= np.array([1.0, 1.25, 1.1, 0.65])[kind] * np.where(kind == 1, 1 + 0.04 * floor, 1 + 0.01 * floor)
     rent = base * area ** 0.85 * 1.6 + np.array([60.0, 90, 40])[heating]
     rent *= rng.lognormal(0, 0.1, rows)
+    for i in range(rows):
+        yield (DISTRICTS[district[i]], KINDS[kind[i]], HEATING[heating[i]], round(float(area[i]), 1), int(year[i]),
+               int(floor[i]), round(float(minutes[i]), 1), round(float(rent[i]), 2))
+
+
+def write_table(path, flats):
+    """Write flats to `path`."""
     with open(path, "w", newline="") as file:
         table = csv.writer(file)
         table.writerow([*WORDS, *NUMBERS, TARGET])
-        for i in range(rows):
-            table.writerow([DISTRICTS[district[i]], KINDS[kind[i]], HEATING[heating[i]], f"{area[i]:.1f}", year[i],
-                            floor[i], f"{minutes[i]:.1f}", f"{rent[i]:.2f}"])
+        table.writerows(flats)
 
 
 def read_table(path):
@@ -103,7 +108,7 @@ def main():
 
     torch.manual_seed(args.seed)
     path = args.out / "flats.csv"
-    write_table(path, np.random.default_rng(args.seed), args.rows or (3000 if args.quick else 12000))
+    write_table(path, drawn_flats(np.random.default_rng(args.seed), args.rows or (3000 if args.quick else 12000)))
     words, counts, numbers, target = read_table(path)
     everything = torch.utils.data.TensorDataset(words, numbers, target)
     parts = torch.utils.data.random_split(everything, [0.7, 0.15, 0.15])

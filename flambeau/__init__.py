@@ -1,6 +1,7 @@
 """Flambeau: PyTorch's tensors and autograd in Python. `import flambeau as torch`."""
 from importlib import import_module as _import_module
 from math import e, inf, nan, pi
+from sys import is_finalizing as _is_finalizing
 from typing import TYPE_CHECKING
 
 from .autograd.modes import (
@@ -82,7 +83,7 @@ _IMPORTED_WHEN_ASKED = {
     "save": "serialization:save", "load": "serialization:load",
     "vmap": "func:vmap",
     "install_as_torch": "cli:install_as_torch", "doctor": "cli.doctor:doctor", "expect": "cli.expected:expect",
-    "lens": "lens",
+    "lens": "lens", "report": "reporting:report",
     "sparse": "sparse", "sparse_coo_tensor": "sparse:sparse_coo_tensor",
     "ops": "_ops:ops", "Tag": "_ops:Tag", "svd_lowrank": "_lowrank:svd_lowrank",
     "pca_lowrank": "_lowrank:pca_lowrank",
@@ -125,6 +126,8 @@ def __getattr__(name):
 
 
 def _noticed(what, *facts):
+    if _is_finalizing():                              # nothing can be imported any more
+        return None
     return getattr(_import_module(".watch.noticed", __name__), what)(*facts)
 
 

@@ -23,7 +23,7 @@ _QUANTISE = "quantise with PyTorch from the same state_dict"
 # module of that name, whose other names come from `rest_of`.
 MISSING_MODULES = {
     "torch.ao": _QUANTISE,
-    "torch.autograd.profiler_legacy": "use cProfile",
+    "torch.autograd.profiler_legacy": "use torch.profiler.profile",
     "torch.cuda.jiterator": "operations fuse by themselves",
     "torch.cuda.sparse": "use dense tensors",
     "torch.distributed": "there is one process; leave it out where torch.distributed.is_available() is False",

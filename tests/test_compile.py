@@ -1539,3 +1539,29 @@ def test_numbers_beside_sixteen_bits(dtype):
     compiled = torch.compile(f)
     for n in (0.3, 0.1, 1 / 3, 2.7, -7.77, 100.1, 0.7):
         assert compiled(x, n).tolist() == f(x, n).tolist(), n
+
+
+def test_distributions_are_replayed():
+    """Their checks of parameters and values are made again at every replay."""
+    from flambeau.distributions import Bernoulli, Beta, Categorical, Gamma, Independent, Normal
+    makers = {
+        "Categorical": lambda x: Categorical(logits=x).log_prob(torch.tensor([0, 1, 1])).sum(),
+        "Normal": lambda x: Normal(x.mean(), x.abs().mean() + 0.1).log_prob(x).sum(),
+        "Independent": lambda x: Independent(Normal(x, torch.ones_like(x)), 1).log_prob(x * 2).sum(),
+        "Bernoulli": lambda x: Bernoulli(logits=x[:, 0]).entropy().sum(),
+        "Beta": lambda x: Beta(x.abs() + 1, x.abs() + 2).log_prob(torch.full_like(x, 0.25)).sum(),
+        "Gamma": lambda x: Gamma(x.abs() + 1, 2.0).log_prob(x.abs() + 0.5).sum(),
+    }
+    for name, function in makers.items():
+        compiled = torch.compile(function)
+        for seed in range(5):
+            torch.manual_seed(seed)
+            x = torch.randn(3, 4)
+            torch.testing.assert_close(compiled(x), function(x))
+        assert compiled.recordings, (name, compiled.explain())
+    compiled = torch.compile(lambda x: Normal(0.0, x).log_prob(torch.ones(2)))
+    for _ in range(4):
+        compiled(torch.ones(2))
+    assert compiled.recordings
+    with pytest.raises(ValueError, match="to satisfy the constraint GreaterThan"):
+        compiled(torch.tensor([1.0, -1.0]))

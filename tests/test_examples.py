@@ -1,6 +1,9 @@
 """The examples run as a person would run them, with `--quick`, and each learns something."""
+import gc
 import os
 import re
+import runpy
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import flambeau
+from tests.thorough import THOROUGH
 
 ROOT = Path(flambeau.__file__).parents[1]
 EXAMPLES = ROOT / "examples"
@@ -18,7 +22,8 @@ def run(example, *arguments):
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     done = subprocess.run([sys.executable, EXAMPLES / example, "--quick", *map(str, arguments)], text=True,
                           encoding="utf-8", capture_output=True, timeout=600,
-                          env={**os.environ, "PYTHONPATH": path, "PYTHONIOENCODING": "utf-8"})
+                          env={**os.environ, "PYTHONPATH": path, "PYTHONIOENCODING": "utf-8",
+                               "FLAMBEAU_WATCH": "strict"})         # an example has no mistake that watch would find
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -26,6 +31,42 @@ def run(example, *arguments):
 def numbers(text, words):
     """The numbers that stand behind `words` in `text`."""
     return [float(found) for found in re.findall(rf"{words} ([\d.]+)", text)]
+
+
+def test_demo(tmp_path):
+    shown = run("demo.py", "--out", tmp_path)
+    losses, explained = numbers(shown, "mean loss"), numbers(shown, "R²")
+    assert losses[-1] < 0.5 * losses[0] and explained[-1] > 0.8
+    page = shown.splitlines()[-1].partition("The report: ")[2]
+    assert page == str((tmp_path / "report.html").resolve()) and "SELECT" not in shown
+    text = Path(page).read_text(encoding="utf-8")
+    assert "held_back_r_squared" in text and "demo.py" in text and "loss.backward()" in text
+    (rows,) = sqlite3.connect(tmp_path / "flats.db").execute("SELECT count(*) FROM flats").fetchone()
+    assert rows == 4000
+
+
+@pytest.mark.skipif(not THOROUGH, reason="takes ten seconds: FLAMBEAU_TEST_THOROUGH=1 runs it")
+def test_demo_on_a_simulated_gpu(tmp_path, monkeypatch):
+    from tests.cuda.simulated import compiler, simulating
+    if not compiler.is_there():
+        pytest.skip("kernels are simulated with g++, on Linux")
+    monkeypatch.syspath_prepend(EXAMPLES)
+    monkeypatch.setattr(sys, "argv", ["demo.py", "--device", "cuda", "--rows", "900", "--epochs", "1", "--out",
+                                      str(tmp_path)])
+    with simulating(devices=1):
+        runpy.run_path(str(EXAMPLES / "demo.py"), run_name="__main__")
+        gc.collect()
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert '"device": "cuda:0"' in text
+
+
+def test_demo_says_at_once_that_there_is_no_gpu(tmp_path):
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    done = subprocess.run([sys.executable, EXAMPLES / "demo.py", "--device", "cuda", "--out", tmp_path / "out"],
+                          text=True, capture_output=True, timeout=600,
+                          env={**os.environ, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": ""})
+    assert done.returncode == 1 and "the device cuda is expected and cannot be used" in done.stderr
+    assert not (tmp_path / "out").exists()
 
 
 def test_image_classifier(tmp_path):

@@ -40,6 +40,8 @@ EXTRA = {
     "_library.check": ("compiler", "testing"), "library": ("_library", "_ops"),
     "nn.parallel.distributed": ("distributed",), "optim.optimizer": ("utils._foreach_utils", "watch"),
     "config": ("watch",), "lens.graph": ("watch.nonfinite",),
+    "reporting.recorder": ("lens", "memory", "optim.optimizer", "profiler", "watch"),
+    "reporting.data": ("cli", "profiler.model", "watch"),
     "hub": ("serialization",), "storage": ("serialization",), "utils.model_zoo": ("hub",),
     "utils.flop_counter": ("_ops",), "profiler.operators": ("_library",), "profiler.autograd_profiler": ("cuda",),
     "memory.recording": ("profiler",), "cuda.memory": ("memory",), "version": ("torch_version",),

@@ -17,6 +17,8 @@ TWINS = {
                      "autocast", "device", "profile"), "PyTorch's"),
     "PUBLIC": "what a module gives to the top of the package, wherever there is such a list",
     "T": "a type variable",
+    "RGB": "torchvision's transform, and its number of a mode of pictures in files",
+    "Transform": "PyTorch's, in distributions, and torchvision's",
 }
 
 

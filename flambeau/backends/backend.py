@@ -303,7 +303,7 @@ class Backend:
         return None
 
     def adopt(self, address, allocation):
-        """Have observers told `allocation` when the block at `address` comes back, which was given out before they came;
+        """Have observers told `allocation` when the block at `address` comes back, given out before they came;
         gives what they will be told, which is another one where they know of it already."""
         return allocation
 

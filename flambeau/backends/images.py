@@ -13,6 +13,7 @@ from .llvm_writer import LLVMWriter, Vectors
 JITTER_FIELDS = ("pixels",)
 RESIZE_FIELDS = "channels height width out_h out_w taps_x taps_y shared room".split()
 FLIP_FIELDS = "rows columns".split()
+WARP_FIELDS = "channels height width out_h out_w fill_step".split()
 MOST_UNROLLED = 8             # taps along a row that are written out one by one
 MOST_ROOM = 64 << 10          # elements of a row that were made and wait to be read, in the frame of the step
 PIXELS_SUMMED = 1024          # of which the sum is kept apart, so that a mean stays exact
@@ -50,7 +51,7 @@ class LaneWords:
     def declarations(self):
         t = self.type
         return "\n".join([f"declare {t} @llvm.{name}.{self.short}({', '.join([t] * n)})"
-                          for name, n in (("fma", 3), ("floor", 1), ("minnum", 2), ("maxnum", 2))]
+                          for name, n in (("fma", 3), ("floor", 1), ("rint", 1), ("minnum", 2), ("maxnum", 2))]
                          + ["declare i64 @llvm.smin.i64(i64, i64)", "declare i64 @llvm.smax.i64(i64, i64)",
                             "declare i32 @llvm.smin.i32(i32, i32)", "declare i32 @llvm.smax.i32(i32, i32)",
                             "declare float @llvm.fma.f32(float, float, float)",
@@ -73,6 +74,7 @@ class LaneWords:
 
     def fma(self, a, b, c):     return self._intrinsic("fma", a, b, c) if self.has_fma else a * b + c
     def floor(self, x):         return self._intrinsic("floor", x)
+    def rint(self, x):          return self._intrinsic("rint", x)
     def minimum(self, a, b):    return self._intrinsic("minnum", a, b)
     def maximum(self, a, b):    return self._intrinsic("maxnum", a, b)
 
@@ -330,6 +332,94 @@ class ImageKernels:
                 self.over(w, f["out_w"], column)
         return k.declarations() + w.text()
 
+    # --- places -----------------------------------------------------------------------------------------------------
+
+    def warp(self, name, elt, numbers, nearest, filled):
+        """One row of a sample a tile; buffers image, table [N, numbers], fill, out. See `warped` in data/transforms.
+
+        Where a pixel comes from is worked out once for all channels, by vectors; then each channel is read there.
+        """
+        w, k, f, (X, table, fill, out) = self.open(name, WARP_FIELDS, 4)
+        n, half = self.count, f"<{self.count} x i32>"
+        bits = f"<{self.count} x i1>"
+        height, width = (k.spread(w(f"sitofp i64 {f[side]} to float")) for side in ("height", "width"))
+        zero, one, minus = k.const(0.0), k.const(1.0), k.const(-1.0)
+        lanes = Lane(k, f"<{', '.join(f'float {float_text(i)}' for i in range(n))}>")
+        sizes = {axis: k.spread(w(f"sitofp i64 {f[side]} to float")) for axis, side in (("y", "out_h"), ("x", "out_w"))}
+        shifts = {axis: k.const(0.5) if numbers == 8 else (one - size) * 0.5 for axis, size in sizes.items()}
+        across = w(f"trunc i64 {f['width']} to i32")
+        across = w(f"insertelement {half} poison, i32 {across}, i64 0")
+        across = w(f"shufflevector {half} {across}, {half} poison, {half} zeroinitializer")
+        plane, out_plane = w.mul(f["height"], f["width"]), w.mul(f["out_h"], f["out_w"])
+
+        def compare(how, a, b): return w(f"fcmp {how} {k.type} {a.name}, {b.name}")
+
+        def corner(row, col):
+            """(the index of a pixel in each lane, 0 outside; which are inside)"""
+            inside = compare("ogt", row, minus)
+            for test in (compare("olt", row, height), compare("ogt", col, minus), compare("olt", col, width)):
+                inside = w(f"and {bits} {inside}, {test}")
+            whole = [w(f"fptosi {k.type} {k.where(Lane(k, inside), place, zero).name} to {half}")
+                     for place in (row, col)]
+            index = w(f"add {half} {w(f'mul {half} {whole[0]}, {across}')}, {whole[1]}")
+            return [w(f"sext i32 {w(f'extractelement {half} {index}, i64 {i}')} to i64") for i in range(n)], inside
+
+        def pixels(source, index, inside):
+            held = f"<{n} x {elt}>"
+            found = "poison"
+            for i, at in enumerate(index):
+                found = w(f"insertelement {held} {found}, {elt} {w.load(elt, w.at(elt, source, at))}, i64 {i}")
+            found = found if elt == "float" else w(f"uitofp {held} {found} to {k.type}")
+            return k.where(Lane(k, inside), Lane(k, found), zero)
+
+        with w.loop("%begin", "%end") as t:
+            sample, row = w.div(t.i, f["out_h"]), w.rem(t.i, f["out_h"])
+            rule = [k.spread(w.load("float", w.at("float", table, w.add(w.mul(sample, numbers), i))))
+                    for i in range(numbers)]
+            y = k.spread(w(f"sitofp i64 {row} to float")) + shifts["y"]
+            planes = w.mul(sample, f["channels"])
+
+            def write(at, rest, y=y, rule=rule, planes=planes, row=row):
+                x = k.spread(w(f"sitofp i64 {at} to float")) + lanes + shifts["x"]
+                places = [k.fma(y, rule[i + 1], x * rule[i]) + rule[i + 2] for i in (0, 3)]
+                if numbers == 8:
+                    below = k.fma(y, rule[7], x * rule[6]) + one
+                    places = [place / below - one for place in places]
+                px, py = (k.fma(place + one, size * 0.5, k.const(-0.5))
+                          for place, size in zip(places, (width, height), strict=True))
+                if nearest:
+                    corners = [(*corner(k.rint(py), k.rint(px)), None)]
+                else:
+                    top, left = k.floor(py), k.floor(px)
+                    down, right = py - top, px - left
+                    corners = []
+                    # the top right first, then the others as one reads: as PyTorch's compiler adds them up
+                    for line, vertical, sides in ((top, one - down, (1, 0)), (top + one, down, (0, 1))):
+                        for side in sides:
+                            index, inside = corner(line, left + one if side else left)
+                            corners.append((index, inside, (right if side else one - right) * vertical))
+                    covered = zero
+                    for _, inside, share in corners:
+                        covered = covered + k.where(Lane(k, inside), share, zero)
+                with w.loop(0, f["channels"]) as c:
+                    source = w.at(elt, X, w.mul(w.add(planes, c.i), plane))
+                    if filled:
+                        back = k.spread(w.load("float", w.at("float", fill, w.mul(c.i, f["fill_step"]))))
+                    made = zero
+                    for index, inside, share in corners:
+                        found = pixels(source, index, inside)
+                        made = found if nearest else k.fma(found, share, made)
+                    if filled:
+                        made = k.where(Lane(k, corners[0][1]), made, back) if nearest else \
+                            (made - back) * covered + back
+                    if elt == "i8":
+                        made = k.rint(made)
+                    to = w.add(w.mul(w.add(planes, c.i), out_plane), w.add(w.mul(row, f["out_w"]), at))
+                    self.store(k, elt, made, w.at(elt, out, to), rest)
+
+            self.over(w, f["out_w"], write)
+        return k.declarations() + w.text()
+
     # --- mirrors ----------------------------------------------------------------------------------------------------
 
     def flip(self, name, elt):
@@ -390,6 +480,19 @@ def resize_boxes(dtype, image, weight_x, weight_y, out):
     cycles = out_w * (min(height, out_h * taps_y) * (3 * taps_x + 8) + out_h * taps_y)
     return LibraryCall(fn, count * channels, grain(count * channels, cycles),
                        [channels, height, width, out_h, out_w, taps_x, taps_y, int(tables == 1), room])
+
+
+def warp_places(dtype, image, table, fill, out, size, nearest, filled):
+    """A LibraryCall that reads images [N, C, 1, H * W] where maps [N, 6 or 8, 1, 1] send places of `out`, or None."""
+    elt = IMAGE_ELEMENTS.get(dtype.name)
+    (count, channels, out_h, out_w), _ = out
+    if elt is None or not count * channels * out_h * out_w or size[0] * size[1] >= 1 << 31:
+        return None
+    machine = compiled_kernels("float32", ImageKernels)
+    fn = machine.function("warp", elt, table[0][1], int(nearest), int(filled))
+    cycles = out_w * (20 + channels * (4 if nearest else 16))
+    return LibraryCall(fn, count * out_h, grain(count * out_h, cycles),
+                       [channels, *size, out_h, out_w, int(filled and fill[0][1] > 1)])
 
 
 def mirror_rows(dtype, image):

@@ -12,6 +12,7 @@ and takes the reference, where there is none: integers, complex numbers, layouts
     sum_weighted_rows(dtype, count, cols, taps)                                        a LibraryCall; pools.py
     jitter_colours(dtype, image, out), mirror_rows(dtype, image)                       a LibraryCall; images.py
     resize_boxes(dtype, image, weight_x, weight_y, out)                                a LibraryCall; images.py
+    warp_places(dtype, image, table, fill, out, size, nearest, filled)                 a LibraryCall; images.py
 
 Note [Own kernels]: these are kernels of our own, in LLVM's language, and not calls of the OpenBLAS inside NumPy. What
 was compared, in microseconds, float32, on two cores of a Sapphire Rapids processor with AVX-512, side by side, the best
@@ -44,12 +45,13 @@ from functools import lru_cache
 from ..base.shapes import contiguous_strides
 from .convolve import convolve, convolve_weight
 from .gemm import LibraryCall, gemm
-from .images import jitter_colours, mirror_rows, resize_boxes
+from .images import jitter_colours, mirror_rows, resize_boxes, warp_places
 from .pools import add_rows, add_weighted_rows, drop, max_pool, scan, sum_weighted_rows
 from .threads import get_num_threads
 
 __all__ = ["LibraryCall", "add_rows", "add_weighted_rows", "ask", "convolve", "convolve_weight", "drop", "gemm",
-           "jitter_colours", "max_pool", "mirror_rows", "product", "resize_boxes", "scan", "sum_weighted_rows"]
+           "jitter_colours", "max_pool", "mirror_rows", "product", "resize_boxes", "scan", "sum_weighted_rows",
+           "warp_places"]
 
 
 def product(dtype, a, b, c):
@@ -112,6 +114,8 @@ def _answer(name, dtype, args, outs, params, _threads):
         found = jitter_colours(dtype, args[0], outs[0])
     elif name == "resize_boxes":
         found = resize_boxes(dtype, args[0], args[2], args[5], outs[0])
+    elif name == "warp_places":
+        found = warp_places(dtype, *args, *outs, *params)
     elif name == "mirror_rows":
         found = mirror_rows(dtype, args[0])
     elif name != "drop":

@@ -69,6 +69,12 @@ class Observer:
     def drew(self, draw, kind, value):
         """A Value holds random numbers of spec `kind`, from `draw(count)`."""
 
+    def shared(self, storage):
+        """A Storage was made over the memory of an outside array."""
+
+    def moved(self, tensor, device):
+        """A copy of a tensor on another device was asked for."""
+
     # --- planning and running ---------------------------------------------------------------------------------------
 
     def planned(self, planning):
@@ -138,7 +144,8 @@ KINDS = tuple(name for name in vars(Observer) if not name.startswith("_"))
 DURING_RUNS = frozenset(("planned", "ran", "run_ended", "compiled", "copied", "waited",
                          "allocated", "freed"))                        # see Note [Told after the run]
 
-calling = called = recorded = looked = wrote = made = drew = None      # kind → a function that tells whoever asks
+calling = called = recorded = looked = wrote = None                    # kind → a function that tells whoever asks
+made = drew = shared = moved = None
 planned = ran = run_ended = compiled = copied = waited = None
 allocated = freed = None
 backward_called = node_made = backward_began = node_ran = backward_ended = None

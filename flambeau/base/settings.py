@@ -86,8 +86,8 @@ SWITCHES = {
     "cache_bytes": ("FLAMBEAU_CACHE_BYTES", "how many bytes of memory may lie idle in the allocator's cache; negative: "
                                             "a quarter of what the process may have"),
     "object_dir": ("FLAMBEAU_CACHE_DIR", "where compiled kernels are kept for later processes; empty: nowhere"),
-    "watch": ("FLAMBEAU_WATCH", "what is looked for: 'off' (0) nothing, 'free' what costs nothing, 'full' (1) every "
-                                "finding of flambeau.watch, 'strict' the same, with errors for warnings"),
+    "watch": ("FLAMBEAU_WATCH", "what flambeau.watch looks for: 'off' (0), 'free' what costs nothing, 'full' (1) all, "
+                                "'strict' all, as errors"),
     "watch_ignore": ("FLAMBEAU_WATCH_IGNORE", "names of findings that are never said, with commas between them"),
     "object_bytes": (None, "how many bytes of compiled kernels are kept there; the longest unused are dropped"),
 }

@@ -11,6 +11,7 @@ flambeau: PyTorch programs on Flambeau
   flambeau run script.py [arguments]      run a program in which `import torch` is Flambeau
   flambeau run -m package.module [...]    the same for a module, found as `python -m` finds it
   flambeau run -c "code" [...]            the same for a line of code
+  flambeau run --report run.html ...      with a page about the run: devices, loss, time and memory by line, findings
   flambeau provide-torch [--undo]         make Flambeau the torch of this environment, for pip too
   flambeau precompile --to FOLDER script  run a program, and keep its kernels for machines without a compiler
   flambeau doctor [--expect cuda]         what is installed, what may be used, and whether each device computes

@@ -9,7 +9,7 @@ import numpy as np
 
 import flambeau as torch
 
-ROUNDS = 3                         # of each computation: the first may be interpreted, the last is compiled
+COMPUTATION_ROUNDS = 3                         # of each computation: the first may be interpreted, the last is compiled
 RELATIVE_ERROR = 1e-4              # of float32 results beside float64's, at this little work
 LONG_ROUND_SECONDS = 0.004         # a round this long is measured; a shorter one is made larger
 MEASURE_SECONDS = 0.08             # spent on measuring one speed
@@ -48,7 +48,7 @@ def check(device):
 
 def _agrees(compute, device):
     """Whether every round gives what NumPy gives in float64."""
-    for _ in range(ROUNDS):
+    for _ in range(COMPUTATION_ROUNDS):
         ours, numpys = compute(device)
         got = np.asarray(ours.detach().cpu().tolist(), np.float64)
         if got.shape != numpys.shape or not np.allclose(got, numpys, RELATIVE_ERROR, RELATIVE_ERROR):

@@ -17,7 +17,7 @@ from . import facts
 from .device_check import check
 from .expected import VARIABLE, missing, named
 
-USAGE = """\
+DOCTOR_USAGE = """\
 flambeau doctor [--expect DEVICES] [--json] [--quick]
 
   --expect cuda       end with 1 unless the device is there and computes correctly; cuda:1, cpu, cuda:0,cuda:1 too.
@@ -31,7 +31,7 @@ It ends with 0 where nothing failed, with 1 where a device computes wrongly or w
 SMALL_SHARED_BYTES = 256 << 20     # of /dev/shm; Docker gives 64 MiB unless told otherwise
 SMALL_MEMORY_BYTES = 512 << 20
 SHOWN_PARTS = 5                    # of what an import took
-WIDTH, LABEL = 110, 11             # columns of the screen, and of what stands before a line
+SCREEN_COLUMNS, LABEL_COLUMNS = 110, 11             # columns of the screen, and of what stands before a line
 
 
 def doctor(expect=None, *, quick=False):
@@ -258,8 +258,8 @@ def screen(known):
 
 def wrapped(label, text):
     """A line of the screen, on as many rows as it needs."""
-    return textwrap.fill(text, WIDTH, initial_indent=f"{label:<{LABEL}}", subsequent_indent=" " * LABEL,
-                         break_long_words=False, break_on_hyphens=False)
+    return textwrap.fill(text, SCREEN_COLUMNS, initial_indent=f"{label:<{LABEL_COLUMNS}}",
+                         subsequent_indent=" " * LABEL_COLUMNS, break_long_words=False, break_on_hyphens=False)
 
 
 def gib(count):
@@ -281,7 +281,7 @@ def main(argv):
     while rest:
         word = rest.pop(0)
         if word in ("-h", "--help"):
-            print(USAGE, end="")
+            print(DOCTOR_USAGE, end="")
             return 0
         if word == "--json":
             as_json = True
@@ -293,7 +293,7 @@ def main(argv):
             wanted = word.partition("=")[2]
         else:
             print(f"flambeau doctor: {word!r} is not understood{' without a device' if word == '--expect' else ''}."
-                  f"\n\n{USAGE}", end="", file=sys.stderr)
+                  f"\n\n{DOCTOR_USAGE}", end="", file=sys.stderr)
             return 2
     try:
         found = doctor(wanted, quick=quick)

@@ -35,7 +35,8 @@ def gather():
         "caches": {"kernels": {**folder(settings.object_dir, trusted=True), "most": settings.object_bytes},
                    "hub": folder(flambeau.hub.get_dir())},
         "variables": {name: os.environ[name] for name in sorted(os.environ)
-                      if name.startswith(("FLAMBEAU_", "CUDA_", "NVIDIA_")) or name.endswith("_NUM_THREADS")},
+                      if name.startswith(("FLAMBEAU_", "CUDA_", "NVIDIA_", "PYTORCH_"))
+                      or name.endswith("_NUM_THREADS")},
         "cuda": cuda(),
         "mps": {"available": False, "why": "there is no device for Apple's GPUs in Flambeau; it computes on the CPU"},
     }

@@ -12,7 +12,7 @@ from ..backends import cpu, precompiled
 from ..backends.backend import NoCompiler
 from ..base import settings
 
-USAGE = """\
+PRECOMPILE_USAGE = """\
 flambeau precompile --to FOLDER [--cpu NAME] [--threads 1,2,4] [--linker ld] script.py [arguments]
 
   --to FOLDER         where the kernels go; elsewhere, FLAMBEAU_PRECOMPILED=FOLDER uses them, without llvmlite
@@ -29,7 +29,7 @@ def main(argv):
     """`flambeau precompile …`; the exit code."""
     given, rest = {"--to": None, "--cpu": None, "--threads": ",".join(map(str, THREADS)), "--linker": "ld"}, list(argv)
     if not rest or rest[0] in ("-h", "--help"):
-        print(USAGE, end="", file=sys.stdout if rest else sys.stderr)
+        print(PRECOMPILE_USAGE, end="", file=sys.stdout if rest else sys.stderr)
         return 0 if rest else 2
     while len(rest) > 1 and rest[0] in given:
         option = rest.pop(0)
@@ -40,7 +40,7 @@ def main(argv):
              if not all(count.isdecimal() and int(count) for count in counts) else
              "it makes shared libraries for Linux alone" if not sys.platform.startswith("linux") else "")
     if wrong:
-        print(f"flambeau precompile: {wrong}\n\n{USAGE}", end="", file=sys.stderr)
+        print(f"flambeau precompile: {wrong}\n\n{PRECOMPILE_USAGE}", end="", file=sys.stderr)
         return 2
     try:
         settings.cpu = given["--cpu"] or common_processor()

@@ -1,4 +1,5 @@
 """Run a program as `python` would, with Flambeau under the name of torch."""
+import contextlib
 import importlib.machinery
 import importlib.util
 import io
@@ -15,6 +16,12 @@ def run(argv):
 
     The program sees what it would under `python`: `__main__`, `__file__`, `sys.argv`, `sys.path[0]`.
     """
+    report = None
+    if argv[0] == "--report":
+        if len(argv) < 3:
+            print("flambeau run: --report run.html, and then what is to run", file=sys.stderr)
+            return 2
+        report, argv = argv[1], argv[2:]
     if argv[0] in ("-m", "-c") and len(argv) < 2:
         print(f"flambeau run: Argument expected for the {argv[0]} option", file=sys.stderr)
         return 2
@@ -40,13 +47,26 @@ def run(argv):
     install_as_torch()
     sys.modules["__main__"] = module
     try:
-        exec(code, module.__dict__)
+        with _reported(report):
+            exec(code, module.__dict__)
     except SystemExit:
         raise
     except BaseException as error:
         _hide_us(error)
         raise
     return 0
+
+
+@contextlib.contextmanager
+def _reported(path):
+    """The program with a report about it, if there is to be one; its path is the last thing said."""
+    if path is None:
+        yield
+        return
+    from ..reporting import report
+    with report(path) as run:
+        yield
+    print(f"report: {os.path.abspath(run.path)}", file=sys.stderr)
 
 
 class NotFound(Exception):

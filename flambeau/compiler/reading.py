@@ -132,6 +132,9 @@ class Reading:
                 continue
             child = held[name]
             if hasattr(type(child), "__get__") and not isinstance(child, type):
+                if isinstance(type(child).__get__, types.FunctionType):        # a descriptor written in Python
+                    self._guard_lookup_static(cls, name, child)
+                    return self.call(type(child).__get__, (child, None, cls))
                 self._guard_lookup(cls, name)
                 return getattr(cls, name)
             if is_engine(kind):
@@ -174,8 +177,9 @@ class Reading:
                 journal.own(held, thing)
             return held
         if found is not MISSING and (hasattr(kind, "__set__") or hasattr(kind, "__delete__")):
-            if kind is property and isinstance(found.fget, FUNCTION_TYPES):
-                self._guard_lookup(cls, name)
+            if isinstance(found, property) and kind.__get__ is property.__get__ \
+                    and isinstance(found.fget, FUNCTION_TYPES):
+                self._guard_lookup_static(cls, name, found)
                 return self.call(found.fget, (thing,))
             if kind is types.MemberDescriptorType:
                 child = getattr(thing, name, MISSING)

@@ -10,6 +10,7 @@ tensor([ True, False])
 from numbers import Number
 
 from ..base import dtypes
+from ..base.regions import inside
 from .functions import cat as join, cholesky_ex, eigvalsh, full, stack as pile
 
 __all__ = ["Constraint", "boolean", "cat", "corr_cholesky", "dependent", "dependent_property", "greater_than",
@@ -25,11 +26,22 @@ class Constraint:
     is_discrete = False
     event_dim = 0
     shown = ()                # names of the attributes that its repr says
-    on_arrays = False         # whether `check` does as well with an array, which saves recording it
+    region = None             # its name in base/regions.py, if it is one of those; `shown` are its bounds then
 
     def check(self, value):
         """Whether each event of `value` lies in the region."""
-        raise NotImplementedError(f"{type(self).__name__} does not say how to check a value")
+        if self.region is None:
+            raise NotImplementedError(f"{type(self).__name__} does not say how to check a value")
+        return inside(self.region, value, self.bounds())
+
+    def bounds(self):
+        """The bounds of its `region`."""
+        return [getattr(self, name) for name in self.shown]
+
+    def on_arrays(self):
+        """Whether it is a `region` with numbers for bounds: arrays can be checked, which saves recording it."""
+        return self.region is not None and type(self).check is Constraint.check \
+            and all(isinstance(bound, Number) for bound in self.bounds())
 
     def __repr__(self):
         held = ", ".join(f"{name}={getattr(self, name)}" for name in self.shown)
@@ -94,7 +106,6 @@ class _IndependentConstraint(Constraint):
         if not isinstance(reinterpreted_batch_ndims, int) or reinterpreted_batch_ndims < 0:
             raise AssertionError(f"reinterpreted_batch_ndims must be an int >= 0, got {reinterpreted_batch_ndims!r}")
         self.base_constraint, self.reinterpreted_batch_ndims = base_constraint, reinterpreted_batch_ndims
-        self.on_arrays = base_constraint.on_arrays
 
     @property
     def is_discrete(self):
@@ -146,18 +157,16 @@ class MixtureSameFamilyConstraint(Constraint):
 
 
 class _Real(Constraint):
-    on_arrays = True
-    def check(self, value): return value == value         # false for nan alone
+    region = "real"
 
 
 class _True(Constraint):
-    on_arrays = True
-    def check(self, value): return value
+    region = "true"
 
 
 class _Boolean(Constraint):
-    is_discrete = on_arrays = True
-    def check(self, value): return (value == 0) | (value == 1)
+    is_discrete = True
+    region = "boolean"
 
 
 class _Below(Constraint):
@@ -166,7 +175,7 @@ class _Below(Constraint):
     shown = ("upper_bound",)
 
     def __init__(self, upper_bound):
-        self.upper_bound, self.on_arrays = upper_bound, isinstance(upper_bound, Number)
+        self.upper_bound = upper_bound
 
 
 class _Above(Constraint):
@@ -175,7 +184,7 @@ class _Above(Constraint):
     shown = ("lower_bound",)
 
     def __init__(self, lower_bound):
-        self.lower_bound, self.on_arrays = lower_bound, isinstance(lower_bound, Number)
+        self.lower_bound = lower_bound
 
 
 class _Between(Constraint):
@@ -185,46 +194,41 @@ class _Between(Constraint):
 
     def __init__(self, lower_bound, upper_bound):
         self.lower_bound, self.upper_bound = lower_bound, upper_bound
-        self.on_arrays = isinstance(lower_bound, Number) and isinstance(upper_bound, Number)
 
 
 class _GreaterThan(_Above):
-    def check(self, value): return self.lower_bound < value
+    region = "greater_than"
 
 
 class _GreaterThanEq(_Above):
-    def check(self, value): return self.lower_bound <= value
+    region = "greater_than_eq"
 
 
 class _LessThan(_Below):
-    def check(self, value): return value < self.upper_bound
+    region = "less_than"
 
 
 class _Interval(_Between):
-    def check(self, value): return (self.lower_bound <= value) & (value <= self.upper_bound)
+    region = "interval"
 
 
 class _HalfOpenInterval(_Between):
-    def check(self, value): return (self.lower_bound <= value) & (value < self.upper_bound)
+    region = "half_open_interval"
 
 
 class _IntegerInterval(_Between):
     is_discrete = True
-    def check(self, value): return _whole(value) & (self.lower_bound <= value) & (value <= self.upper_bound)
+    region = "integer_interval"
 
 
 class _IntegerLessThan(_Below):
     is_discrete = True
-    def check(self, value): return _whole(value) & (value <= self.upper_bound)
+    region = "integer_less_than"
 
 
 class _IntegerGreaterThan(_Above):
     is_discrete = True
-    def check(self, value): return _whole(value) & (value >= self.lower_bound)
-
-
-def _whole(value):
-    return value % 1 == 0
+    region = "integer_greater_than"
 
 
 # --- vectors ------------------------------------------------------------------------------------------------------
@@ -232,20 +236,19 @@ def _whole(value):
 
 class _Simplex(Constraint):
     event_dim = 1
-    on_arrays = True
-    def check(self, value): return (value >= 0).all(-1) & (abs(value.sum(-1) - 1) < 1e-6)
+    region = "simplex"
 
 
 class _OneHot(Constraint):
-    is_discrete = on_arrays = True
+    is_discrete = True
     event_dim = 1
-    def check(self, value): return ((value == 0) | (value == 1)).all(-1) & (value.sum(-1) == 1)
+    region = "one_hot"
 
 
 class _Multinomial(_Below):
     is_discrete = True
     event_dim = 1
-    def check(self, x): return (x >= 0).all(-1) & (x.sum(-1) <= self.upper_bound)
+    region = "multinomial"
     def __repr__(self): return "Multinomial()"
 
 

@@ -212,15 +212,16 @@ class Distribution:
 
 def holds(pairs):
     """Whether each value lies in its region, for pairs of the two, by one look at the contents."""
-    values, regions = [], []
+    values, regions, bounds = [], [], []
     for value, region in pairs:
-        if not region.on_arrays:          # it computes with tensors, and what is looked at is the answer
+        if not region.on_arrays():        # it computes with tensors, and what is looked at is the answer
             value, region = region.check(value), constraints.true
         if value._spec.device is not META:
             values.append(value)
-            regions.append(region)
+            regions.append(region.region)
+            bounds += region.bounds()
     try:
-        verify(must_hold, (values, regions))
+        verify(must_hold, (values, regions, bounds))
     except must_hold.refusal:             # the caller will say what was asked for
         return False
     return True

@@ -9,7 +9,7 @@ import re
 from ..autograd.node import AccumulateGrad, edge_of
 from ..base.errors import line_of, name_of
 from ..tensor.tensor import Tensor
-from ..watch.nonfinite import Search
+from ..watch.nonfinite import NonFiniteSearch
 from .layout import placed
 from .modules import modules_of
 from .svg import drawn
@@ -95,7 +95,7 @@ def nodes_behind(root, most):
 def marked(nodes, tensor, error):
     """{node: why} of nodes that are to be seen: the first that was not finite, and those of an error."""
     found = {}
-    search = Search(tensor)
+    search = NonFiniteSearch(tensor)
     if search.culprit is not None:
         found[search.culprit] = f"made the first values that are not finite: {search.made}"
     elif search.leaf is not None:

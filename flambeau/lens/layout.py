@@ -1,20 +1,20 @@
 """Where the nodes of a graph go: by Graphviz's `dot` where it is installed, else in layers.
 
-Either gives a Layout, so there is one way to draw. Ours: a node lies one layer above the nearest that reads it, is put
-in the middle of those it is connected with, some times up and down, and pushed aside where there is one already.
+Either gives a GraphLayout, so there is one way to draw. Ours: a node lies one layer above the nearest that reads it, is
+put in the middle of those it is connected with, some times up and down, and pushed aside where there is one already.
 """
 import json
 import shutil
 import subprocess
 
-CHARACTER, NODE_HEIGHT, MARGIN = 6.6, 40.0, 16.0        # pixels: of a letter, of a node, inside of a node
+CHARACTER, NODE_HEIGHT, NODE_MARGIN = 6.6, 40.0, 16.0        # pixels: of a letter, of a node, inside of a node
 LAYER_GAP, NODE_GAP, BOX_MARGIN = 46.0, 22.0, 12.0
 LABEL_CHARACTER, BOX_TITLE = 5.5, 10.0                  # pixels: of a letter on an edge, of the name of a box
 SWEEPS = 8                         # up and down
 POINTS_PER_INCH = 72.0
 
 
-class Layout:
+class GraphLayout:
     """`places`: {number of a node: (x, y, width, height)}, of its middle; `ways`: for each edge its points, (x, y), and
     `labels` where its words begin, or None; `boxes`: {module: (left, top, right, bottom)}; the size of the whole."""
 
@@ -24,7 +24,7 @@ class Layout:
 
 
 def placed(picture, engine=None):
-    """The Layout of a GraphPicture."""
+    """The GraphLayout of a GraphPicture."""
     if engine not in (None, "dot", "own"):
         raise ValueError(f"engine={engine!r}: 'dot' or 'own'")
     dot = shutil.which("dot")
@@ -35,7 +35,7 @@ def placed(picture, engine=None):
 
 def width_of(node):
     """How wide a node is drawn."""
-    return max(len(node.name), len(node.line), len(node.text), 6) * CHARACTER + MARGIN
+    return max(len(node.name), len(node.line), len(node.text), 6) * CHARACTER + NODE_MARGIN
 
 
 # --- Graphviz ---------------------------------------------------------------------------------------------------------
@@ -69,7 +69,7 @@ def by_dot(picture, dot):
         label = middle and (middle[0] - len(picture.edges[at].text) * LABEL_CHARACTER / 2, middle[1] + 3)
         ways.append((at, [point(word) for word in words[len(end):]] + end, label))
     ways.sort(key=lambda way: way[0])
-    return Layout(places, [way[1] for way in ways], [way[2] for way in ways], boxes, width, height)
+    return GraphLayout(places, [way[1] for way in ways], [way[2] for way in ways], boxes, width, height)
 
 
 def dot_text(picture):
@@ -155,7 +155,7 @@ def by_layers(picture):
         boxes[module] = (min(p[0] - p[2] / 2 for p in inside) - margin, top,
                          max(p[0] + p[2] / 2 for p in inside) + margin, max(p[1] + p[3] / 2 for p in inside) + margin)
     width = max(p[0] + p[2] / 2 for p in places.values()) + 2 * BOX_MARGIN
-    return Layout(places, ways, labels, boxes, width, (deepest + 1) * step + 3 * BOX_MARGIN)
+    return GraphLayout(places, ways, labels, boxes, width, (deepest + 1) * step + 3 * BOX_MARGIN)
 
 
 def _spread(layers, wide, reads, read_by):

@@ -32,8 +32,8 @@ def frames():
 
 
 def _local_variables(frame):
-    """A copy of a function's variables. Until Python 3.12 a frame that was asked keeps what it gave, and so tensors that
-    the function has let go of since; that is emptied here. It is filled anew when somebody else asks."""
+    """A copy of a function's variables. Until Python 3.12 a frame that was asked keeps what it gave, and with it what
+    the function drops later; so that is emptied here. It is filled anew when somebody else asks."""
     held = frame.f_locals
     found = dict(held)
     if type(held) is dict and frame.f_code.co_flags & OPTIMIZED_CODE:
@@ -120,18 +120,18 @@ def _described(holder, held, path, named):
     if isinstance_quietly(holder, Node):
         return f"{holder.name()}, made at {line_of(holder.site)}"
     if isinstance_quietly(holder, (Tensor, Storage)):
-        return (path,)
+        return (f".grad{path}",) if getattr(holder, "_grad", None) is held else (path,)
     if isinstance(holder, types.FrameType):
         return None                               # its variables are known
     if isinstance(holder, dict):
         key = next((key for key, one in list(holder.items()) if one is held), None)
-        if key is None or key == "_storage" or key == "_base":       # of a tensor's fields
-            return (path,) if key is not None else None
-        if key == "_grad":
-            return (f".grad{path}",)
         if isinstance_quietly(key, Tensor):
             return (f"[{named.get(id(key), ('a tensor',))[0]}]{path}",)
-        return (f".{key}{path}" if isinstance(key, str) else f"[{key!r}]{path}",)
+        if not isinstance(key, str):
+            return (f"[{key!r}]{path}",) if key is not None else None
+        if key in ("_storage", "_base", "_grad"):                    # of a tensor's fields
+            return (path if key != "_grad" else f".grad{path}",)
+        return (f".{key}{path}",)
     if isinstance(holder, (list, tuple)):
         at = next((at for at, one in enumerate(holder) if one is held), None)
         return (f"[{at}]{path}",) if at is not None else None
@@ -139,7 +139,9 @@ def _described(holder, held, path, named):
         return (path,)
     if isinstance(holder, types.FunctionType) or type(holder).__module__ in ("builtins", "types"):
         return None
-    return (path,)
+    inside = getattr(holder, "__dict__", {})          # since Python 3.13 an object may hold its attributes itself
+    name = next((name for name, one in list(inside.items()) if one is held), None)
+    return (f".{name}{path}" if name is not None else path,)
 
 
 def storage_of(tensor):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..base import dtypes, layout, shapes
+from ..base import dtypes, layout, observers, shapes
 from ..base.arguments import fitting
 from ..base.errors import argument_error, need, warn
 from ..base.op import NUMBER_CLASSES, Composite, Op, door
@@ -148,6 +148,8 @@ def _convert(input, dtype, device, copy, memory_format, non_blocking=False):
     if kind.dtype.is_complex and not dtype.is_complex and dtype is not dtypes.bool:
         warn("Casting complex values to real discards the imaginary part: use x.real, or "
              "torch.view_as_real(x), to say that it is meant")
+    if device is not kind.device and (tell := observers.moved) is not None:
+        tell(input, device)
     if non_blocking and device is not kind.device and (moved := input._moved_ahead(device)) is not None:
         _remember(moved, input)
         return _convert(moved, dtype, device, False, memory_format)

@@ -9,7 +9,7 @@ the weight lies beside it.
 """
 from ..base import dtypes, shapes
 from ..base.errors import Ended, need
-from ..base.op import Composite, Op, refuse
+from ..base.op import Composite, Op, door, refuse
 from ..base.spec import spec
 from .reduce import mean_of
 from .shape import _view, cat
@@ -372,6 +372,8 @@ class _batch_norm_front(LayerFunction):
             out = input.clone()
             out = out if weight is None else out * weight[0]
             return out if bias is None else out + bias[0]
+        if input._base is not None or input._labels is not None:
+            door.noticed("norm_of_view", input, "batch_norm")
         need(input.dim() >= 2, "Dimension out of range: batch_norm takes [N, C, ...], got "
                                f"{list(input.shape)}", IndexError)
         if training and input.numel() == input._spec.shape[1]:
@@ -427,6 +429,8 @@ class _instance_norm(LayerFunction):
 
     def of(input, running_mean=None, running_var=None, weight=None, bias=None, use_input_stats=True, momentum=0.1,
            eps=1e-5):
+        if input._base is not None or input._labels is not None:
+            door.noticed("norm_of_view", input, "instance_norm")
         need(input.dim() >= 2, f"Expected at least 2 dimensions, got {list(input.shape)}")
         need(use_input_stats or (running_mean is not None and running_var is not None),
              "Expected running_mean and running_var to be defined when use_input_stats is false")
@@ -490,6 +494,8 @@ class _group_norm_front(LayerFunction):
     names = "nn.functional.group_norm group_norm"
 
     def of(input, num_groups, weight=None, bias=None, eps=1e-5):
+        if input._base is not None or input._labels is not None:
+            door.noticed("norm_of_view", input, "group_norm")
         need(input.dim() >= 2, f"Expected at least 2 dimensions for input tensor but received {input.dim()}")
         if input.numel() == num_groups and input.shape[0] == 1:
             need(False, f"Expected more than 1 value per channel when training, got input size {list(input.shape)}",

@@ -3,6 +3,7 @@ import numpy as np
 
 from ..base import dtypes, implicit_gradients, shapes
 from ..base.op import Op
+from ..base.regions import REGIONS, inside
 from ..base.spec import spec
 
 
@@ -72,7 +73,8 @@ class Outside(ValueError):
 
 
 class _must_hold(Op):
-    """The check of values that distributions make: the tensors `values` lie in the `regions`, one for each.
+    """The check of values that distributions make: the tensors `values` lie in the `regions`, one for each, by its name
+    in base/regions.py; `bounds` are those of all regions, one after the other.
 
     It is never recorded. As an operation's check of data it is one that a compiled function can repeat.
     """
@@ -81,11 +83,14 @@ class _must_hold(Op):
     lists = True
     refusal = Outside
 
-    def meta(values, regions): return spec(dtypes.bool, ())
+    def meta(values, regions, bounds): return spec(dtypes.bool, ())
 
-    def verify(values, regions):
+    def verify(values, regions, bounds):
+        at = 0
         with np.errstate(all="ignore"):
-            inside = [bool(region.check(value).all()) for value, region in zip(values, regions)]
-        if not all(inside):
-            raise Outside("Expected the parameters and values of a distribution to satisfy their constraints, but one "
-                          f"does not lie in {regions[inside.index(False)]!r}")
+            for value, region in zip(values, regions, strict=True):
+                count = REGIONS[region][0]
+                if not inside(region, value, bounds[at:at + count]).all():
+                    raise Outside("Expected the parameters and values of a distribution to satisfy their constraints, "
+                                  f"but one does not lie in {region}{tuple(bounds[at:at + count]) or ''}")
+                at += count

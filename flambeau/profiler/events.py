@@ -233,13 +233,11 @@ class EventList(list):
         of."""
         if metric not in self.supported_export_stacks_metrics():
             raise ValueError(f"metric should be one of: {self.supported_export_stacks_metrics()}")
-        name = _attribute(metric)
+        times = [(event.stack, int(getattr(event, _attribute(metric)))) for event in self]
+        lines = [f"{';'.join(entry.translate(STACK_ESCAPES) for entry in reversed(stack))} {us}\n"
+                 for stack, us in times if stack and us > 0]
         with open(path, "w", encoding="utf-8") as file:
-            for event in self:
-                us = int(getattr(event, name))
-                if event.stack and us > 0:
-                    frames = ";".join(entry.translate(STACK_ESCAPES) for entry in reversed(event.stack))
-                    file.write(f"{frames} {us}\n")
+            file.writelines(lines)
 
     def export_chrome_trace(self, path):
         """Write the profile that the events are of as a trace that Perfetto and Chrome open."""

@@ -16,7 +16,7 @@ from .model import MachineLimit
 
 COPIED_BYTES = 64 << 20           # more than caches hold
 MATRIX_SIZE = 1024
-ROUNDS = 8
+MEASURED_ROUNDS = 8
 FLOPS_WORTH_A_CLOCK = 10 ** 7     # of a step: with fewer the clock says too little
 _known: dict = {}                 # device → MachineLimit
 
@@ -54,7 +54,7 @@ def _measured(device):
 def _best(work, device):
     """The least seconds that `work` has taken."""
     best = float("inf")
-    for _ in range(ROUNDS):
+    for _ in range(MEASURED_ROUNDS):
         device.backend.synchronize()
         start = time.perf_counter()
         made = work()

@@ -10,6 +10,7 @@ from math import prod
 
 from ..backends.backend import has_cuda
 from ..base.errors import PACKAGE, here, line_of
+from ..base.locks import in_child
 from ..base.observers import Observer, clock, observing
 from ..base.spec import CPU, place
 from ..tensor import oom
@@ -191,6 +192,14 @@ class TimeAndMemoryRecorder(TimeRecorder):
 
 class ModuleAndMemoryRecorder(ModuleRecorder, TimeAndMemoryRecorder):
     """A recorder of all of it."""
+
+
+@in_child
+def _after_fork():
+    """What a child does, as a loader's worker, is no part of the profile."""
+    for one in current:
+        one.look_away()
+    current.clear()
 
 
 def _devices():

@@ -7,7 +7,7 @@ CATEGORIES_OF_PYTORCH = ("PARAMETER", "OPTIMIZER_STATE", "INPUT", "TEMPORARY", "
 CATEGORY_OF_ROLE = {"parameters": 0, "optimizer state": 1, "gradients": 5, "graph": 4, "other": 3}
 COLOURS = ("darkgreen", "goldenrod", "black", "mediumpurple", "crimson", "mediumblue", "royalblue", "grey")
 PREEXISTING, CREATE, DESTROY = 1, 2, 4        # PyTorch's numbers for what happened
-WIDTH, HEIGHT, MARGIN = 1200, 500, 60         # of the picture
+PICTURE_WIDTH, PICTURE_HEIGHT, PICTURE_MARGIN = 1200, 500, 60         # of the picture
 
 
 def write_timeline(profile, path, device):
@@ -55,10 +55,10 @@ def as_page(times, sizes, device):
     most = max(max(sum(row) for row in sizes), 1)
 
     def x(time):
-        return MARGIN + (time - first) / (last - first) * (WIDTH - 2 * MARGIN)
+        return PICTURE_MARGIN + (time - first) / (last - first) * (PICTURE_WIDTH - 2 * PICTURE_MARGIN)
 
     def y(nbytes):
-        return HEIGHT - MARGIN - nbytes / most * (HEIGHT - 2 * MARGIN)
+        return PICTURE_HEIGHT - PICTURE_MARGIN - nbytes / most * (PICTURE_HEIGHT - 2 * PICTURE_MARGIN)
     areas, legend = [], []
     for at, (name, colour) in enumerate(zip(CATEGORIES_OF_PYTORCH, COLOURS, strict=True)):
         below, above = ([sum(row[:at + 1]) for row in sizes], [sum(row[:at + 2]) for row in sizes])
@@ -69,10 +69,11 @@ def as_page(times, sizes, device):
         areas.append(f"<polygon fill='{colour}' fill-opacity='.7' points='{' '.join(upper + lower)}'/>")
         legend.append(f"<tspan fill='{colour}'>■</tspan> {(name or 'unknown').lower().replace('_', ' ')}   ")
     return (f"<!doctype html><html><head><meta charset='utf-8'><title>Memory of {device}</title></head><body>"
-            f"<svg viewBox='0 0 {WIDTH} {HEIGHT}' font-family='sans-serif' font-size='14'>{''.join(areas)}"
-            f"<text x='{MARGIN}' y='24'>{''.join(legend)}</text>"
-            f"<text x='{MARGIN}' y='{HEIGHT - 16}'>{(last - first) / 1000:.3f} ms; at most {most / 2 ** 20:.2f} MiB of "
-            f"{device}</text></svg></body></html>")
+            f"<svg viewBox='0 0 {PICTURE_WIDTH} {PICTURE_HEIGHT}' font-family='sans-serif' font-size='14'>"
+            f"{''.join(areas)}"
+            f"<text x='{PICTURE_MARGIN}' y='24'>{''.join(legend)}</text>"
+            f"<text x='{PICTURE_MARGIN}' y='{PICTURE_HEIGHT - 16}'>{(last - first) / 1000:.3f} ms; at most "
+            f"{most / 2 ** 20:.2f} MiB of {device}</text></svg></body></html>")
 
 
 def _stairs(times, heights, x, y):

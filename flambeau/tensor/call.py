@@ -50,7 +50,7 @@ def call(op, args, kwargs, public=None):
             if function_modes.watchers and not op.composite:
                 return watched(op, args, kwargs, public)
             if overrides.calls_observed and function_modes.told is not op:
-                return observed(lambda *args, **kwargs: call(op, args, kwargs, public), op.__name__, args, kwargs, op)
+                return observed(op, op.__name__, call, (op, args, kwargs, public), args, kwargs)
             function_modes.told = None
         if modes.autocast is not None and kwargs.get("out") is None and not any_override(args, kwargs):
             found = handled(op, args, kwargs)
@@ -146,7 +146,7 @@ def call_primitive(op, args, given=None, binder=None):
             if isinstance(args[at], Tensor) and args[at]._spec.ndim == 0 and not requires(args[at]):
                 return call_primitive(op, (*args[:at], args[at].item(), *args[at + 1:]))
         entry = infer_entry(op, args, key)
-    if binder is not None and not overrides.modes_active:
+    if binder is not None and overrides.modes_active == overrides.calls_observed:        # there is no real mode
         remember(given, entry, binder)
     if entry.fits is not None:
         check_fits(entry, args)

@@ -56,7 +56,8 @@ def method(op, name):
             made = call(op, (self,), {}, form)
             facts = known.get(op)                            # none as yet, if a function mode took the call
             _, entry, full, _ = find(op, facts, (self,), None) if facts is not None else UNKNOWN_KEY
-            if entry is not None and (entry.quick or entry.look is not None) and not asks_autocast(op, self):
+            if entry is not None and (entry.quick or entry.look is not None) and not asks_autocast(op, self) \
+                    and not overrides.modes_active:
                 table[self._spec] = entry, full[1:], full[1:] if entry.pick is not None else ()
             return made
         return call(op, (self, *args), kwargs, form)

@@ -10,7 +10,8 @@ are different while a mode is active somewhere, and only then:
   way, through `call` in call.py or `inplace` in write.py, and those ask;
 - the bodies of public functions and of Tensor's methods that are no operations (`torch.tensor`, `Tensor.size`) are
   exchanged for one that asks. The function objects stay the same ones, since modes are handed them and compare them.
-Observers of calls (base/observers.py) count as a mode in this, which takes over nothing.
+Observers of calls (base/observers.py) count as a mode in this, which takes over nothing. While there is no other one,
+calls are remembered all the same, and looked up when observers have been told of them.
 """
 import contextlib
 import functools
@@ -64,10 +65,11 @@ def _count(change):
     """One more or less is active. The first has calls go the long way, the last lets them be; see the note above."""
     with _lock:
         overrides.modes_active += change
-        if change > 0 and overrides.modes_active == 1:
-            overrides.count_region(1)
+        if overrides.modes_active > overrides.calls_observed or change > 0 and overrides.modes_active == 1:
             for table in (infer.calls, *infer.tables):
                 table.clear()
+        if change > 0 and overrides.modes_active == 1:
+            overrides.count_region(1)
             _exchange()
         elif not overrides.modes_active:
             _put_back()
@@ -92,7 +94,7 @@ def ask(func, plain, args, kwargs):
     stack = local.stack
     if not stack:
         if overrides.calls_observed and func.__class__ is FunctionType:
-            return overrides.observed(plain, func.__name__, args, kwargs)
+            return overrides.observed(None, func.__name__, _plainly, (plain, args, kwargs), args, kwargs)
         return plain(*args, **kwargs)
     if func is not None:
         return overrides.handle_by_mode(func, args, kwargs)
@@ -112,6 +114,10 @@ def _observe():
 
 
 observers.on_change.append(_observe)
+
+
+def _plainly(plain, args, kwargs):
+    return plain(*args, **kwargs)
 
 
 # --- other bodies --------------------------------------------------

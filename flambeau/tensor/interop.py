@@ -21,15 +21,19 @@ PUBLIC = ("from_numpy", "frombuffer")
 # --- arrays to tensors --------------------------------------------------
 
 
-def from_numpy(ndarray):
+def from_numpy(ndarray, *, lend=False):
     """A tensor over the memory of `ndarray`: each sees what is written through the other.
 
-    A read-only array gives a tensor that refuses every write.
+    A read-only array gives a tensor that refuses every write. With `lend=True`, which PyTorch has not, the array is
+    read-only for as long as the tensor, or another over the same storage, lives: what the tensor holds cannot change
+    behind its back.
 
     >>> import numpy as np
     >>> torch.from_numpy(np.arange(3.0))
     tensor([0., 1., 2.], dtype=torch.float64)
     """
+    if lend:
+        return _lent(ndarray)
     look = (ndarray.dtype, ndarray.shape, ndarray.strides) if ndarray.__class__ is np.ndarray else None
     kind = _kinds.get(look)
     if kind is None:
@@ -47,6 +51,21 @@ def from_numpy(ndarray):
     out = wrap(storage, kind)
     out._site = here(2)
     return out
+
+
+def _lent(ndarray):
+    if isinstance(ndarray, np.ndarray) and not ndarray.flags.owndata:
+        raise ValueError("from_numpy(lend=True) takes an array that owns its memory, and this one looks at that of "
+                         "another, which could still be written: lend that one, or a copy()")
+    if isinstance(ndarray, np.ndarray) and not ndarray.flags.writeable:
+        raise ValueError("from_numpy(lend=True): the array is read-only already, lent to another tensor or for good; "
+                         "from_numpy(array) shares it as it is")
+    if not isinstance(ndarray, np.ndarray):
+        raise TypeError(f"expected np.ndarray (got {type_words(ndarray)})")
+    made = from_numpy(ndarray.view())                 # which can still be written: the tensor may
+    made._storage.lend(ndarray)
+    made._site = here()
+    return made
 
 
 _kinds: dict = {}             # (dtype, shape, strides) of contiguous arrays that were found fine → their spec

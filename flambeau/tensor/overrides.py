@@ -134,17 +134,17 @@ def handle_by_mode(func, args, kwargs):
     return handle_by_class(func, getattr(func, "__name__", func), found, args, kwargs, stack[-1])
 
 
-def observed(function, name, args, kwargs, told=None):
-    """What `function(*args, **kwargs)` gives, of which observers are told as a call of `name`.
+def observed(told, name, function, given, args, kwargs):
+    """What `function(*given)` gives, of which observers are told as a call of `name` with the arguments of the user's.
 
-    `told`: an operation whose call inside is no other one.
+    `told` is what that function asks for, to know that it was told of; see `call` in call.py.
     """
     if (tell := observers.calling) is not None:
         tell(name, args, kwargs)
     made, start = None, observers.clock()
     try:
         function_modes.told = told
-        made = function(*args, **kwargs)
+        made = function(*given)
         return made
     finally:
         function_modes.told = None

@@ -57,6 +57,7 @@ class Tensor(TensorBase, metaclass=TensorType):
     _tangent = None           # (level, tangent) in forward mode
     _dual_of = None           # the dual tensor that it is a view of
     _data_version = None      # of `.data` and its views: their own count; see Note [Writes through .data] in value.py
+    _labels = None            # (names of its axes, site); see watch/axes.py
     _stepped = None           # of a gradient: its version when a step had used it; see watch/steps.py
     _stale = None             # of a gradient: (version, site) of a backward that added to it after that
     _passes = 1               # of a gradient: how many backward passes it is the sum of

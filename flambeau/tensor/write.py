@@ -33,9 +33,8 @@ def inplace(op, args, kwargs, public=None):
     if overrides.modes_active:
         if overrides.function_modes.stack:
             return overrides.handle_by_mode(public or getattr(Tensor, facts.in_place), args, kwargs)
-        if overrides.calls_observed and overrides.function_modes.told is not facts:
-            return overrides.observed(lambda *args, **kwargs: inplace(op, args, kwargs, public), facts.in_place, args,
-                                      kwargs, facts)
+        if overrides.calls_observed and overrides.function_modes.told is not facts:      # as `written_whole` asks
+            return overrides.observed(facts, facts.in_place, inplace, (op, args, kwargs, public), args, kwargs)
         overrides.function_modes.told = op                 # and what computes it is this call
     if public is not None:
         for a in args:
@@ -76,7 +75,8 @@ def written_whole(op, facts, self, args, kwargs):
     Whether that was the case; if not, nothing has been done.
     """
     _, entry, full, inputs = find(op, facts, args, kwargs)
-    if entry is None or not entry.quick or entry.outs[0] is not self._spec:
+    if entry is None or not entry.quick or entry.outs[0] is not self._spec or \
+            overrides.calls_observed and overrides.function_modes.told is not facts:
         return False
     if entry.fits is not None and (kwargs or not facts.fits_by_name):
         check_fits(entry, full)

@@ -50,9 +50,10 @@ def wait_for_writers():
 
 
 def writes_elsewhere():
-    own = threading.get_ident()
-    for thread, frame in sys._current_frames().items():
-        while frame is not None and thread != own:
+    frames = sys._current_frames()
+    del frames[threading.get_ident()]         # a frame that holds itself would keep its callers' tensors alive
+    for frame in frames.values():
+        while frame is not None:
             if frame.f_globals.get("__name__", "").startswith(WRITING_MODULES):
                 return True
             frame = frame.f_back

@@ -250,6 +250,13 @@ class Storage:
         self._keeper = array
         self.exported = True
         self.readonly = not host.is_writeable(array)
+        if (tell := observers.shared) is not None:
+            tell(self)
+
+    def lend(self, array):
+        """Make the array that this memory belongs to read-only, until this storage is gone."""
+        array.flags.writeable = False
+        weakref.finalize(self, setattr, array.flags, "writeable", True).atexit = False
 
     def export(self, spec, offset):
         """An array over this storage's memory for the outside, and mark the storage exported.

@@ -18,20 +18,30 @@ are observers, which `Watching` puts in force.
 """
 import sys as _sys
 import types as _types
+from importlib import import_module as _import_module
 
 from .finding import FINDINGS, Finding, FindingError, FindingWarning, allow, clear, findings
-from .nonfinite import non_finite
-from .watching import Watching, settle, start, stop
 
-__all__ = ["FINDINGS", "Finding", "FindingError", "FindingWarning", "Watching", "allow", "clear", "findings",
+__all__ = ["FINDINGS", "Finding", "FindingError", "FindingWarning", "Watching", "allow", "clear", "findings", "label",
            "non_finite", "settle", "start", "stop"]
+
+# Optimizers load this package, for what is always on; the rest is imported when somebody asks for it.
+_PARTS_WHEN_ASKED = {"Watching": "watching", "settle": "watching", "start": "watching", "stop": "watching",
+                     "label": "axes", "non_finite": "nonfinite"}
 
 
 class WatchModule(_types.ModuleType):
     """This module, which can be called: `flambeau.watch()`."""
 
     def __call__(self, *, strict=False, ignore=()):
-        return Watching(strict=strict, ignore=ignore)
+        return self.Watching(strict=strict, ignore=ignore)
+
+    def __getattr__(self, name):
+        if name not in _PARTS_WHEN_ASKED:
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
+        found = getattr(_import_module(f".{_PARTS_WHEN_ASKED[name]}", self.__name__), name)
+        setattr(self, name, found)
+        return found
 
 
 _sys.modules[__name__].__class__ = WatchModule

@@ -13,16 +13,18 @@ import weakref
 
 from ..autograd.modes import modes
 from ..autograd.node import AccumulateGrad
-from ..base.errors import here, name_of, place_of
+from ..base.errors import here, place_of
 from ..base.observers import Observer
 from ..nn.modules.hooks import register_module_forward_hook, register_module_forward_pre_hook
 from ..nn.parameter import Parameter
 from ..tensor.tensor import Tensor
 from .finding import found
 from .holders import kept_bytes, nodes_behind
+from .steps import is_recording, own_looks
 
 LOOKS_WITHOUT_BACKWARD = 4    # after so many, calls of modules are looked at
 UNUSED_CALLS = 3              # so many results of a line that died without a backward
+PASSES_KEPT = 16
 UNREAD_STEPS = 3              # so many steps with gradients of data that nobody has read
 # Methods that are named in a statement of their own only by mistake.
 METHODS_TO_CALL = frozenset(("zero_grad", "backward", "step", "eval", "train", "cuda", "cpu", "double", "half",
@@ -33,7 +35,20 @@ class _Depth(threading.local):
     modules = ()              # those whose forward is running, outermost first
 
 
-class Graphs(Observer):
+_told: list = []              # who hears of modules; no attribute of a hook, which `compile` would look into
+
+
+def _enter(module, args):
+    for graphs in _told:
+        graphs.enter(module)
+
+
+def _leave(module, args, output):
+    for graphs in _told:
+        graphs.leave(module, output)
+
+
+class UnusedGraphs(Observer):
     """Looks at calls of modules, and at what backward passes come to."""
 
     def __init__(self):
@@ -41,9 +56,11 @@ class Graphs(Observer):
         self.pending = collections.defaultdict(list)      # site → weak references to nodes of its results
         self.died = collections.Counter()                 # site → how many died unused
         self.used = set()                                 # sites that a backward came to
-        self.unread = {}                                  # id of a leaf → (weak reference, steps since its gradient)
+        self.passes = []                                  # of the backwards since the last step: (ids of their leaves,
+        #                                                   [(weak reference, site) of those that are no Parameter])
+        self.unread = collections.Counter()               # site of such a leaf → steps with a gradient of it
         self.read_at = set()                              # sites of leaves of which somebody has read one
-        self.optimized = {}                               # id of a leaf that an optimizer has → weak reference
+        self.known = weakref.WeakSet()                    # optimizers whose parameters were looked at
         self.scanned = set()
         self.looks = 0                                    # since the last backward
         self.hooks = ()
@@ -56,17 +73,22 @@ class Graphs(Observer):
 
     def looked(self, value):
         """Somebody looks at a result."""
+        if own_looks[0] or value.trace is None:           # there already: by a replay, perhaps, which tells no backward
+            return
         self.looks += 1
-        if self.looks > LOOKS_WITHOUT_BACKWARD and not self.hooks:
-            self.hooks = register_module_forward_pre_hook(self._enter), \
-                register_module_forward_hook(self._leave, always_call=True)
+        if self.looks > LOOKS_WITHOUT_BACKWARD and not self.hooks and not is_recording():
+            _told[:] = [self]
+            self.hooks = register_module_forward_pre_hook(_enter), \
+                register_module_forward_hook(_leave, always_call=True)
 
     # --- graphs that nobody uses -------------------------------------------------------------------------------------
 
-    def _enter(self, module, args):
+    def enter(self, module):
+        """The forward of a module begins."""
         self.running.modules = (*self.running.modules, module)
 
-    def _leave(self, module, args, output):
+    def leave(self, module, output):
+        """The forward of a module is over."""
         stack = self.running.modules
         at = next((i for i in range(len(stack) - 1, -1, -1) if stack[i] is module), None)
         if at is None:
@@ -101,17 +123,16 @@ class Graphs(Observer):
     def backward_began(self, backward_pass):
         """Note which results it came to."""
         reached, self.looks = backward_pass.reached, 0
-        if self.hooks and not self.running.modules:
+        if self.hooks and not self.running.modules and not is_recording():
             self.close()
         if self.pending:
             self._note_used(reached)
         if backward_pass.whole:
-            for node in reached:
-                if node.__class__ is AccumulateGrad and not isinstance(node.variable, Parameter):
-                    leaf = node.variable
-                    held = self.optimized.get(id(leaf))
-                    if held is None or held() is not leaf:
-                        self.unread.setdefault(id(leaf), [weakref.ref(leaf), leaf._site, 0])
+            leaves = [node.variable for node in reached if node.__class__ is AccumulateGrad]
+            data = [leaf for leaf in leaves if not isinstance(leaf, Parameter)]
+            if data:
+                self.passes.append(({id(leaf) for leaf in leaves}, [(weakref.ref(leaf), leaf._site) for leaf in data]))
+                del self.passes[:-PASSES_KEPT]
 
     def _note_used(self, reached):
         for site, waiting in list(self.pending.items()):
@@ -124,38 +145,32 @@ class Graphs(Observer):
 
     def gradient_read(self, tensor):
         """Somebody looks at a gradient."""
-        held = self.unread.get(id(tensor))
-        if held is not None and held[0]() is tensor:
-            self.read_at.add(held[1])
+        if not isinstance(tensor, Parameter) and tensor._requires_grad:
+            self.read_at.add(tensor._site)
 
     def step_began(self, optimizer):
-        """Before it reads gradients itself."""
-        for group in optimizer.param_groups:
-            for p in group["params"]:
-                if not isinstance(p, Parameter):
-                    self.optimized[id(p)] = weakref.ref(p)
-                    self.unread.pop(id(p), None)
-
-    def step_ended(self, optimizer):
-        """Count the data whose gradient was computed for this step."""
-        self.scan(here())
-        counts = collections.Counter()
-        for key, held in list(self.unread.items()):
-            leaf = held[0]()
-            if held[1] in self.read_at:
-                del self.unread[key]
-                continue
-            if held[2] == 0 or leaf is not None:
-                held[2] += 1
-            counts[held[1]] += held[2]
-            if counts[held[1]] >= UNREAD_STEPS:
-                del self.unread[key]
-                name = name_of(leaf) if leaf is not None else None
-                found("input-requires-grad", f"{name or 'data'} requires grad, is no parameter of an optimizer, and "
-                      "nobody has read its gradient", held[1], [("step() was called at", here())],
+        """Count the data whose gradient was computed together with those that this step takes."""
+        passes, self.passes = self.passes, []
+        if optimizer not in self.known:
+            self.known.add(optimizer)
+            self.read_at.update(p._site for group in optimizer.param_groups for p in group["params"]
+                                if not isinstance(p, Parameter))
+        if not passes:
+            return
+        own = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        sites = {site for leaves, data in passes if not own.isdisjoint(leaves) for leaf, site in data
+                 if leaf() is None or id(leaf()) not in own}
+        for site in sites:
+            self.unread[site] += 1
+            if self.unread[site] > UNREAD_STEPS and site not in self.read_at:
+                found("input-requires-grad", "data that is made here requires grad, is no parameter of an optimizer, "
+                      "and nobody has read its gradient", site, [("step() was called at", here())],
                       "its gradient is computed in every backward, and adds up",
                       "leave out requires_grad=True: the parameters of a module have it by themselves")
-                return
+
+    def step_ended(self, optimizer):
+        """Look through the file."""
+        self.scan(here())
 
     # --- methods that are not called ---------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from .finding import found, listens
 MASKS = ("masked_fill", "where", "full", "masked_scatter", "index_fill")      # they bring in what they were given
 
 
-class Facts:
+class NumberRange:
     """What is known of one tensor: its range, and how many of its elements are not numbers or infinite."""
 
     def __init__(self, tensor):
@@ -104,12 +104,12 @@ def computed_again(node, given):
     return None
 
 
-class Search:
+class NonFiniteSearch:
     """Going through the graph of a tensor: `culprit` is the node, and `inputs` the facts of its inputs by name."""
 
     def __init__(self, tensor):
         self.results = {}     # (node, number) → a tensor with that result
-        self.facts = {}       # id of a tensor → (it, Facts)
+        self.facts = {}       # id of a tensor → (it, NumberRange)
         self.culprit = self.leaf = self.made = None
         self.late = None      # a node whose result is not finite, of whose inputs nothing is known
         self.unknown = []     # nodes of which neither the result nor all inputs are known, since the last known one
@@ -134,7 +134,7 @@ class Search:
 
     def of(self, tensor):
         if id(tensor) not in self.facts:
-            self.facts[id(tensor)] = tensor, Facts(tensor)
+            self.facts[id(tensor)] = tensor, NumberRange(tensor)
         return self.facts[id(tensor)][1]
 
     def look(self, nodes):
@@ -198,7 +198,7 @@ def tell(tensor, at, raises=True):
     """Say which operation made the first value behind `tensor` that is not finite; the finding, or None."""
     if not listens("non-finite"):
         return None
-    search = Search(tensor)
+    search = NonFiniteSearch(tensor)
     name = name_of(tensor) or "the tensor"
     shown = [(f"{name} was seen to be {_seen(tensor)} at", at)]
     if search.leaf is not None:

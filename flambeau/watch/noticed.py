@@ -10,6 +10,8 @@ import sys
 
 from ..autograd.node import requires
 from ..base.errors import PACKAGE, here, name_of, place_of, user_frame
+from .axes import norm_of_view  # noqa: F401  # these by their names, from `door.noticed`
+from .data import kept_generator, loader_started  # noqa: F401
 from .finding import found, in_force, listens
 from .nonfinite import seen as non_finite_seen  # noqa: F401  # by its name, from `door.noticed`
 from .swallowed import error_raised  # noqa: F401

@@ -15,6 +15,7 @@ import weakref
 from ..autograd.engine import recent_roots
 from ..base import observers
 from ..base.errors import here, line_of
+from ..trace.record import current
 from .finding import found, listens
 
 OLD_STEPS = 2                 # a graph is old when so many steps were taken since its backward
@@ -22,6 +23,8 @@ OLD_GRAPHS = 3                # so many old graphs of one optimizer are no accid
 ROOTS_KEPT = 8                # of an optimizer's latest backwards, by weak references
 OVERWRITES = ("zero_", "fill_", "copy_", "an item assignment")
 
+taken = [0]                   # how many steps were taken, by all optimizers
+own_looks = [0]               # more than 0 while watch itself looks at results
 _numbers = itertools.count()
 _records: dict = {}           # number of an optimizer → OptimizerRecord
 
@@ -93,6 +96,7 @@ def after_step(number):
     if (tell := observers.step_ended) is not None:
         tell(optimizer)
     record.steps = steps = record.steps + 1
+    taken[0] += 1
     roots = record.roots
     while recent_roots:
         root, site = recent_roots.popleft()
@@ -137,6 +141,11 @@ def _tell_unseen(optimizer, unseen):
                   "those of the optimizer", waiting[0]._site, [("step() was called at", here())],
                   "they keep the values they were made with; to(), eval() and state_dict() pass them by as well",
                   "use the container that is named, or give the optimizer these parameters too")
+
+
+def is_recording():
+    """Whether `compile` records: then nothing may be looked at, or hung up, that the program does not."""
+    return current().reader is not None
 
 
 def module_of(optimizer):

@@ -20,26 +20,22 @@ from ..base.spec import CPU
 from ..tensor.functions import ones_like
 from ..tensor.results import array_of
 from ..tensor.tensor import Tensor
-from ..trace.record import current
 from ..trace.value import Storage
 from .finding import found, listens
-from .nonfinite import CAUSES, GENERAL_FIX, Facts, graph_of, kept_tensors, tell
-from .steps import module_of, words_for
+from .nonfinite import CAUSES, GENERAL_FIX, NumberRange, graph_of, kept_tensors, tell
+from .steps import is_recording, module_of, own_looks, words_for
 
 STEPS_UNTIL_NO_GRADIENT = 5   # a parameter without a gradient in all of the first so many steps never gets one
 STEPS_BETWEEN_CHECKS = 8      # gradients of many elements are looked at so seldom
 MANY_ELEMENTS = 1 << 20
+FEW_ELEMENTS = 1 << 12
 FEW_BYTES = 1 << 20           # of what a graph keeps: so much is held whole
+MAKE_INFINITIES = frozenset(CAUSES)   # and these are worth it
 IN_MEMORY = frozenset(("linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "embedding"))       # and convolutions
 DEAD_CHECKS = 4               # so many checks in a row with gradients that are zero throughout
-GROWTH = 1e6                  # a norm of a gradient that is so many times its first
+GROWTH = 1e6                  # a gradient that is so many times as large as at first
 TINIEST_SHARE = 0.5           # of the elements of a float16 gradient that are zero, where none of the others is large
 LARGEST_UNDERFLOWN = 1e-5
-
-
-def is_recording():
-    """Whether `compile` records: then nothing may be looked at that the program does not look at."""
-    return current().reader is not None
 
 
 class Trained:
@@ -48,10 +44,10 @@ class Trained:
     def __init__(self):
         self.steps, self.without = 0, None
         self.zero = {}        # id of a parameter → how many checks in a row its gradient was zero
-        self.bounds = {}      # id of a parameter → what the norm of its gradient may grow to
+        self.bounds = {}      # id of a parameter → what its gradient may grow to
 
 
-class Training(Observer):
+class TrainingObserver(Observer):
     """Looks at losses, gradients and parameters."""
 
     held = live = None        # of the step that is being taken: old values of its parameters, those with a gradient
@@ -118,6 +114,13 @@ class Training(Observer):
 
     def _check(self, optimizer, kept):
         """Look at the loss, and at the gradients."""
+        own_looks[0] += 1
+        try:
+            self._look_at_all(optimizer, kept)
+        finally:
+            own_looks[0] -= 1
+
+    def _look_at_all(self, optimizer, kept):
         finite = self._look_at_loss()
         graph, self.graph = self.graph, None
         if not finite:
@@ -125,7 +128,7 @@ class Training(Observer):
         bounds, dead = kept.bounds, kept.zero
         for p in self.live:
             g = p._grad
-            size = _norm_of(g)
+            size = _size_of(g)
             key = id(p)
             if 0 < size <= bounds.get(key, 0) and key not in dead and g._spec.dtype.itemsize > 2:
                 continue                                  # what it nearly always is
@@ -154,7 +157,7 @@ class Training(Observer):
             kept.zero.pop(id(p), None)
             bound = kept.bounds.setdefault(id(p), GROWTH * size)
             if size > max(bound, 1):
-                found("exploding-gradients", f"the gradient of {words_for([p], module_of(optimizer))} has a norm of "
+                found("exploding-gradients", f"the gradient of {words_for([p], module_of(optimizer))} has come to "
                       f"{size:.3g}, {GROWTH * size / bound:.2g} times what it was at first", here(),
                       [("the parameter was made at", p._site)], "the next steps overflow",
                       "lower the learning rate, or clip_grad_norm_() before step()")
@@ -187,13 +190,13 @@ class Training(Observer):
         name = words_for([p], module_of(optimizer))
         node, incoming, made = _first_backward(*graph[:2]) if graph is not None else (None, None, None)
         if node is None:
-            found("non-finite", f"the gradient of {name} is not finite, {Facts(p._grad)}", here(),
+            found("non-finite", f"the gradient of {name} is not finite, {NumberRange(p._grad)}", here(),
                   [("the parameter was made at", p._site)], "the step writes it into the parameters",
                   "watch the backward that made it, with flambeau.watch() around the whole loop")
             return
         found("non-finite", f"the derivative of {node.op.__name__.strip('_')} made the first gradient that is not "
               f"finite, {made}, from finite ones, {incoming}; what was kept of it: {_kept_words(node)}", node.site,
-              [("step() was called at", here())], f"the gradient of {name} is {Facts(p._grad)}",
+              [("step() was called at", here())], f"the gradient of {name} is {NumberRange(p._grad)}",
               CAUSES.get(node.op.__name__.strip("_"), GENERAL_FIX))
 
 
@@ -214,24 +217,31 @@ def _array(tensor):
     return array if array.dtype.kind == "f" and array.dtype.itemsize > 2 else array.astype(np.float32)
 
 
-def _norm_of(g):
-    """The norm of a gradient, as far as it can be told quickly: infinite also where the sum of squares is too large."""
+def _size_of(g):
+    """How large a gradient is, as far as it can be told quickly: the norm of few elements, the largest of many.
+
+    It may be infinite where no element is, since a sum of squares was too large.
+    """
     if g._spec.device is not CPU:
-        return g.detach().float().norm().item()
+        return g.detach().abs().amax().item() if g._spec.numel else 0.0
     flat = _array(g).reshape(-1)
-    return math.sqrt(square) if (square := float(np.dot(flat, flat))) == square else square
+    if flat.size <= FEW_ELEMENTS:
+        return math.sqrt(square) if (square := float(np.dot(flat, flat))) == square else square
+    high, low = float(flat.max()), float(flat.min())      # of more, BLAS would start threads, which spin on our cores
+    return max(high, -low) if high == high and low == low else math.nan
 
 
 def _kept_words(node):
-    said = [f"{'result' if at is None else node.op.arg_names[at]} {Facts(held)}" for at, held in kept_tensors(node)]
+    said = [f"{'result' if at is None else node.op.arg_names[at]} {NumberRange(held)}"
+            for at, held in kept_tensors(node)]
     return "; ".join(said) or "nothing"
 
 
 # --- holding what a graph keeps ---------------------------------------------------------------------------------------
 
 # Held to the step, a result has to be in memory, where a step that is not watched fuses it away. Of large graphs only
-# what is in memory anyway is held: data, parameters, and what products and convolutions read. The rest is computed
-# again from that, when it is looked for.
+# what is in memory anyway is held: data, parameters, and what products and convolutions read; and what operations read
+# that easily make infinities. The rest is computed again from that, when it is looked for.
 
 
 def _pending_bytes(node):
@@ -262,7 +272,7 @@ def _all_of(node):
 
 def _part_of(node):
     name = node.op.__name__
-    if name in IN_MEMORY or "conv" in name:
+    if name in IN_MEMORY or "conv" in name or name in MAKE_INFINITIES:
         return node.kept
     held = [None if _is_pending(_storage_of(one)) else one for one in _each(node)]
     return held if node.recipe.only_kept is None or not held else held[0]
@@ -318,7 +328,7 @@ def _walk(roots):
             if edge is None or g is None:
                 continue
             if not _is_finite(g):
-                return node, Facts(next(one for one in incoming if one is not None)), Facts(g)
+                return node, NumberRange(next(one for one in incoming if one is not None)), NumberRange(g)
             g = match_spec(g, kind) if g._spec is not kind else g
             slot = grads.setdefault(edge[0], {})
             slot[edge[1]] = slot[edge[1]] + g if edge[1] in slot else g

@@ -1,16 +1,19 @@
 """Watching: what `flambeau.watch()` gives, and which observers are in force while anybody watches."""
+import atexit
 import contextlib
 
 from ..base import settings
 from ..base.locks import new_lock
 from ..base.observers import observing
+from .data import SharedMemory, tell_starved
+from .devices import DeviceObserver
 from .finding import check_names, in_force
-from .graphs import Graphs
+from .graphs import UnusedGraphs
 from .swallowed import tell_swallowed
-from .training import Training
+from .training import TrainingObserver
 
-OBSERVERS = (Training, Graphs)       # one of each observes while anybody watches
-AT_THE_END = (tell_swallowed,)       # functions that find what only the end of a program shows
+OBSERVERS = (TrainingObserver, UnusedGraphs, SharedMemory, DeviceObserver)    # one of each, while anybody watches
+AT_THE_END = (tell_swallowed, tell_starved)       # functions that find what only the end of a program shows
 _lock = new_lock()
 _undo: list = []              # an ExitStack while anybody watches
 
@@ -35,9 +38,15 @@ class Watching(contextlib.ContextDecorator):
 
     def __exit__(self, *exc):
         with _lock:
-            in_force.remove(self)
-            if not in_force:
-                _undo.pop().close()
+            try:
+                if in_force == [self]:
+                    strict, self.strict = self.strict, self.strict and not any(exc)     # one error is enough
+                    try:
+                        _undo.pop().close()           # some look for the last time
+                    finally:
+                        self.strict = strict
+            finally:
+                in_force.remove(self)
 
     def _recreate_cm(self):
         return Watching(strict=self.strict, ignore=self.ignore)
@@ -50,6 +59,8 @@ def start(*, strict=False, ignore=()):
     """Watch everything from here on, as `FLAMBEAU_WATCH=1` does from the beginning; `stop` ends it."""
     begun = Watching(strict=strict, ignore=ignore)
     stop()
+    atexit.unregister(stop)
+    atexit.register(stop)                 # while what the observers need is still there
     _started.append(begun.__enter__())
     settings.watch = "strict" if strict else "full"
 

@@ -57,7 +57,7 @@ def test_an_expected_gpu_that_is_not_there_raises_with_the_link_and_the_remedy(m
     assert fact in text and mend[1:] in text and f"the {link} is broken" in text and got.value.device == "cuda"
     assert str(pickle.loads(pickle.dumps(got.value))) == text
     seen = torch.doctor("cuda", quick=True)
-    assert not seen.ok and fact in repr(seen).replace("\n" + " " * doctors.LABEL, " ")
+    assert not seen.ok and fact in repr(seen).replace("\n" + " " * doctors.LABEL_COLUMNS, " ")
     assert seen.as_dict()["expected"]["missing"]["cuda"]["mend"] == chain_mend(seen)
 
 

@@ -81,8 +81,8 @@ def test_what_is_missing():
     for use, name, hint in (("script", "torch.jit.load", "state_dict"),
                             ("subclass", "torch.export.ExportedProgram", ""),
                             ("attribute", "torch.export.Dim.AUTO", ""),
-                            ("context", "torch.profiler.profile", "cProfile"),
-                            ("timer", "torch.utils.benchmark.Timer", "timeit"),
+                            ("context", "torch.autograd.profiler_legacy.profile", "torch.profiler.profile"),
+                            ("timer", "torch.utils.benchmark.Fuzzer", "hypothesis"),
                             ("process_group", "torch.distributed.TCPStore", "one process"),
                             ("export", "torch.onnx.export", "state_dict")):
         assert said[use].startswith(f"NotImplementedError: Flambeau has no {name}") and hint in said[use]

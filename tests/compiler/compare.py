@@ -213,8 +213,8 @@ def own(x, name, default=None):
 def attributes(x):
     """What an object keeps in its dictionary and its slots."""
     made = [(f".{name}", list(part.values()) if name.endswith("_hooks") and isinstance(part, dict) else part)
-            for name, part in own(x, "__dict__", {}).items()      # hooks are known by numbers that nobody has twice
-            if name not in ("__wrapped__", "_turns", "_clocks")]
+            for name, part in own(x, "__dict__", {}).items()      # hooks, and optimizers to watch, have their numbers
+            if name not in ("__wrapped__", "_turns", "_clocks", "_watched")]
     for kind in type(x).__mro__:
         for name in [names] if isinstance(names := vars(kind).get("__slots__", ()), str) else names:
             if kind.__module__.startswith(OWN_MODULES) and not name.startswith("__") and own(x, name) is not None:

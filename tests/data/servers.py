@@ -35,8 +35,8 @@ def watched(pid, folder):
     """A process that ends the server when this one is gone, however it went: its input ends then."""
     code = ("import os, shutil, sys; sys.stdin.read(); os.killpg(int(sys.argv[1]), 9); "
             "shutil.rmtree(sys.argv[2], True)")
-    return subprocess.Popen([sys.executable, "-c", code, str(pid), folder], stdin=subprocess.PIPE, start_new_session=True,
-                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return subprocess.Popen([sys.executable, "-c", code, str(pid), folder], stdin=subprocess.PIPE,
+                            start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 class Server:

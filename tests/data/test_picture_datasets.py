@@ -256,10 +256,31 @@ def test_random_steps_are_each_samples_own(tmp_path):
     with addressing(1, 2, indices):
         whole = made.__getitems__(indices)
     with addressing(1, 2, indices) as batch:
-        for position, index in enumerate(indices):
-            with batch.only(position):
-                image, label = made[index]
-            assert torch.equal(image, whole[position][0]) and label == whole[position][1]
+        alone = batch.each(made)
+    made.transform.transforms.append(transforms.Lambda(lambda image: image))      # which is not taken whole
+    with addressing(1, 2, indices):
+        asked = made.__getitems__(indices)
+    for one in (alone, asked):
+        for (image, label), (own, own_label) in zip(one, whole):
+            assert torch.equal(image, own) and label == own_label
+
+
+@pytest.mark.parametrize("steps", [
+    [transforms.RandomCrop(28, padding=3), transforms.RandomHorizontalFlip(), transforms.ToTensor()],      # taken whole
+    [transforms.RandAugment(), transforms.Resize(20), transforms.ToTensor()],
+])
+def test_any_number_of_workers_gives_the_same_bits(tmp_path, steps):
+    write_mnist(tmp_path)
+    made = datasets.MNIST(tmp_path, transform=transforms.Compose(steps))
+    runs = []
+    for settings in ({}, {"num_workers": 2, "multiprocessing_context": "thread"}, {"num_workers": 2}):
+        torch.manual_seed(5)
+        runs.append(batches(made, shuffle=True, **settings))
+    for run in runs[1:]:
+        assert all(torch.equal(x, other) and y == other_y
+                   for (x, y), (other, other_y) in zip(runs[0], run, strict=True))
+    torch.manual_seed(6)
+    assert not torch.equal(batches(made, shuffle=True)[0][0], runs[0][0][0])
 
 
 # --- FakeData ---

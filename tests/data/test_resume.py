@@ -1,9 +1,12 @@
 """A loader that goes on: the same batches as a run that was never interrupted, epochs that are counted, random numbers
 that belong to samples, and what it says of itself."""
+import contextlib
 import io
 import random
 import re
+import sqlite3
 import time
+import types
 import warnings
 
 import numpy as np
@@ -14,6 +17,7 @@ from flambeau.utils.data import (
     BatchSampler,
     DataLoader,
     Dataset,
+    DevicePrefetcher,
     DistributedSampler,
     IterableDataset,
     RandomSampler,
@@ -493,12 +497,13 @@ def test_a_generator_in_a_dataset_is_reported():
         list(DataLoader(Keeps(), 4))                          # as good as any there
     for options, words in ((dict(num_workers=1, worker_type="thread"), "which worker thread draws which number"),
                            (dict(randomness="sample"), "depends on how many were made before")):
-        with pytest.warns(UserWarning, match=r"Keeps\.rng \(random\.Random\): .*" + words):
+        with pytest.warns(UserWarning, match=r"Keeps\.rng \(random\.Random\).*: .*" + words):
             list(DataLoader(Keeps(), 4, **options))
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             list(DataLoader(Keeps(), 4, **options))           # once
         kept_generators._reported.clear()
+        torch.watch.clear()
 
 
 # --- datasets that give batches, waiting, errors --------------------------------------------------
@@ -523,6 +528,47 @@ def test_a_dataset_with_batches_is_asked_for_them():
     assert [len(loader) for loader in ranks] == [2, 2, 2]
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_query_is_read_by_a_loader_and_resumed_with_any_number_of_workers(workers, tmp_path):
+    path = str(tmp_path / "table.db")
+    with contextlib.closing(sqlite3.connect(path)) as table, table:
+        table.execute("create table t (id integer primary key, x real)")
+        table.executemany("insert into t values (?, ?)", [(3 * i, i / 2) for i in range(1500)])
+
+    def loader(workers):
+        rows = torch.data.sql("select id, x from t", path, key="id")
+        return DataLoader(rows, 100, shuffle=True, num_workers=workers, generator=generator())
+    whole = loader(0)
+    epochs = [[plain(batch) for batch in whole] for _ in range(2)]
+    assert len(whole) == len(epochs[0]) == 15 and epochs[0] != epochs[1]
+    begun = loader(workers)
+    list(begun)
+    batches = iter(begun)
+    assert [plain(next(batches)) for _ in range(4)] == epochs[1][:4]
+    other = loader(2 - workers)
+    other.load_state_dict(begun.state_dict())
+    assert [plain(batch) for batch in other] == epochs[1][4:]
+
+
+def test_a_prefetcher_has_given_what_it_gave_out():
+    class Ahead(DevicePrefetcher):
+        """As on a device that copies ahead."""
+
+        def _moved(self, batch):
+            return batch
+    loader = DataLoader(Numbers(), 4, shuffle=True, generator=generator())
+    batches = Ahead(loader, "cpu", depth=2)
+    batches.device = types.SimpleNamespace(backend=types.SimpleNamespace(copies_ahead=True))
+    whole = [plain(batch) for batch in DataLoader(Numbers(), 4, shuffle=True, generator=generator())]
+    assert batches.state_dict()["batch"] == 0
+    given = iter(batches)
+    assert [plain(next(given)) for _ in range(2)] == whole[:2] and batches.state_dict()["batch"] == 2
+    again = DataLoader(Numbers(), 4, shuffle=True, generator=generator())
+    again.load_state_dict(batches.state_dict())
+    assert [plain(batch) for batch in again] == whole[2:] == [plain(batch) for batch in given]
+    assert batches.state_dict()["epoch"] == 1
+
+
 def test_a_collate_function_or_a_sampler_takes_positions():
     class Both(WholeBatches):
         def __getitem__(self, i):
@@ -542,8 +588,9 @@ def test_waiting_is_measured():
         pass
     assert loader.waiting.share > 0.8 and loader.waiting.last > 0.5 and loader.waiting.steps == 6
     loader = DataLoader(TensorDataset(torch.arange(N)), 4)
+    list(loader)                                              # whatever has to be loaded first
     for _ in loader:
-        time.sleep(0.02)
+        time.sleep(0.05)
     assert loader.waiting.share < 0.5 and loader.waiting.last < 0.5
     seconds = loader.waiting.seconds
     time.sleep(0.02)

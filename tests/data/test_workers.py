@@ -183,6 +183,65 @@ def test_nothing_is_left_behind():
     assert held() == before
 
 
+class Large(Dataset):
+    """Samples large enough to come over in memory, of several sizes, each with its own number in it."""
+
+    def __init__(self, length, grow=0):
+        self.length, self.grow = length, grow
+
+    def __len__(self):
+        return self.length
+
+    def __getitem__(self, i):
+        return np.full(100_000 + i * self.grow, i, np.float32)
+
+
+@pytest.mark.parametrize("grow", [0, 7000, -3000])
+@pytest.mark.parametrize("keep", [0, 1, 9])
+def test_places_for_batches_are_used_again_when_nobody_looks(keep, grow):
+    """However many batches are kept, each holds what it held when it came; one that is written to is the loop's own."""
+    kept = []
+    for i, batch in enumerate(DataLoader(Large(24, grow), None, num_workers=2, multiprocessing_context="fork")):
+        assert batch.numel() == 100_000 + i * grow and batch[0] == batch[-1] == i
+        batch += 1000
+        kept.append((i, batch))
+        kept = kept[len(kept) - keep:]
+        assert all(each[0] == each[-1] == number + 1000 for number, each in kept)
+
+
+def test_few_places_are_made_and_none_is_left():
+    files = len(os.listdir("/proc/self/fd"))
+    batches = iter(DataLoader(Large(60), None, num_workers=1, multiprocessing_context="fork"))
+    for _ in range(50):
+        next(batches)
+    lender, = batches._crew._lenders
+    assert len(lender._blocks) <= 5 and len(os.listdir("/proc/self/fd")) < files + 20
+    rest = list(batches)
+    assert [int(batch[0]) for batch in rest] == list(range(50, 60))
+    del batches, lender, rest
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) <= files + 2
+
+
+def test_a_forked_process_keeps_the_batch_it_was_given():
+    """The memory of a batch is not written to again if a process may look at it that the loader knows nothing of."""
+    batches = iter(DataLoader(Large(30), None, num_workers=1, multiprocessing_context="fork"))
+    batch = next(batches)
+    here, there = multiprocessing.Pipe()
+
+    def child(batch):
+        there.recv()
+        there.send((float(batch[0]), float(batch[-1])))
+    process = multiprocessing.Process(target=child, args=(batch,))
+    process.start()
+    del batch
+    for _ in range(20):
+        next(batches)
+    here.send("look")
+    assert here.poll(PATIENCE) and here.recv() == (0.0, 0.0)
+    process.join()
+
+
 def test_spawned_workers():
     got = list(DataLoader(Rows(), 2, num_workers=1, multiprocessing_context="spawn"))
     assert [x[:, 0].tolist() for x, _ in got] == [[0, 1], [2, 3]]

@@ -184,5 +184,5 @@ def test_dependent_constraints():
 def test_constraints(region, good, bad):
     assert region.check(T(good)) and not region.check(T(bad))
     assert region.check(torch.stack([T(good), T(bad)])).tolist() == [True, False]
-    if region.on_arrays:
+    if region.on_arrays():
         assert region.check(np.array([good, bad])).tolist() == [True, False]

@@ -1,6 +1,7 @@
 """Profiles: where time went, whose it was, and that nothing else changes while somebody looks."""
 import gzip
 import json
+import os
 import threading
 import time
 
@@ -8,10 +9,15 @@ import pytest
 
 import flambeau as torch
 from flambeau.base import observers, settings
+from flambeau.overrides import TorchFunctionMode
 from flambeau.profiler import ProfilerAction, ProfilerActivity, profile, record_function, schedule
+from flambeau.profiler.chrome import as_trace
 from flambeau.profiler.model import PARTS
 from flambeau.tensor import overrides
 from flambeau.trace import plan
+
+from ..cuda.simulated import compiler, simulating
+from ..patience import PATIENCE
 
 pytestmark = pytest.mark.pinned
 
@@ -384,8 +390,12 @@ def test_a_compiled_step_stays_compiled(options):
 
 
 def test_other_threads_are_seen(native):
+    meet = threading.Barrier(2)                              # a thread that is gone leaves its number to the next
+
     def work():
+        meet.wait(PATIENCE)
         torch.ones(100, 100).exp().sum().item()
+        meet.wait(PATIENCE)
 
     with profile() as prof:
         others = [threading.Thread(target=work) for _ in range(2)]
@@ -406,6 +416,43 @@ def test_profiles_inside_of_each_other():
             torch.ones(3).prod().item()
     assert "aten::sum" in names(outer) and "aten::prod" in names(outer)
     assert "aten::sum" not in names(inner) and "aten::prod" in names(inner)
+
+
+class Names(TorchFunctionMode):
+    """Notes the functions that are called."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        self.names.append(getattr(func, "__name__", str(func)))
+        return func(*args, **(kwargs or {}))
+
+
+def test_modes_and_profiles_beside_each_other():
+    """Calls that were remembered while somebody observed are asked about when a mode comes, whoever goes first."""
+    def work():
+        x = torch.ones(5)
+        x.add_(1)
+        return (x * 2).exp()
+
+    plain = work().tolist()
+    first, mode = profile(), Names()
+    first.start()
+    work()
+    with mode:
+        work()
+        first.stop()
+        before, mode.names = mode.names, []
+        assert work().tolist() == plain
+    assert [name for name in before if name in ("add_", "mul", "exp")] == ["add_", "mul", "exp"]
+    assert [name for name in mode.names if name in ("add_", "mul", "exp")] == ["add_", "mul", "exp"]
+    assert [names(first).count(f"aten::{name}") for name in ("add_", "mul", "exp")] == [2, 2, 2]
+    with Names() as mode, profile() as second:
+        work()
+    assert "exp" in mode.names and names(second).count("aten::exp") == 1
+    assert work().tolist() == plain
 
 
 def test_an_error_ends_a_profile_and_stays_what_it_is():
@@ -495,3 +542,45 @@ def test_limits_are_measured_once_and_kept(tmp_path, monkeypatch):
     prof.profile.limits["cpu"] = found
     row = next(row for row in prof.profile.rows("operation") if row.name == "aten::mm")
     assert row.limit_share > 0 and "of limit" in prof.profile.table("operation")
+
+
+# --- other processes, other devices ---------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")
+def test_a_child_is_no_part_of_a_profile():
+    with profile(profile_memory=True) as prof:
+        torch.ones(3).sum().item()
+        child = os.fork()
+        if not child:
+            fine = observers.called is None and not overrides.calls_observed and torch.ones(3).sum().item() == 3
+            os._exit(0 if fine else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        torch.ones(3).exp().tolist()
+    assert {"aten::sum", "aten::exp"} <= set(names(prof))
+
+
+def test_on_a_gpu():
+    if not compiler.is_there():
+        pytest.skip("kernels are simulated with g++, on Linux")
+    with simulating(devices=1):
+        assert torch.profiler.supported_activities() == {ProfilerActivity.CPU, ProfilerActivity.CUDA}
+        x = torch.ones(64, 64, device="cuda")
+        torch.cuda.synchronize()
+        before = torch.cuda.memory_allocated()
+        with profile(profile_memory=True) as prof:
+            y = x @ x
+            y.exp().sum().item()
+            torch.cuda.synchronize()
+        seen = prof.profile
+        assert {step.device for step in seen.steps} == {"cuda:0"}
+        assert sum(seen.parts.values()) == seen.wall and seen.parts["copying"] > 0 and seen.parts["waiting"] > 0
+        averages = {event.key: event for event in prof.key_averages()}
+        assert averages["aten::mm"].self_device_time_total > 0 and averages["Memcpy DtoH"].count == 1
+        kernels = sum(event.self_device_time_total for event in prof.events() if event.device_type.name == "CUDA")
+        assert kernels == pytest.approx(sum(step.nanoseconds for step in seen.steps) / 1000)
+        text = prof.key_averages().table(sort_by="self_cuda_time_total")
+        assert "Self CUDA %" in text and "Self CUDA time total" in text and "CUDA Mem" in text
+        change = sum(one.nbytes for one in seen.memory if one.device == "cuda:0")
+        assert change == torch.cuda.memory_allocated() - before
+        check_trace_events(as_trace(seen)["traceEvents"])

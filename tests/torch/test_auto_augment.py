@@ -275,3 +275,47 @@ def test_refusals(call):
         raised.append((type(error.value), str(error.value).replace("flambeau.", "torch.")))
     assert raised[0][0] is raised[1][0], raised
     assert raised[0][1].split(".")[0][:40] == raised[1][1].split(".")[0][:40], raised
+
+
+# --- single draws ---
+
+DRAWN = {
+    "AutoAugment": lambda t, x: (25,), "ColorJitter": lambda t, x: ((0.5, 1.5), None, (0.1, 2.0), (-0.1, 0.2)),
+    "ElasticTransform": lambda t, x: ([50.0, 30.0], [2.0, 2.0], [20, 30]), "GaussianBlur": lambda t, x: (0.1, 2.0),
+    "RandomAffine": lambda t, x: ((-10, 20), (0.1, 0.3), (0.5, 2.0), (-5, 5, -3, 3), (30, 20)),
+    "RandomCrop": lambda t, x: (x, (9, 11)), "RandomErasing": lambda t, x: (x, (0.02, 0.33), (0.3, 3.3)),
+    "RandomPerspective": lambda t, x: (30, 20, 0.5), "RandomResizedCrop": lambda t, x: (x, (0.1, 1.0), (0.5, 2.0)),
+    "RandomRotation": lambda t, x: ((-30, 10),),
+}
+
+
+def flat(drawn):
+    if isinstance(drawn, list | tuple):
+        return [number for part in drawn for number in flat(part)]
+    return flat(drawn.tolist()) if hasattr(drawn, "tolist") else [drawn]
+
+
+def test_what_has_single_draws():
+    assert {name for name in dir(v2) if hasattr(getattr(v2, name), "get_params")} == set(DRAWN)
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_single_draws(name):
+    for seed in range(4):
+        drawn = []
+        for module, library in ((transforms, flambeau), (v2, torch)):
+            library.manual_seed(seed)
+            drawn.append(flat(getattr(module, name).get_params(*DRAWN[name](module, library.zeros(3, 20, 30)))))
+            drawn[-1].append(library.randint(1 << 30, (1,)).item())            # as many numbers were drawn
+        assert len(drawn[0]) == len(drawn[1])
+        for ours, theirs in zip(*drawn):
+            assert type(ours) is type(theirs) and (ours == theirs or abs(ours - theirs) < 1e-5), name
+
+
+def test_fills_of_kinds():
+    with pytest.raises(TypeError, match="Got inappropriate fill arg"):
+        transforms.RandAugment(fill="red")
+    given = flambeau.zeros(3, 3, 8, 8, dtype=flambeau.uint8)
+    for fill in ({flambeau.Tensor: 9, "others": 3}, 9):
+        drawn = {"operation": np.full((3, 1), auto.NUMBERS["TranslateX"]), "magnitude": np.full((3, 1), 4.0)}
+        assert transforms.RandAugment(fill=fill).transform(given, drawn)[0, :, 0, 0].tolist() == [9, 9, 9]

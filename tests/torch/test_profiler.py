@@ -4,8 +4,7 @@ from collections import Counter
 
 import pytest
 import torch as theirs
-import torch.profiler
-import torch.utils.benchmark
+import torch.utils.benchmark as their_benchmark
 
 import flambeau as ours
 from flambeau.profiler.profiler import schedule as our_schedule
@@ -19,8 +18,8 @@ INNER = {f"aten::{name}" for name in """empty empty_like empty_strided as_stride
     _local_scalar_dense contiguous transpose narrow view expand t reshape permute select slice ones_like _convolution
     convolution mkldnn_convolution thnn_conv2d _slow_conv2d_forward result_type clamp_min _softmax _log_softmax nll_loss
     nll_loss_nd nll_loss_forward log_softmax dropout bernoulli_ div_ native_dropout native_layer_norm native_batch_norm
-    native_group_norm _batch_norm_impl_index max_pool2d_with_indices normal_ uniform_ random_ add_ mul_ addcmul_ addcdiv_
-    lerp_ sqrt _foreach_add_ linear_backward nonzero item zeros full scalar_tensor where sum div mul add
+    native_group_norm _batch_norm_impl_index max_pool2d_with_indices normal_ uniform_ random_ add_ mul_ addcmul_
+    addcdiv_ lerp_ sqrt _foreach_add_ linear_backward nonzero item zeros full scalar_tensor where sum div mul add
     _softmax_backward_data _log_softmax_backward_data cross_entropy_loss _index_put_impl_""".split()}
 
 
@@ -86,8 +85,8 @@ def indexing(torch):
     x, at = torch.ones(4, 6), torch.tensor([0, 2])
 
     def run():
-        return [x[at], x.gather(0, at.view(2, 1)), x.index_select(0, at), torch.where(x > 0, x, x), x.masked_fill(x > 0, 1),
-                x.sort(), x.topk(2)]
+        return [x[at], x.gather(0, at.view(2, 1)), x.index_select(0, at), torch.where(x > 0, x, x),
+                x.masked_fill(x > 0, 1), x.sort(), x.topk(2)]
     return run
 
 
@@ -236,12 +235,12 @@ def measurements(benchmark, seed, envs):
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("envs", [(None,), ("a", "longer")], ids=["no env", "envs"])
 def test_measurements_and_their_comparison(seed, envs):
-    mine, other = (measurements(b, seed, envs) for b in (ours.utils.benchmark, theirs.utils.benchmark))
+    mine, other = (measurements(b, seed, envs) for b in (ours.utils.benchmark, their_benchmark))
     for a, b in zip(mine, other, strict=True):
         assert repr(a).splitlines()[1:] == repr(b).splitlines()[1:]
         assert a.significant_figures == b.significant_figures and a.has_warnings == b.has_warnings
         assert (a.median, a.mean, a.iqr) == pytest.approx((b.median, b.mean, b.iqr))
-    tables = [b.Compare(found) for b, found in ((ours.utils.benchmark, mine), (theirs.utils.benchmark, other))]
+    tables = [b.Compare(found) for b, found in ((ours.utils.benchmark, mine), (their_benchmark, other))]
     for change in (lambda t: None, lambda t: t.trim_significant_figures(), lambda t: t.highlight_warnings(),
                    lambda t: t.colorize(), lambda t: t.colorize(rowwise=True)):
         for one in tables:

@@ -498,3 +498,137 @@ for i in range(2):
     optimizer.step()
     zero = optimizer.zero_grad
 """, full=True)
+case("scrambled-channels", """
+images = torch.randn(2, 8, 6, 3)
+x = images.reshape(2, 3, 8, 6)      # found
+out = torch.nn.BatchNorm2d(3)(x)
+""", """
+images = torch.randn(2, 8, 6, 3)
+x = images.permute(0, 3, 1, 2)
+out = torch.nn.BatchNorm2d(3)(x)
+out = torch.nn.BatchNorm2d(3)(x.contiguous())
+rows = torch.randn(2, 12, 5).reshape(2, 3, 4, 5)
+out = torch.nn.GroupNorm(3, 3)(rows)
+out = torch.nn.BatchNorm1d(5)(torch.randn(4, 3, 5).reshape(12, 5))
+images = torch.watch.label(images, "N H W C")
+out = torch.nn.BatchNorm2d(3)(images.permute(0, 3, 1, 2))
+out = torch.nn.BatchNorm2d(3)(images.transpose(1, 3))
+""")
+case("scrambled-channels", """
+hidden = torch.nn.Linear(4, 7)(torch.randn(2, 5, 4))
+turned = hidden.view(2, 7, 5)       # found
+out = torch.nn.functional.group_norm(
+    turned, 7)
+""", """
+hidden = torch.nn.Linear(4, 7)(torch.randn(2, 5, 4))
+turned = hidden.transpose(1, 2)
+out = torch.nn.functional.group_norm(turned, 7)
+""")
+case("shared-memory", """
+import numpy as np
+buffer = np.zeros(4)
+batches = []
+for i in range(6):
+    buffer[:] = i
+    batches.append(torch.from_numpy(buffer))            # found
+    batches[-1].sum().item()
+""", """
+import numpy as np
+buffer = np.zeros(4)
+batches = []
+for i in range(6):
+    buffer[:] = i
+    batches.append(torch.tensor(buffer))
+    batches[-1].sum().item()
+array = np.zeros(4)
+x = torch.from_numpy(array)
+x += 1                              # through the tensor
+for i in range(6):
+    x.sum().item()
+lent = torch.from_numpy(np.arange(3.0), lend=True)
+for i in range(6):
+    lent.sum().item()
+""", full=True)
+case("same-random-numbers", """
+import numpy as np
+class Noisy(torch.utils.data.Dataset):
+    def __init__(self):
+        self.random = np.random.default_rng(0)
+    def __len__(self):
+        return 8
+    def __getitem__(self, i):
+        return torch.tensor(self.random.normal())
+loader = torch.utils.data.DataLoader(Noisy(), num_workers=2)
+iter(loader)                        # found
+""", """
+import numpy as np
+class Noisy(torch.utils.data.Dataset):
+    def __init__(self):
+        self.random = None
+    def __len__(self):
+        return 8
+    def __getitem__(self, i):
+        return torch.tensor(np.random.normal())
+loader = torch.utils.data.DataLoader(Noisy(), num_workers=2)
+iter(loader)
+class Seeded(Noisy):
+    def __init__(self):
+        self.random = np.random.default_rng(0)
+def seed(worker):
+    torch.utils.data.get_worker_info().dataset.random = np.random.default_rng(worker)
+iter(torch.utils.data.DataLoader(Seeded(), num_workers=2, worker_init_fn=seed))
+for _ in torch.utils.data.DataLoader(Seeded()):
+    break
+""")
+TIN = """
+from tests.watch.devices import tin
+"""
+case("transfer", TIN + """
+mask = torch.ones(4, 4)
+x = torch.randn(4, 4).to("tin")
+for i in range(8):
+    x = x * mask.to("tin")          # found
+""", TIN + """
+mask = torch.ones(4, 4).to("tin")
+x = torch.randn(4, 4).to("tin")
+for i in range(8):
+    x = x * mask.to("tin")
+    batch = torch.randn(4, 4).to("tin")
+    x = x + batch
+""", full=True)
+case("synchronisation", TIN + """
+w = torch.ones(3, device="tin", requires_grad=True)
+optimizer = torch.optim.SGD([w], lr=0.1)
+for i in range(30):
+    optimizer.zero_grad()
+    loss = (w ** 2).sum()
+    loss.backward()
+    optimizer.step()
+    print(loss.item())              # found
+""", TIN + """
+w = torch.ones(3, device="tin", requires_grad=True)
+optimizer = torch.optim.SGD([w], lr=0.1)
+total = 0
+for i in range(30):
+    optimizer.zero_grad()
+    loss = (w ** 2).sum()
+    loss.backward()
+    optimizer.step()
+    total += loss.detach()
+    if i % 10 == 9:
+        print(total.item())
+""", full=True)
+case("split-module", TIN + """
+net = torch.nn.Linear(3, 1, device="tin")
+net.register_buffer("scale", torch.ones(1))             # found
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+net(torch.ones(2, 3, device="tin")).sum().backward()
+optimizer.step()
+""", TIN + """
+net = torch.nn.Linear(3, 1)
+net.register_buffer("scale", torch.ones(1))
+net.to("tin")
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+net(torch.ones(2, 3, device="tin")).sum().backward()
+optimizer.step()
+""", full=True)

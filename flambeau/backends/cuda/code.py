@@ -157,13 +157,17 @@ class DeviceKernels:
         """Put the kernels of {name: source} on the device; {name: why} of those that the compiler refuses."""
         if all(name in self._modules for name in sources):
             return {}
-        with self._lock, observers.timed("compiled"):
-            missing = {name: source for name, source in sources.items()
-                       if name not in self._modules and not self._find(name, source)}
-            failed = self._compile(missing) if missing else {}
+        with observers.timed("compiled"):
+            failed = self._place(sources)
         while warnings:
             warn(warnings.pop(0))
         return failed
+
+    def _place(self, sources):
+        with self._lock:
+            missing = {name: source for name, source in sources.items()
+                       if name not in self._modules and not self._find(name, source)}
+            return self._compile(missing) if missing else {}
 
     def _compile(self, missing):
         """Compile {name: source}, several at once, and load them; {name: why} of those that are refused."""

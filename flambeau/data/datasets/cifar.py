@@ -44,7 +44,7 @@ class CIFAR10(PicturesOfOneSize):
         parts, self.targets = [], []
         for name, _ in self.train_list if train else self.test_list:
             entry = self._unpickled(name)
-            parts.append(entry["data"])
+            parts.append(np.asarray(entry["data"]))
             self.targets.extend(entry["labels"] if "labels" in entry else entry["fine_labels"])
         self.data = np.vstack(parts).reshape(-1, 3, 32, 32).transpose((0, 2, 3, 1))
         self._load_meta()

@@ -9,7 +9,7 @@ import os
 from contextlib import nullcontext
 
 from ...base import dtypes
-from ...utils.data.dataset import Dataset
+from ...utils.data.dataset import Dataset, single_samples
 from .. import transforms as T
 
 __all__ = ["StandardTransform", "VisionDataset"]
@@ -18,6 +18,7 @@ __all__ = ["StandardTransform", "VisionDataset"]
 class VisionDataset(Dataset):
     """Samples with an image and a target, and the transforms that they go through."""
 
+    randomness = "sample"     # what a sample draws in a loader is its own, whoever makes it and whatever is made before
     _repr_indent = 4
 
     def __init__(self, root=None, transforms=None, transform=None, target_transform=None):
@@ -86,7 +87,7 @@ class PicturesOfOneSize(VisionDataset):
         # A subclass with samples of its own (an index beside the label) is asked for each of them.
         steps = tensor_steps(self.transform) if type(self).__getitem__ is PicturesOfOneSize.__getitem__ else None
         if steps is None:
-            return [self[index] for index in indices]
+            return single_samples(self, indices)
         batch, targets = self._batch(indices)
         with nullcontext() if self.train else T.evaluating(self):
             for step in steps:

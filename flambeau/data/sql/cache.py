@@ -35,6 +35,8 @@ def about(dataset, mark):
 
 def open_cache(path, dataset, reading):
     """The cache at `path`, if there is one, which has to be of this very query; None if there is no file."""
+    if not hasattr(os, "pread"):
+        raise NotImplementedError("cache= needs os.pread and os.pwrite, which this system does not have; leave it out")
     try:
         file = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
     except FileNotFoundError:
@@ -97,7 +99,7 @@ class CachedRows:
             memory, at = memoryview(records).cast("B") if records.size else memoryview(b""), 0
             for first, count in runs:
                 wanted = memory[at:at + count * self.record]
-                if os.preadv(self.file, [wanted], self.begin + first * self.record) != len(wanted):
+                if read_into(self.file, wanted, self.begin + first * self.record) != len(wanted):
                     raise OSError(errno.EIO, f"the cache ends before row {first + count}", self.path)
                 at += len(wanted)
             return records
@@ -158,7 +160,10 @@ class CacheWriter:
     def _reserve(self, size):
         """Ask for all of the space before the epoch begins, rather than find the disk full at its end."""
         try:
-            os.posix_fallocate(self.file, 0, size)
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(self.file, 0, size)
+            else:                               # macOS: at least not more than the disk can hold of a file
+                os.ftruncate(self.file, size)
         except OSError as error:
             raise self._named(error) from error
 
@@ -208,6 +213,15 @@ class CacheWriter:
             os.close(file)
         if partial is not None:
             os.unlink(partial)
+
+
+def read_into(file, memory, at):
+    """Read from `at` on into `memory`; gives how many bytes there were."""
+    if hasattr(os, "preadv"):
+        return os.preadv(file, [memory], at)
+    found = os.pread(file, len(memory), at)
+    memory[:len(found)] = found
+    return len(found)
 
 
 def shown(value):

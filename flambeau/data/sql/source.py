@@ -431,6 +431,3 @@ def params_of(params) -> tuple | dict:
     if isinstance(params, str | bytes) or not isinstance(params, Sequence):
         raise TypeError(f"params={params!r}: give a list or tuple of values, or a dict where they have names")
     return tuple(params)
-
-
-Session, Source = RowSession, RowSource

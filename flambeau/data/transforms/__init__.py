@@ -9,11 +9,21 @@
     modes            what is read between pixels
     auto             augmentations that choose their operations by themselves
     mixing           batches whose samples are mixed with each other
+    single_draws     `get_params` of the transforms that have it
 """
-from . import functional
+from . import functional, single_draws
 from .arguments import query_chw, query_size
 from .auto import AugMix, AutoAugment, AutoAugmentPolicy, RandAugment, TrivialAugmentWide
-from .base import RandomApplyTransform, Transform, check_evaluation, each, evaluating, evaluation, random_parts
+from .base import (
+    RandomApplyTransform,
+    Transform,
+    check_evaluation,
+    each,
+    evaluating,
+    evaluation,
+    random_parts,
+    streams,
+)
 from .colour import (
     RGB,
     ColorJitter,

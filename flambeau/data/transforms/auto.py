@@ -12,6 +12,7 @@ from ...tensor.create import from_array
 from ...tensor.functions import cat, linspace
 from ...tensor.tensor import Tensor
 from . import functional as F
+from .arguments import fill_for, fill_table
 from .base import Transform
 from .colour_kernels import max_value
 from .functional.dispatch import is_pillow, samples_of
@@ -221,6 +222,7 @@ class AutomaticAugmentation(Transform):
         super().__init__()
         self.interpolation = interpolation
         self.fill = fill
+        self._fill = fill_table(fill)
 
     def make_params(self, flat_inputs):
         need(flat_inputs, "Found no image in the sample.", TypeError)
@@ -230,11 +232,14 @@ class AutomaticAugmentation(Transform):
 
     def transform(self, inpt, params):
         """The steps that were drawn: params["operation"] and params["magnitude"] are [n, steps]."""
-        return in_steps(inpt, params["operation"], params["magnitude"], self.interpolation, self.fill)
+        return in_steps(inpt, params["operation"], params["magnitude"], self.interpolation,
+                        fill_for(self._fill, inpt))
 
 
 def in_steps(images, operations, magnitudes, interpolation, fill):
     """`images` after the operations that each sample has drawn, in the order of the columns."""
+    if len(operations) == 0:
+        return images
     if samples_of(images) == 1 and not (isinstance(images, Tensor) and images.ndim > 3):
         for number, magnitude in zip(operations[0].tolist(), magnitudes[0].tolist()):
             images = operated(number, images, magnitude, interpolation, fill)
@@ -382,7 +387,7 @@ class AugMix(AutomaticAugmentation):
         mixed = of_samples(params["own"], batch) * batch
         for chain in range(self.mixture_width):
             made = in_steps(batch, params["operation"][:, chain], params["magnitude"][:, chain], self.interpolation,
-                            self.fill)
+                            fill_for(self._fill, inpt))
             mixed = mixed + of_samples(params["weights"][:, chain], batch) * made
         mixed = mixed.reshape(image.shape).to(image.dtype)
         return F.to_pil_image(mixed) if is_pillow(inpt) else mixed

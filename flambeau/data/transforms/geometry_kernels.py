@@ -52,6 +52,11 @@ class warped(Op):
         return read_at(xp, image, at[0][:, None], at[1][:, None], fill, size, nearest)
 
     def body(k, image, table, fill, size, out, nearest):
+        if table.dtype is dtypes.float32:
+            made = k.library("warp_places", (image, table, table if fill is None else fill),
+                             [(image.dtype, (*image.shape[:2], *out))], (size, nearest, fill is not None))
+            if made is not None:
+                return made[0]
         wide, perspective = table.dtype, table.shape[1] == 8
         shift = [0.5, 0.5] if perspective else [(1 - n) / 2 for n in out]
         y = k.cast(k.index(2, (1, 1, out[0], 1)), wide) + shift[0]

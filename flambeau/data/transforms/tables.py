@@ -1,8 +1,8 @@
 """Resizing by tables: for each output of a dimension, where it begins to read and with what weights.
 
 A table is made for every sample at once, [N, out] and [N, out, taps] in NumPy, since each may have a box of its own;
-for a whole image it is the one row that all share. `resampled` carries it out, first along the rows, then down the columns,
-as PyTorch does. Bytes go by whole numbers, and are bytes again in between.
+for a whole image it is the one row that all share. It is carried out first along the rows, then down the columns, as
+PyTorch does. Bytes go by whole numbers, and are bytes again in between.
 """
 import numpy as np
 

@@ -16,12 +16,14 @@ from typing import Any, Generic, TypeVar
 
 from ...backends.backend import has_cuda
 from ...base.errors import warn
+from ...base.op import door
 from ._utils import kept_generators
 from ._utils.collate import default_collate, default_convert
 from ._utils.epochs import Epoch, WorkerProgress, epoch_from, state_of, states_now
 from ._utils.fetch import SampleAddress, _IterableDatasetFetcher, _MapDatasetFetcher, gathers
 from ._utils.global_generators import seed_all
 from ._utils.pin_memory import pin_memory
+from ._utils.slots import SPARE_SLOTS
 from ._utils.waiting import Waiting
 from ._utils.worker import (
     RESUME_TASK,
@@ -297,6 +299,7 @@ class DataLoader(Generic[_T_co]):
             epoch.generators = states_now(self)
         self._epoch, self._epochs_begun = epoch, epoch.number + 1
         self._waiting = Waiting()
+        door.noticed("loader_started", self)
         if self._counted is not None:
             self._counted.set_epoch(epoch.number)
         return epoch
@@ -614,7 +617,8 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
         self._in_order = loader.in_order
         self._persistent_workers = loader.persistent_workers
         job = WorkerJob(self._dataset, self._auto_collation, self._collate_fn, self._drop_last, self._base_seed,
-                        loader.worker_init_fn, self._num_workers, getattr(loader, "randomness", "worker") == "sample")
+                        loader.worker_init_fn, self._num_workers, getattr(loader, "randomness", "worker") == "sample",
+                        self._prefetch_factor + SPARE_SLOTS)
         if uses_threads(loader):
             from ._utils.threads import Threads
             self._crew = Threads(job)

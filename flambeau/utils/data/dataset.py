@@ -188,6 +188,11 @@ def samples(dataset, indices):
     """The samples of `dataset` at `indices`, together where it can give them together."""
     if callable(getattr(dataset, "__getitems__", None)):
         return dataset.__getitems__(indices)
+    return single_samples(dataset, indices)
+
+
+def single_samples(dataset, indices):
+    """The samples of `dataset` at `indices`, one by one."""
     batch = being_made()
     if batch is None or batch.position is not None or len(batch.indices) != len(indices):
         return [dataset[i] for i in indices]

@@ -22,6 +22,7 @@ class DevicePrefetcher:
         if not isinstance(depth, int) or depth < 1:
             raise ValueError(f"depth is how many batches are copied ahead, at least 1, and got {depth!r}")
         self.loader, self.device, self.depth = loader, place(device), depth
+        self._state = None                    # the loader's, as of the batch that was given out last
 
     def __len__(self):
         return len(self.loader)
@@ -32,11 +33,26 @@ class DevicePrefetcher:
             return
         ahead: deque = deque()
         for batch in self.loader:
-            ahead.append(self._moved(batch))
+            ahead.append((self._moved(batch), self._state_of_loader()))
             if len(ahead) > self.depth:
-                yield ahead.popleft()
+                batch, self._state = ahead.popleft()
+                yield batch
         while ahead:
-            yield ahead.popleft()
+            batch, self._state = ahead.popleft()
+            yield batch
+        self._state = None
+
+    def _state_of_loader(self):
+        return self.loader.state_dict() if hasattr(self.loader, "state_dict") else None
+
+    def state_dict(self):
+        """Where it stands, as the loader's own `state_dict`: batches that were copied ahead were not given yet."""
+        return self.loader.state_dict() if self._state is None else self._state
+
+    def load_state_dict(self, state_dict):
+        """Go on where `state_dict()` was taken, here or by the loader itself."""
+        self.loader.load_state_dict(state_dict)
+        self._state = None
 
     def _moved(self, batch):
         return mapped(batch, self._one_moved, "to")

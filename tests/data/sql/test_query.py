@@ -2,22 +2,26 @@
 import sqlite3
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from flambeau.data.sql.query import checked, without_parameters
+from tests.thorough import THOROUGH
 
 pytestmark = pytest.mark.pinned
 
+some = settings(max_examples=200 if THOROUGH else 30, deadline=None)
 HARMLESS = ["';'", "';;''; '", '";"', '"a"";"', "-- ; \n", "/* ; */", "/* a\n;'\" */", "`;`", "x", "1", "(", ")", " ",
             "\n", "$$ ; $$", "$a$ ; $b$ $a$", "- ", "/ ", "\t"]
 
 
+@some
 @given(st.lists(st.sampled_from(HARMLESS)), st.sampled_from(["", ";", " ; ", ";\n-- end ;\n", ";/* ; */ ;"]))
 def test_semicolons_inside_of_something_end_nothing(pieces, end):
     text = "SELECT " + " ".join(pieces)
     assert checked(text + end).text.rstrip() == text.rstrip() or end == " ; "
 
 
+@some
 @given(st.lists(st.sampled_from(HARMLESS)), st.sampled_from(["SELECT 1", "x", "'", '"text"', "1"]))
 def test_anything_behind_the_end_is_a_second_statement(pieces, second):
     with pytest.raises(ValueError, match="second statement"):

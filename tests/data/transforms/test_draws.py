@@ -28,9 +28,8 @@ def test_a_sample_is_the_same_alone_and_in_any_batch(row):
         some = transform(images[[4, 1]])
     alone = []
     with addressing(7, 0, range(6)) as batch:
-        for i in range(6):
-            with batch.only(i):
-                alone.append(transform(images[i]))
+        for i in batch.one_by_one():
+            alone.append(transform(images[i]))
     assert torch.equal(together, torch.stack(alone))
     assert torch.equal(together[[4, 1]], some)
 
@@ -109,9 +108,8 @@ def test_containers_decide_for_each_sample(name):
     with addressing(7, 0, range(6)):
         together = transform(images)
     with addressing(7, 0, range(6)) as batch:
-        for i in range(6):
-            with batch.only(i):
-                assert torch.equal(transform(images[i]), together[i]), i
+        for i in batch.one_by_one():
+            assert torch.equal(transform(images[i]), together[i]), i
     changed = [not torch.equal(a, b) for a, b in zip(together, images)]
     assert any(changed)
 

@@ -7,7 +7,7 @@ import numbers
 import numpy as np
 
 from ....base import dtypes
-from ....nn.functional import pad as pad_dimensions
+from ....nn.functional import interpolate, pad as pad_dimensions
 from ....tensor.create import from_array
 from ....tensor.functions import rot90
 from ....tensor.tensor import Tensor
@@ -70,7 +70,9 @@ def flip_some(image, chosen, dim):
 @of_images
 def horizontal_flip(inpt):
     """`inpt`, left and right exchanged."""
-    return inpt.flip(-1)
+    if inpt.requires_grad or inpt.ndim < 2 or not inpt.numel():
+        return inpt.flip(-1)
+    return flip_some(inpt, np.ones(1, bool), -1)
 
 
 @of_images
@@ -300,7 +302,12 @@ def resize(inpt, size, interpolation=InterpolationMode.BILINEAR, max_size=None, 
         return inpt
     if not inpt.numel():
         return inpt.reshape(*inpt.shape[:-2], *new)
-    made = resize_all(in_batch(inpt)[0], new, mode.value, smooth)
+    batch, _ = in_batch(inpt)
+    if inpt.requires_grad:                    # the tables are quicker, and have no derivative
+        aligned = None if mode in (InterpolationMode.NEAREST, InterpolationMode.NEAREST_EXACT) else False
+        made = interpolate(batch, new, mode=mode.value, align_corners=aligned, antialias=smooth)
+    else:
+        made = resize_all(batch, new, mode.value, smooth)
     return made.reshape(*inpt.shape[:-2], *new)
 
 
@@ -355,8 +362,8 @@ def affine_arguments(angle, translate, scale, shear, center, n):
         if not isinstance(center, (list, tuple)):
             raise TypeError("Argument center should be a sequence")
         center = [float(c) for c in center]
-    angles, moved, shears = numbers_of(angle, n, "angle"), pairs_of(translate, n, "translate"), pairs_of(shear, n, "shear")
-    return angles, moved, scales, shears, center
+    moved, shears = pairs_of(translate, n, "translate"), pairs_of(shear, n, "shear")
+    return numbers_of(angle, n, "angle"), moved, scales, shears, center
 
 
 def pairs_of(value, n, name):

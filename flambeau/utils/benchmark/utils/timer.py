@@ -114,16 +114,19 @@ class Timer:
 
     def _blocks(self, number, enough, min_run_time, max_run_time, callback):
         """The times of blocks of `number` runs, until there are `enough` and `min_run_time` has gone by."""
-        times, total = [], 0.0
         with set_torch_threads(self._task_spec.num_threads):
-            while total < min_run_time or not enough(times):
-                taken = self._timeit(number)
-                times.append(taken)
-                total += taken
-                if callback is not None:
-                    callback(number, taken)
-                if max_run_time and total > max_run_time:
-                    break
+            return self._timed_blocks(number, enough, min_run_time, max_run_time, callback)
+
+    def _timed_blocks(self, number, enough, min_run_time, max_run_time, callback):
+        times, total = [], 0.0
+        while total < min_run_time or not enough(times):
+            taken = self._timeit(number)
+            times.append(taken)
+            total += taken
+            if callback is not None:
+                callback(number, taken)
+            if max_run_time and total > max_run_time:
+                break
         return times
 
     def blocked_autorange(self, callback=None, min_run_time=0.2):

@@ -1,8 +1,9 @@
 """Send batches from one process to another.
 
 A batch is pickled with the memory of its tensors and arrays left out. Much of it goes over in a file that lives in
-memory only and has no name: the other side maps it, and the system forgets it with the last mapping, however the
-processes end. A little, or any where there are no such files, follows in the pipe.
+memory only and has no name: a slot that is used again when the batch is gone (`slots.py`), or a file of its own. The
+other side maps it, and the system forgets it with the last mapping, however the processes end. A little, or any where
+there are no such files, follows in the pipe.
 """
 import io
 import mmap
@@ -20,6 +21,7 @@ from ....tensor.results import array_of
 from ....tensor.tensor import Tensor
 from ....trace.value import Storage
 
+OWN_FILE = "file"             # how a batch comes over that has a file of its own
 SHARED_FILE_BYTES = 128 << 10  # bytes from which on a file is worth its making
 BUFFER_ALIGNMENT_BYTES = 64
 MAP_POPULATE = getattr(mmap, "MAP_POPULATE", 0)
@@ -49,12 +51,15 @@ def pack(thing):
     return stream.getvalue(), [buffer.raw() for buffer in buffers]
 
 
-def send(pipe, number, packed):
-    """Send what `pack` gave, as the answer to task `number`."""
+def send(pipe, number, packed, slots=None):
+    """Send what `pack` gave, as the answer to task `number`; in one of `slots`, if one is free."""
     data, buffers = packed
     sizes = [buffer.nbytes for buffer in buffers]
-    file = in_shared_file(buffers, sizes) if sum(sizes) >= SHARED_FILE_BYTES else None
-    pipe.send((number, data, sizes, file is not None))
+    large = sum(sizes) >= SHARED_FILE_BYTES
+    if large and slots is not None and send_in_slot(pipe, number, data, buffers, sizes, slots):
+        return
+    file = in_shared_file(buffers, sizes) if large else None
+    pipe.send((number, data, sizes, None if file is None else OWN_FILE))
     if file is None:
         for buffer in buffers:
             if buffer.nbytes:
@@ -65,6 +70,26 @@ def send(pipe, number, packed):
             socket.send_fds(way, [b"F"], [file])
     finally:
         os.close(file)
+
+
+def send_in_slot(pipe, number, data, buffers, sizes, slots):
+    """Send an answer in a slot; False if none is to be had."""
+    places, total = buffer_places(sizes)
+    try:
+        found = slots.place(total)
+    except OSError:                           # too many open files
+        return False
+    if found is None:
+        return False
+    slot, block, new = found
+    for buffer, place in zip(buffers, places):
+        if buffer.nbytes:
+            block.bytes_at(place, buffer.nbytes)[...] = np.frombuffer(buffer, np.uint8)
+    pipe.send((number, data, sizes, (slot, block.nbytes if new else None, slots.dropped())))
+    if new:
+        with socket_of(pipe) as way:
+            socket.send_fds(way, [b"F"], [block.file])
+    return True
 
 
 def socket_of(pipe):
@@ -107,16 +132,28 @@ def buffer_places(sizes):
     return places, end
 
 
-def receive(pipe):
-    """(number, what `pack` gave) that `send` has sent; the memory is ours now."""
-    number, data, sizes, in_file = pipe.recv()
-    if in_file:
-        places, total = buffer_places(sizes)
-        with socket_of(pipe) as way:
-            found, files, *_ = socket.recv_fds(way, 1, 1)
-        if not found:
-            raise EOFError
-        file, = files
+def received_file(pipe):
+    """The open file that has come by a pipe."""
+    with socket_of(pipe) as way:
+        found, files, *_ = socket.recv_fds(way, 1, 1)
+    if not found:
+        raise EOFError
+    return files[0]
+
+
+def receive(pipe, lender):
+    """(number, what `pack` gave) that `send` has sent; the memory is ours now, or lent to us."""
+    number, data, sizes, where = pipe.recv()
+    places, total = buffer_places(sizes)
+    if where.__class__ is tuple:
+        slot, nbytes, dropped = where
+        lender.drop(dropped)
+        if nbytes is not None:
+            lender.add(slot, received_file(pipe), nbytes)
+        memory = lender.lend(slot, total)
+        buffers = [memory[place:place + size] for place, size in zip(places, sizes)]
+    elif where == OWN_FILE:
+        file = received_file(pipe)
         try:
             memory = memoryview(mmap.mmap(file, total, mmap.MAP_SHARED | MAP_POPULATE))
         finally:

@@ -5,7 +5,7 @@ import types
 
 import numpy as np
 
-from ....base.errors import warn
+from ....base.op import door
 from ....nn.modules.module import Module
 from ....tensor.random import Generator
 from ....tensor.tensor import Tensor
@@ -19,15 +19,18 @@ _reported: set = set()        # (class of the dataset, path) of what was said
 
 
 def report(dataset, harm):
-    """Say once of each generator that `dataset` keeps what `harm` it does."""
+    """Say once of the generators that `dataset` keeps what `harm` they do: a finding of `flambeau.watch`."""
+    words = []
     for path, generator in generators_in(dataset):
         if (type(dataset), path) not in _reported:
             _reported.add((type(dataset), path))
             kind = type(generator)
-            warn(f"the dataset keeps a generator of random numbers, {type(dataset).__name__}{path} "
-                 f"({kind.__module__}.{kind.__qualname__}): {harm}. Draw inside __getitem__ from torch's, NumPy's or "
-                 "Python's own functions, which are seeded for each worker (with randomness=\"sample\": for each "
-                 "sample), or from flambeau.utils.data.sample_random.sample_random(1).")
+            words.append(f"{type(dataset).__name__}{path} ({kind.__module__}.{kind.__qualname__})")
+    if words:
+        door.noticed("kept_generator", f"the dataset keeps a generator of random numbers, {', '.join(words)}", harm,
+                     "draw inside __getitem__ from torch's, NumPy's or Python's own functions, which are seeded for "
+                     "each worker (with randomness=\"sample\": for each sample), or from "
+                     "flambeau.utils.data.sample_random.sample_random(1)")
 
 
 def generators_in(thing):

@@ -24,6 +24,7 @@ from ....tensor.random import manual_seed
 from ....trace.record import run_all
 from . import batch_transport, worker as workers
 from .global_generators import seed_all
+from .slots import Lender, Slots
 from .worker import SHUTDOWN_SECONDS, ExceptionWrapper, WorkerInfo, _generate_state, serve
 
 _open: set = set()            # those that are not closed; see Note [Held until closed]
@@ -46,6 +47,7 @@ class Processes:
         forks = context.get_start_method() == "fork"
         run_all()                             # a forked worker has no use for what is recorded here
         self.workers, self._pipes, self._arrived, self._owner = [], [], deque(), os.getpid()
+        self._lenders = [Lender() for _ in range(job.num_workers)]
         _open.add(self)
         try:
             for worker in range(job.num_workers):
@@ -71,7 +73,7 @@ class Processes:
     def put(self, worker, number, index):
         index = bytes(batch_transport.BatchPickler.dumps(index))  # by itself: what it says is the worker's own business
         try:
-            self._pipes[worker].send((number, index))
+            self._pipes[worker].send((number, index, self._lenders[worker].ended()))
         except OSError:                       # it is gone, and `get` will say so
             pass
 
@@ -101,7 +103,7 @@ class Processes:
     def _read(self, pipe):
         """Take in one answer; False if there will be none."""
         try:
-            self._arrived.append(batch_transport.receive(pipe))
+            self._arrived.append(batch_transport.receive(pipe, self._lenders[self._pipes.index(pipe)]))
         except (EOFError, OSError) as error:
             if isinstance(error, OSError) and error.errno and not isinstance(error, ConnectionError):
                 raise                         # no memory, or too many open files, on this side
@@ -166,13 +168,14 @@ def run_process(job, worker, pipe, inherited):
     for other in inherited:                   # the loader's ends of the pipes: with them open here, nobody would see
         other.close()                         # when the loader is gone
     where = f"in DataLoader worker process {worker}"
+    slots = Slots(job.slots)
 
     def answer(number, data):
         try:
             packed = batch_transport.pack(data)
         except Exception:
             packed = batch_transport.pack(portable(data, where))
-        batch_transport.send(pipe, number, packed)
+        batch_transport.send(pipe, number, packed, slots)
 
     try:
         seed = job.base_seed + worker
@@ -182,7 +185,7 @@ def run_process(job, worker, pipe, inherited):
         np.random.seed(_generate_state(job.base_seed, worker))
         workers._worker_info = WorkerInfo(worker, job.num_workers, seed, job.dataset)
         tasks = queue.SimpleQueue()
-        threading.Thread(target=listen, args=(pipe, tasks, os.getppid()), daemon=True).start()
+        threading.Thread(target=listen, args=(pipe, tasks, slots, os.getppid()), daemon=True).start()
         serve(job, worker, where, tasks.get, answer, seed_all, pickle.loads)
     except KeyboardInterrupt:                 # the loader's process has got it too, and says so
         pass
@@ -202,7 +205,7 @@ def portable(data, where):
     return data
 
 
-def listen(pipe, tasks, parent):
+def listen(pipe, tasks, slots, parent):
     """Take tasks out of the pipe as they come, so that the loader never has to wait to send one.
 
     When the loader is gone, the worker gets a moment to come to its end, and is ended otherwise.
@@ -214,6 +217,9 @@ def listen(pipe, tasks, parent):
                 if os.getppid() != parent:
                     raise EOFError
             task = pipe.recv()
+            if task is not None:
+                *task, (freed, retired) = task
+                slots.told(freed, retired)
             tasks.put(task)
     except Exception:                         # the end of the pipe, or nonsense in it, if the loader was interrupted
         tasks.put(None)

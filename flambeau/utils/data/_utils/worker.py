@@ -62,7 +62,7 @@ class WorkerJob:
     """All that a worker needs to know."""
 
     def __init__(self, dataset, auto_collation, collate_fn, drop_last, base_seed, worker_init_fn, num_workers,
-                 seeds_samples=False):
+                 seeds_samples=False, slots=0):
         self.dataset = dataset
         self.auto_collation = auto_collation
         self.collate_fn = collate_fn
@@ -70,6 +70,7 @@ class WorkerJob:
         self.base_seed = base_seed
         self.worker_init_fn = worker_init_fn
         self.num_workers = num_workers
+        self.slots = slots                    # how many places for batches a worker process may have
         self.seeds_samples = seeds_samples    # the generators that everybody uses are seeded for each sample
 
     def fetcher(self, worker, part, reseed):

@@ -1,0 +1,64 @@
+"""Streams of any size: every row once, the same bytes for any workers, shares of ranks, and any batch first."""
+import sqlite3
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+import flambeau as torch
+from flambeau.data.sql.source import Dialect
+from flambeau.data.sql.sqlite import SQLiteDialect
+from tests.thorough import THOROUGH
+
+from .sources import digest, together
+
+pytestmark = pytest.mark.pinned
+
+
+def table(keys):
+    """A database in memory with these keys, and a dataset of it: the one feature is the key."""
+    con = sqlite3.connect(":memory:")
+    con.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, x INTEGER)")
+    con.executemany("INSERT INTO t VALUES (?, ?)", ((key, key) for key in keys))
+    con.commit()
+    data = torch.data.sql("SELECT id, x FROM t", con, key="id", dtype=torch.int64)
+    con.close()
+    return data
+
+
+@given(keys=st.sets(st.integers(-2 ** 63, 2 ** 63 - 1), max_size=120), step=st.integers(1, 20), group=st.integers(1, 5),
+       batch_size=st.integers(1, 40), shuffle=st.sampled_from([False, "block", "global"]), seed=st.integers(0, 2 ** 80),
+       epoch=st.integers(0, 10), ranks=st.integers(1, 4), workers=st.integers(0, 3), data=st.data())
+@settings(max_examples=200 if THOROUGH else 25, deadline=None)
+def test_any_stream(keys, step, group, batch_size, shuffle, seed, epoch, ranks, workers, data):
+    with pytest.MonkeyPatch.context() as patched:
+        for dialect in (Dialect, SQLiteDialect):
+            patched.setattr(dialect, "rows_in_block", step)
+            patched.setattr(dialect, "blocks_in_group", group)
+        rows = table(keys)
+        every = []
+        for rank in range(ranks):
+            options = dict(batch_size=batch_size, shuffle=shuffle, seed=seed, epoch=epoch, rank=rank, ranks=ranks)
+            batches = list(rows.batches(**options))
+            assert all(len(batch) == batch_size for batch in batches[:-1])
+            assert digest(rows.batches(**options, workers=workers)) == digest(batches)
+            start = data.draw(st.integers(0, len(batches)))
+            assert digest(rows.batches(**options, start=start, workers=workers)) == digest(batches[start:])
+            every += batches
+        given_keys = together(every)[0].ravel().tolist() if every else []
+        assert sorted(given_keys) == sorted(keys) and (shuffle or given_keys == sorted(keys))
+
+
+@given(st.lists(st.one_of(st.none(), st.floats(width=32), st.integers(-2 ** 24, 2 ** 24)), min_size=1, max_size=300))
+@settings(max_examples=100 if THOROUGH else 20, deadline=None)
+def test_any_cells(cells):
+    """Numbers and NULLs, as Python's own driver gives them."""
+    con = sqlite3.connect(":memory:")
+    con.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, x REAL)")
+    con.executemany("INSERT INTO t VALUES (?, ?)", enumerate(cells))
+    con.commit()
+    x, mask = torch.data.sql("SELECT * FROM t", con, key="id", nulls="mask").read()
+    held = [cell for cell, in con.execute("SELECT x FROM t ORDER BY id")]       # SQLite keeps NaN as NULL
+    con.close()
+    assert mask[:, 0].tolist() == [cell is None for cell in held]
+    np.testing.assert_array_equal(x[:, 0].numpy(), np.array([0 if cell is None else cell for cell in held], np.float32))

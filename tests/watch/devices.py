@@ -1,0 +1,5 @@
+"""A second device for the programs of cases.py: it computes with NumPy, and its memory is its own."""
+from flambeau.backends import register
+from tests.backends.toy import ToyBackend
+
+tin = register("tin", ToyBackend)

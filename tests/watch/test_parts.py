@@ -1,0 +1,163 @@
+"""Parts of `flambeau.watch` that no pair of programs shows: functions that notice, labels, lending, loaders, exit."""
+import copy
+import functools
+import inspect
+import os
+import pickle
+import pydoc
+import subprocess
+import sys
+import time
+import types
+
+import numpy as np
+import pytest
+
+import flambeau as torch
+from flambeau.watch import data, devices
+from tests.patience import PATIENCE
+
+QUESTIONS = [torch.cuda.is_available, torch.cuda.is_initialized, torch.cuda.is_bf16_supported, torch.mps.is_available,
+             torch.xpu.is_available, torch.distributed.is_available, torch.distributed.is_initialized,
+             torch.backends.mps.is_available, torch.backends.cudnn.is_available, torch.accelerator.is_available]
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=str)
+def test_a_question_looks_like_the_function_it_is(question):
+    method = hasattr(question, "__self__")
+    assert isinstance(question, types.MethodType if method else types.FunctionType)
+    assert callable(question) and (inspect.ismethod if method else inspect.isfunction)(question)
+    assert inspect.isroutine(question) and inspect.getsource(question).lstrip().startswith("@_Question")
+    assert all(p.default is not p.empty for p in inspect.signature(question).parameters.values())
+    assert question.__name__ in pydoc.render_doc(question) and question.__doc__.startswith("Whether")
+    assert functools.wraps(question)(lambda: 1).__name__ == question.__name__
+    assert question == question and hash(question) == hash(question) and question is not None
+    if not method:
+        assert copy.copy(question) is question is copy.deepcopy(question)
+        assert pickle.loads(pickle.dumps(question)) is question
+
+
+@pytest.mark.parametrize("n", [0, -1, 1.5, True, "4"])
+def test_accumulate_refuses_what_is_no_number_of_passes(n):
+    optimizer = torch.optim.SGD([torch.ones(1, requires_grad=True)], lr=0.1)
+    with pytest.raises(ValueError, match="must be how many backward passes add up"):
+        optimizer.accumulate(n)
+    assert optimizer.passes_per_step is None
+
+
+def test_lending():
+    array = np.zeros(3)
+    tensor = torch.from_numpy(array, lend=True)
+    view = tensor[1:]
+    del tensor
+    with pytest.raises(ValueError, match="read-only"):
+        array[0] = 1
+    view += 1
+    assert array.tolist() == [0, 1, 1]
+    with pytest.raises(ValueError, match="read-only already, lent"):
+        torch.from_numpy(array, lend=True)
+    del view
+    array[0] = 5
+    with pytest.raises(ValueError, match="owns its memory"):
+        torch.from_numpy(array[1:], lend=True)
+    assert array.flags.writeable
+    with pytest.raises(TypeError, match="expected np.ndarray"):
+        torch.from_numpy([1.0], lend=True)
+
+
+@pytest.mark.parametrize("names, words", [("N C", "2 names, N C, for the 4 axes"), ("N C C W", "not all different")])
+def test_labels_that_do_not_fit(names, words):
+    with pytest.raises(ValueError, match=words):
+        torch.watch.label(torch.zeros(2, 3, 4, 5), names)
+
+
+@pytest.mark.parametrize("norm", [torch.nn.BatchNorm2d(3), torch.nn.InstanceNorm2d(3), torch.nn.GroupNorm(3, 3)])
+def test_labels_refuse_a_norm_over_another_axis(norm):
+    images = torch.watch.label(torch.randn(2, 4, 5, 3), ["N", "H", "W", "C"])
+    assert norm(images.permute(0, 3, 1, 2)).shape == (2, 3, 4, 5)
+    more = torch.watch.label(torch.randn(2, 6, 4, 4), "N C H W")
+    assert norm(more[:, ::2]).shape == norm(more[:, 3:]).shape == (2, 3, 4, 4)
+    for wrong, what in ((images.reshape(2, 3, 4, 5), "a mixture of axes"), (images[:, 1:], "H")):
+        with pytest.raises(ValueError, match=f"labelled N H W C at test_parts.py.*that is {what}"):
+            norm(wrong)
+
+
+def test_an_accelerator_that_idles(monkeypatch):
+    """There is none here: the question is answered for it."""
+    monkeypatch.setattr(devices, "has_cuda", lambda: True)
+    net = torch.nn.Linear(400, 300)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    net(torch.ones(2, 400)).sum().backward()
+    with pytest.warns(torch.watch.FindingWarning, match="120,300 parameters are trained on the CPU"), torch.watch():
+        optimizer.step()
+    small = torch.optim.SGD([torch.ones(3, requires_grad=True)], lr=0.1)
+    with torch.watch(strict=True):
+        small.step()
+
+
+class Slow(torch.utils.data.Dataset):
+    """Each sample takes some milliseconds."""
+
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, i):
+        time.sleep(0.008)
+        return torch.ones(3)
+
+
+def test_a_loader_that_starves_the_steps(monkeypatch):
+    monkeypatch.setattr(data, "STARVED_SECONDS", 0.2)
+    w = torch.ones(3, requires_grad=True)
+    optimizer = torch.optim.SGD([w], lr=0.01)
+    with pytest.warns(torch.watch.FindingWarning, match=r"% of an epoch of 40 steps was spent waiting"), torch.watch():
+        for x in torch.utils.data.DataLoader(Slow()):
+            optimizer.zero_grad()
+            (w * x).sum().backward()
+            optimizer.step()
+        torch.watch.settle()
+    torch.watch.clear()
+    with torch.watch(strict=True):                       # nothing trains: the loop is about the data
+        for _ in torch.utils.data.DataLoader(Slow()):
+            pass
+        torch.watch.settle()
+
+
+def test_what_is_not_finite_is_found_in_a_large_graph():
+    """Of which only a part is held: the rest is computed again."""
+    net = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.Tanh(), torch.nn.Linear(256, 256))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    x = torch.randn(2048, 64)
+    with pytest.warns(torch.watch.FindingWarning, match="log made the first values that are not finite"), torch.watch():
+        loss = ((net(x) - 100).log() ** 2).mean()
+        loss.backward()
+        optimizer.step()
+    assert torch.watch.findings()[0].line.startswith("test_parts.py:")
+
+
+def test_old_graphs_hold_nothing_by_being_looked_for():
+    """Weak references only: memory of a step is free when the program lets go of it."""
+    import weakref
+    w = torch.ones(3, requires_grad=True)
+    optimizer = torch.optim.SGD([w], lr=0.01)
+    nodes = []
+    for _ in range(5):
+        optimizer.zero_grad()
+        loss = (w * w).sum()
+        nodes.append(weakref.ref(loss._node))
+        loss.backward()
+        optimizer.step()
+    del loss
+    assert [node() for node in nodes] == [None] * 5
+
+
+@pytest.mark.parametrize("variable", ["", "strict"])
+def test_swallowed_errors_are_said_at_exit(tmp_path, variable):
+    path = tmp_path / "train.py"
+    path.write_text("import flambeau as torch\nfor i in range(3):\n    try:\n        torch.ones(2) @ torch.ones(3)\n"
+                    "    except Exception:\n        pass\nprint('done')\n")
+    done = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=PATIENCE,
+                          env={**os.environ, "FLAMBEAU_WATCH": variable})
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+    assert "train.py:5: FindingWarning: 3 errors were caught here, and nobody was told: RuntimeError" in done.stderr
+    assert "Traceback" not in done.stderr
