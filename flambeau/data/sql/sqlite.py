@@ -91,6 +91,7 @@ class SQLiteSource(RowSource):
 
     def __init__(self, path, uri=False):
         self.path, self.uri = path, uri
+        self.may_write = uri and "mode=rw" in path          # an address that SQLite does not open for reading alone
         self.name = f"SQLite, {path}"
         self.dialect = SQLiteDialect()
 
@@ -295,7 +296,7 @@ class SQLiteSession(RowSession):
     def native(self, wanted, params, rows):
         """The connection that reads through the native loop; None where these rows do not go through it."""
         values = params.values() if isinstance(params, dict) else params
-        if rows < NATIVE_ROWS or self.source.address is None or sqlite_rows.library() is None \
+        if rows < NATIVE_ROWS or self.source.address is None or self.source.may_write or sqlite_rows.library() is None \
                 or any(each.form not in sqlite_rows.NUMBER_FORMS for each in wanted) \
                 or any(type(value) not in (int, float, str, bytes, type(None)) for value in values):
             return None

@@ -122,7 +122,8 @@ def test_what_a_file_can_be_given_as(engine, monkeypatch):
     monkeypatch.chdir(engine.tmp_path)
     with contextlib.closing(sqlite3.connect(engine.path)) as con:
         ways = [engine.path, str(engine.path), "tables.db", f"sqlite:///{engine.path}", f"file:{engine.path}?mode=ro",
-                con, lambda: sqlite3.connect(engine.path, check_same_thread=False)]
+                f"file:{engine.path}?mode=rw", f"file:{engine.path}", con,
+                lambda: sqlite3.connect(engine.path, check_same_thread=False)]
         for way in ways:
             assert len(torch.data.sql("SELECT * FROM t", way, key="id").read()) == 5, way
 
