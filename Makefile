@@ -18,7 +18,7 @@ thorough: $(VENV)/.has-test           ## the same with the whole tables
 	FLAMBEAU_TEST_THOROUGH=1 $(PY) -m pytest -n 2 -q --ignore=tests/torch
 
 data: $(VENV)/.has-test-data          ## SQL on every database there is a driver for, and servers that are started and killed
-	FLAMBEAU_TEST_THOROUGH=1 FLAMBEAU_TEST_DATABASES=1 $(PY) -m pytest -n 2 -q tests/data/sql
+	FLAMBEAU_TEST_DATABASES=1 $(PY) -m pytest -n 2 -q tests/data/sql
 
 cuda: $(VENV)/.has-test-cuda          ## kernels for NVIDIA's GPUs, of the whole tables, through NVIDIA's compiler; no GPU is needed
 	FLAMBEAU_TEST_THOROUGH=1 $(PY) -m pytest -n 2 -q tests/cuda/test_sources.py tests/cuda/test_code.py tests/cuda/test_library.py

@@ -6,6 +6,7 @@ import pwd
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -30,6 +31,14 @@ def mariadb_programs():
     return (server, maker) if server and maker else None
 
 
+def watched(pid, folder):
+    """A process that ends the server when this one is gone, however it went: its input ends then."""
+    code = ("import os, shutil, sys; sys.stdin.read(); os.killpg(int(sys.argv[1]), 9); "
+            "shutil.rmtree(sys.argv[2], True)")
+    return subprocess.Popen([sys.executable, "-c", code, str(pid), folder], stdin=subprocess.PIPE,
+                            start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
 class Server:
     """A server in a folder of its own, run by somebody who is not root."""
 
@@ -52,6 +61,7 @@ class Server:
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(self.command(), user=self.user, stdout=log, stderr=log, cwd=self.folder,
                                             env={**os.environ, "HOME": self.folder}, start_new_session=True)
+        self.watch = watched(self.process.pid, self.folder)
         deadline = time.monotonic() + PATIENCE
         while not self.answers():
             assert self.process.poll() is None and time.monotonic() < deadline, open(self.log, errors="replace").read()
@@ -62,11 +72,17 @@ class Server:
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(how)
             self.process.wait(PATIENCE)
+            self.unwatch()
 
     def kill(self):
         """End it at once, with all of its processes, as a power cut would."""
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(PATIENCE)
+        self.unwatch()
+
+    def unwatch(self):
+        self.watch.kill()
+        self.watch.communicate()
 
     def __enter__(self):
         return self.start()
@@ -104,6 +120,9 @@ class PostgresServer(Server):
 
 
 class MariaDBServer(Server):
+    def stop(self, how=signal.SIGTERM):
+        super().stop(how)
+
     def __init__(self):
         super().__init__()
         self.server, maker = mariadb_programs()

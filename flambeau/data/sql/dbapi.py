@@ -120,8 +120,8 @@ class Placing:
             self.places = [f"%({name})s" if percent else f":{name}" for name in self.names]
         else:
             first = len(query.params) + 1
-            self.places = {"qmark": ["?"] * count, "numeric": [f":{first + i}" for i in range(count)],
-                           "numeric_dollar": [f"${first + i}" for i in range(count)]}.get(style, ["%s"] * count)
+            self.places = {"qmark": ["?"] * count, "numeric": [f":{first + i}" for i in range(count)]}.get(
+                style, ["%s"] * count)
 
     def with_values(self, values):
         if not self.named:

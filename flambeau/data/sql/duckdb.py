@@ -8,6 +8,7 @@ DuckDB reads columns in row groups of 122880 rows and finds those that a range o
 fifteenth of one, since a statement costs about two milliseconds for each range that it asks for; small blocks would
 spend the time on planning. Rows come as Arrow's batches, which are read where they lie.
 """
+import contextlib
 import glob
 import os
 import re
@@ -35,7 +36,9 @@ from .source import (
 )
 from .tables import TABLE_NAME, empty_chunk, gathered, parts
 
-MEMORY_LIMIT = "128MiB"                   # what an instance of ours may keep, of tables and for sorting
+MOST_THREADS = 4                          # of an instance of ours: there is one for each worker
+MEMORY_MIB, MEMORY_MIB_A_THREAD = 64, 32  # what it may keep of tables
+SORTING_MEMORY_MIB = 1024                 # and what it may take to sort, before it writes to disk
 INTEGER_TYPES = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "BIGINT": 64}
 FILE_READERS = {".parquet": "read_parquet", ".csv": "read_csv", ".tsv": "read_csv"}
 KEYS_AT_ONCE = 65536
@@ -100,10 +103,16 @@ class DuckDBSource(RowSource):
     def files(self):
         return [self.path]
 
+    @staticmethod
+    def memory_mib():
+        return MEMORY_MIB + min(MOST_THREADS, os.cpu_count() or 1) * MEMORY_MIB_A_THREAD
+
     def open(self):
         """A new instance, with what is to be read in it."""
         spill = os.path.join(tempfile.gettempdir(), f"flambeau-duckdb-{os.getpid()}-{threading.get_ident()}")
-        con = duckdb.connect(":memory:", config={"memory_limit": MEMORY_LIMIT, "temp_directory": spill})
+        threads = min(MOST_THREADS, os.cpu_count() or 1)
+        con = duckdb.connect(":memory:", config={"memory_limit": f"{self.memory_mib()}MiB", "threads": threads,
+                                                 "temp_directory": spill})
         try:
             self.prepare(con)
         except BaseException:
@@ -138,7 +147,7 @@ class FilesSource(DuckDBSource):
 
     def __init__(self, path, reader):
         super().__init__(os.path.abspath(path) if path else "")
-        self.reader = reader
+        self.reader, self.dialect = reader, FilesDialect()
         self.name = f"DuckDB, files {path}" if path else "DuckDB, in memory"
         if path and not any(os.path.isfile(found) for found in self.files()):
             raise FileNotFoundError(f"con={path!r}: there are no such files")
@@ -214,7 +223,7 @@ class TransactionSnapshot(Snapshot):
 
 class DuckDBDialect(Dialect):
     name = "DuckDB"
-    rows_in_block = 8192
+    rows_in_block = 8192                  # a fifteenth of a row group
     blocks_in_group = 16
 
     def cast(self, expression, wanted):
@@ -237,6 +246,12 @@ class DuckDBDialect(Dialect):
         branches = [f"(SELECT {self.columns(wanted)}{more}{'' if sorts else f', {n} AS flambeau_range'} FROM q "
                     f"WHERE {range_condition(names, places)}{order})" for n in range(ranges)]
         return f"WITH q AS NOT MATERIALIZED (\n{query.text}\n) " + " UNION ALL ".join(branches)
+
+
+class FilesDialect(DuckDBDialect):
+    """Of a Parquet file a row group is decoded whole, whatever part of it is asked for."""
+    rows_in_block = 30720
+    blocks_in_group = 4
 
 
 def kind_of_type(declared):
@@ -298,19 +313,52 @@ class DuckDBSession(RowSession):
         return [ColumnFact(name, declared, *kind_of_type(declared)) for name, declared, *_ in rows]
 
     def stream(self, query, wanted, rows, order=None, skip=0, limit=None):
-        for length, columns in self.batches(self.dialect.stream(query, wanted, order, skip, limit), query.params):
-            if length:
-                yield from parts(chunk_of(columns, wanted), rows)
+        if order is not None and order.salt is None and not skip and limit is None and self.lies_in_order(query, order):
+            order = None                          # to sort all columns costs many times what it costs to look at one
+        with self.sorting(order is not None):
+            for length, columns in self.batches(self.dialect.stream(query, wanted, order, skip, limit), query.params):
+                if length:
+                    yield from parts(chunk_of(columns, wanted), rows)
+
+    @contextlib.contextmanager
+    def sorting(self, sorts):
+        """Let an instance of ours have the memory to sort, while it does."""
+        if not sorts or not isinstance(self.source, DuckDBSource):
+            yield
+            return
+        self.con.execute(f"SET memory_limit = '{SORTING_MEMORY_MIB}MiB'")
+        try:
+            yield
+        finally:
+            if self.con is not None:
+                with contextlib.suppress(duckdb.Error):   # it may still hold more than that
+                    self.con.execute(f"SET memory_limit = '{self.source.memory_mib()}MiB'")
 
     def boundaries(self, query, key, step):
         facts = {fact.name: fact for fact in self.describe(query)}
         text = self.dialect.boundaries(query, key, step)
         if len(key) == 1 and key[0] in facts and facts[key[0]].kind == "int":
             # Rows are mostly stored in the order of their key, and then there is no need to sort.
-            return self.scan(query, key, step, text.rpartition(" ORDER BY ")[0]) or self.scan(query, key, step, text)
+            found = self.scan(query, key, step, text.rpartition(" ORDER BY ")[0])
+            if found is not None:
+                return found
+            with self.sorting(True):
+                return self.scan(query, key, step, text)
         scan = BoundaryScan(key, step)
-        scan.add(self.tuples(text, query.params))
+        with self.sorting(True):
+            scan.add(self.tuples(text, query.params))
         return scan.done()
+
+    def lies_in_order(self, query, order):
+        """Whether rows come by their key, without being sorted: of one that is whole numbers."""
+        facts = {fact.name: fact for fact in self.describe(query)}
+        if len(order.key) != 1 or facts[order.key[0]].kind != "int":
+            return False
+        text = self.dialect.boundaries(query, order.key, KEYS_AT_ONCE).rpartition(" ORDER BY ")[0]
+        try:
+            return self.scan(query, order.key, KEYS_AT_ONCE, text) is not None
+        except ValueError:                        # NULL, or twice: as it may be in a table that is only read
+            return False
 
     def scan(self, query, key, step, text):
         """The boundaries of keys that are whole numbers, None if they do not come in order."""

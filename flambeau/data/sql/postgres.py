@@ -20,7 +20,6 @@ from psycopg.pq import TransactionStatus
 from psycopg.types.string import ByteaBinaryLoader
 
 from ...backends.host import array_over
-from .oids import KIND_OF_OID
 from .postgres_arrays import element_starts
 from .source import (
     Boundaries,
@@ -42,6 +41,11 @@ NUMBER_ARRAY_OIDS = (1007, 1016, 1021, 1022)              # int4[], int8[], floa
 ARRAY_HEADER_BYTES = 20                                   # dimensions, flags, type, length, first index
 ROWS_A_TRIP = 16384                                       # of a stream, for one answer of the server
 
+# (kind, bits) of PostgreSQL's numbers of types, which do not change.
+KIND_OF_OID = {16: ("bool", 8), 20: ("int", 64), 21: ("int", 16), 23: ("int", 32), 26: ("int", 64), 700: ("float", 32),
+               701: ("float", 64), 1700: ("decimal", 64), 25: ("text", 64), 1043: ("text", 64), 1042: ("text", 64),
+               18: ("text", 64), 19: ("text", 64), 2950: ("text", 64), 1082: ("date", 32), 1114: ("timestamp", 64),
+               1184: ("timestamp", 64), 705: ("unknown", 64)}
 # What a form travels as: whole words, so that numbers stay aligned between the lengths of 32 bits before them.
 WIRE_TYPE = {"bool": "int4", "int8": "int4", "int16": "int4", "int32": "int4", "int64": "int8", "float32": "float4",
              "float64": "float8", "text": "text"}

@@ -1,0 +1,239 @@
+"""How fast do rows become batches from PostgreSQL, DuckDB, Parquet files and over ADBC, beside the driver itself?
+
+    python bench/sql_engines.py [--rows 2000000] [--rounds 3] [--folder DIR] [word ...]
+
+The table and the form of a row are those of bench/sql.py, which asks the same of SQLite; these need the drivers of the
+extra `test-data`, and a row whose driver or server is not there says so. What is asked for: over ADBC at most 1.1 times
+the time of ADBC with pyarrow, DuckDB 1.15 times that of `fetchnumpy`; a shuffled epoch at 0.7 (PostgreSQL, two workers)
+and 0.4 (DuckDB) of the speed of the same driver read in order; and memory that stays as it is for ten times the rows.
+"""
+import argparse
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+from sql import BATCH, COLUMNS, FEATURES, NAMES, compare, sqlite_table, wanted
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+import flambeau as torch
+from tests.data import servers
+
+# --- tables ---------------------------------------------------------------------------------------------------------
+
+
+def duckdb_table(folder, rows):
+    import duckdb
+    path = os.path.join(folder, f"bench-{rows}.duckdb")
+    if not os.path.exists(path):
+        with duckdb.connect(path + ".partial") as con:
+            con.execute(f"CREATE TABLE t AS SELECT range AS id, {', '.join(f'random() AS {name}' for name in NAMES)}, "
+                        f"range % 10 AS label FROM range({rows})")
+        os.replace(path + ".partial", path)
+    return path
+
+
+def parquet_folder(folder, rows, files=8):
+    import duckdb
+    path = os.path.join(folder, f"bench-{rows}.parquets")
+    if not os.path.exists(path):
+        os.makedirs(path + ".partial", exist_ok=True)
+        with duckdb.connect() as con:
+            for part in range(files):
+                begin, end = rows * part // files, rows * (part + 1) // files
+                con.execute(f"COPY (SELECT range AS id, {', '.join(f'random() AS {name}' for name in NAMES)}, "
+                            f"range % 10 AS label FROM range({begin}, {end})) TO '{path}.partial/{part}.parquet'")
+        os.rename(path + ".partial", path)
+    return path
+
+
+def postgres_table(server, rows):
+    import psycopg
+    with psycopg.connect(server.address, autocommit=True) as con:
+        con.execute(f"CREATE TABLE t AS SELECT g::int8 AS id, {', '.join(f'random() AS {name}' for name in NAMES)}, "
+                    f"g % 10 AS label FROM generate_series(0, {rows - 1}) AS g")
+        con.execute("ALTER TABLE t ADD PRIMARY KEY (id)")
+        con.execute("VACUUM ANALYZE t")
+    return server.address
+
+
+# --- ours -----------------------------------------------------------------------------------------------------------
+
+
+class Planned(dict):
+    """Datasets by (con, table), which have found their boundaries."""
+
+    def __missing__(self, which):
+        con, table = which
+        if con.startswith("adbc:"):
+            import adbc_driver_sqlite.dbapi
+            address = con.removeprefix("adbc:")
+            made = torch.data.sql(f"SELECT * FROM {table}", lambda: adbc_driver_sqlite.dbapi.connect(address), key="id",
+                                  label="label")
+        else:
+            made = torch.data.sql(f"SELECT * FROM {table}", con, key="id", label="label")
+        len(made)
+        self[which] = made
+        return made
+
+
+PLANNED = Planned()
+
+
+def read(table="t"):
+    return lambda con: len(PLANNED[con, table].read()[1])
+
+
+def epoch(shuffle, workers, table="t"):
+    return lambda con: sum(len(y) for _, y in PLANNED[con, table].batches(BATCH, shuffle, 0, 0, workers))
+
+
+# --- theirs ---------------------------------------------------------------------------------------------------------
+
+
+def filled(columns, rows):
+    """The result that ours has: a matrix of float32, and a label."""
+    x = np.empty((rows, FEATURES), np.float32)
+    for i, name in enumerate(NAMES):
+        x[:, i] = columns[name]
+    return torch.from_numpy(x), torch.from_numpy(np.asarray(columns["label"], np.int64))
+
+
+def fetchnumpy(con, table="t"):
+    import duckdb
+    if os.path.isdir(con):
+        made, table = duckdb.connect(), f"'{con}/*.parquet'"
+    else:
+        made = duckdb.connect(con, read_only=True)
+    with made:
+        found = made.execute(f"SELECT {COLUMNS}, label FROM {table} ORDER BY id").fetchnumpy()
+    return len(filled(found, len(found["label"]))[1])
+
+
+def fetchnumpy_batches(con):
+    """Without ORDER BY, as rows lie there: the fastest that the driver can, cut into batches."""
+    import duckdb
+    if os.path.isdir(con):
+        made, table = duckdb.connect(), f"'{con}/*.parquet'"
+    else:
+        made, table = duckdb.connect(con, read_only=True), "t"
+    with made:
+        found = made.execute(f"SELECT {COLUMNS}, label FROM {table}").fetchnumpy()
+    x, y = filled(found, len(found["label"]))
+    return sum(len(part) for part in y.split(BATCH) for _ in [x[:1].clone()])
+
+
+def adbc_pyarrow(con):
+    import adbc_driver_sqlite.dbapi
+    with adbc_driver_sqlite.dbapi.connect(con.removeprefix("adbc:")) as made, made.cursor() as cursor:
+        cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": "16384"})
+        cursor.execute(f"SELECT {COLUMNS}, label FROM t ORDER BY id")
+        table = cursor.fetch_arrow_table()
+    return len(filled({name: table[name].to_numpy() for name in (*NAMES, "label")}, len(table))[1])
+
+
+def psycopg_rows(con):
+    """A cursor on the server with results in binary form, its rows into batches."""
+    import psycopg
+    rows = 0
+    with psycopg.connect(con) as made, made.cursor("rows", binary=True) as cursor:
+        cursor.execute(f"SELECT {COLUMNS}, label FROM t ORDER BY id")
+        while some := cursor.fetchmany(BATCH * 16):
+            table = np.array(some)
+            for at in range(0, len(some), BATCH):
+                part = table[at:at + BATCH]
+                torch.tensor(part[:, :FEATURES].astype(np.float32)), torch.tensor(part[:, FEATURES].astype(np.int64))
+            rows += len(some)
+    return rows
+
+
+SPEEDS = {
+    "adbc": [("ADBC, SQLite: read() beside ADBC and pyarrow", read(), adbc_pyarrow, 1 / 1.1)],
+    "duckdb": [
+        ("DuckDB: read() beside fetchnumpy", read(), fetchnumpy, 1 / 1.15),
+        ("DuckDB: block shuffle beside fetchnumpy in order", epoch("block", 0), fetchnumpy_batches, 0.4),
+        ("DuckDB: block shuffle beside our reader in order", epoch("block", 0), epoch(False, 0), 0.4)],
+    "parquet": [
+        ("Parquet, 8 files: read() beside fetchnumpy", read("data"), fetchnumpy, 1 / 1.15),
+        ("Parquet, 8 files: block shuffle beside ours in order", epoch("block", 0, "data"), epoch(False, 0, "data"),
+         0.4)],
+    "postgres": [
+        ("PostgreSQL: read() beside psycopg's rows", read(), psycopg_rows, 1),
+        ("PostgreSQL: block shuffle, 2 workers, beside psycopg", epoch("block", 2), psycopg_rows, 0.7),
+        ("PostgreSQL: block shuffle, 2 workers, beside ours in order", epoch("block", 2), epoch(False, 0), 0.7)],
+}
+
+# --- memory ---------------------------------------------------------------------------------------------------------
+
+CHILD = """
+import sys
+import flambeau as torch
+
+def resident(what):
+    with open("/proc/self/status", encoding="ascii") as file:
+        return next(int(line.split()[1]) * 1024 for line in file if line.startswith(what))
+
+torch.ones(3).add_(1).sum().item()
+data = torch.data.sql(f"SELECT * FROM {sys.argv[2]}", sys.argv[1], key="id", label="label")
+with open("/proc/self/clear_refs", "w") as file:
+    file.write("5")
+before, rows = resident("VmRSS"), 0
+for _, y in data.batches(1024, "block", 0, 0, 1):
+    rows += len(y)
+print(resident("VmHWM") - before, rows)
+"""
+
+
+def memory(name, con, table, rows):
+    done = subprocess.run([sys.executable, "-c", CHILD, con, table], check=True, text=True, stdout=subprocess.PIPE)
+    used, given = map(int, done.stdout.split())
+    assert given == rows, (given, rows)
+    print(f"{f'{name}: memory of a shuffled epoch, 1 worker, {rows:,} rows':<70} {used / 2 ** 20:8.1f} MiB", flush=True)
+
+
+# --- all ------------------------------------------------------------------------------------------------------------
+
+
+def run(kind, con, args):
+    for row in SPEEDS[kind]:
+        if wanted(row[0], args.words):
+            compare(*row, con, args.rounds)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=2_000_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--folder", default=tempfile.gettempdir())
+    parser.add_argument("words", nargs="*")
+    args = parser.parse_args()
+    some = lambda kind: any(wanted(name, args.words) for name, *_ in SPEEDS[kind])
+    drivers = ("duckdb", "adbc_driver_sqlite", "psycopg")
+    missing = [driver for driver in drivers if importlib.util.find_spec(driver) is None]
+    if missing:
+        print(f"not installed: {', '.join(missing)}", flush=True)
+    if "adbc_driver_sqlite" not in missing and some("adbc"):
+        run("adbc", "adbc:" + sqlite_table(args.folder, args.rows), args)
+    if "duckdb" not in missing:
+        if some("duckdb"):
+            run("duckdb", duckdb_table(args.folder, args.rows), args)
+        if some("parquet"):
+            run("parquet", parquet_folder(args.folder, args.rows), args)
+        for rows in (args.rows, 10 * args.rows):
+            if wanted("DuckDB: memory", args.words):
+                memory("DuckDB", duckdb_table(args.folder, rows), "t", rows)
+            if wanted("Parquet: memory", args.words):
+                memory("Parquet", parquet_folder(args.folder, rows), "data", rows)
+    if "psycopg" not in missing and some("postgres"):
+        if servers.postgres_programs() is None:
+            print("there is no PostgreSQL on this machine")
+        else:
+            with servers.PostgresServer() as server:
+                run("postgres", postgres_table(server, args.rows), args)
+
+
+if __name__ == "__main__":
+    main()
