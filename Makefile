@@ -79,7 +79,7 @@ $(PY):
 
 # Scripts that are no package; the commit is the one that their numbers are kept for.
 .venv-programs/examples: | .venv-programs/bin/python
-	git init --quiet $@.new
+	rm -rf $@.new && git init --quiet $@.new
 	git -C $@.new fetch --quiet --depth 1 https://github.com/pytorch/examples $(EXAMPLES_COMMIT)
 	git -C $@.new checkout --quiet FETCH_HEAD
 	mv $@.new $@
