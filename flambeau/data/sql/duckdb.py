@@ -274,6 +274,12 @@ def kind_of_type(declared):
 # --- sessions -------------------------------------------------------------------------------------------------------
 
 
+def rows_in(result):
+    """The rows of a result as Python's objects."""
+    while rows := result.fetchmany(KEYS_AT_ONCE):
+        yield from rows
+
+
 class DuckDBSession(RowSession):
     """One connection; with a `holder`, that session's, in whose transaction it reads."""
 
@@ -302,9 +308,7 @@ class DuckDBSession(RowSession):
         """The rows of a statement as Python's objects."""
         with self.lock:
             try:
-                result = self.con.execute(text, params or None)
-                while rows := result.fetchmany(KEYS_AT_ONCE):
-                    yield from rows
+                yield from rows_in(self.con.execute(text, params or None))
             except duckdb.Error as error:
                 raise said_by_duckdb(error) from error
 
@@ -316,9 +320,12 @@ class DuckDBSession(RowSession):
         if order is not None and order.salt is None and not skip and limit is None and self.lies_in_order(query, order):
             order = None                          # to sort all columns costs many times what it costs to look at one
         with self.sorting(order is not None):
-            for length, columns in self.batches(self.dialect.stream(query, wanted, order, skip, limit), query.params):
-                if length:
-                    yield from parts(chunk_of(columns, wanted), rows)
+            yield from self.chunks(self.dialect.stream(query, wanted, order, skip, limit), query.params, wanted, rows)
+
+    def chunks(self, text, params, wanted, rows):
+        for length, columns in self.batches(text, params):
+            if length:
+                yield from parts(chunk_of(columns, wanted), rows)
 
     @contextlib.contextmanager
     def sorting(self, sorts):

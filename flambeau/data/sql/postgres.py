@@ -180,6 +180,32 @@ class PostgresDialect(Dialect):
 # --- sessions -------------------------------------------------------------------------------------------------------
 
 
+def chunks_in(cursor, rows, wanted):
+    """The chunks that a cursor gives, `rows` at a time."""
+    while records := cursor.fetchmany(rows):
+        yield chunk_of_records([record for record, in records], wanted)
+
+
+def boundaries_in(cursor, key, step):
+    """The Boundaries in what the dialect's statement gives; NULL and equal keys are refused."""
+    first, last, previous, final = [], [], -1, ()
+    while found := cursor.fetchmany(ROWS_A_TRIP):
+        for n, twice, *row in found:
+            if None in row:
+                refuse_null_key(key, row)
+            if twice:
+                refuse_duplicate_key(key, row)
+            previous, final = n, row
+            if n % step == 0:
+                first.append(row)
+            if n % step == step - 1:
+                last.append(row)
+    if len(last) < len(first):
+        last.append(final)
+    columns = lambda rows: list(zip(*rows)) if rows else [()] * len(key)
+    return Boundaries(key, step, previous + 1, columns(first), columns(last))
+
+
 class PostgresSession(RowSession):
     def __init__(self, source, con, snapshot=None):
         super().__init__()
@@ -213,8 +239,7 @@ class PostgresSession(RowSession):
         text = self.dialect.stream(query._replace(text=escaped(query)), wanted, order, skip, limit)
         with connection_lost(), self.transaction(), self.con.cursor("flambeau_rows", binary=True) as cursor:
             cursor.execute(text, query.params)
-            while records := cursor.fetchmany(min(rows, ROWS_A_TRIP)):
-                yield chunk_of_records([record for record, in records], wanted)
+            yield from chunks_in(cursor, min(rows, ROWS_A_TRIP), wanted)
 
     @contextlib.contextmanager
     def transaction(self):
@@ -227,25 +252,9 @@ class PostgresSession(RowSession):
 
     def boundaries(self, query, key, step):
         text = self.dialect.boundaries(query._replace(text=escaped(query)), key, step)
-        first, last, previous = [], [], -1
         with connection_lost(), self.transaction(), self.con.cursor("flambeau_keys", binary=True) as cursor:
             cursor.execute(text, query.params)
-            while found := cursor.fetchmany(ROWS_A_TRIP):
-                for n, twice, *row in found:
-                    if None in row:
-                        refuse_null_key(key, row)
-                    if twice:
-                        refuse_duplicate_key(key, row)
-                    previous = n
-                    if n % step == 0:
-                        first.append(row)
-                    if n % step == step - 1:
-                        last.append(row)
-                    final = row
-        if len(last) < len(first):
-            last.append(final)
-        columns = lambda rows: list(zip(*rows)) if rows else [()] * len(key)
-        return Boundaries(key, step, previous + 1, columns(first), columns(last))
+            return boundaries_in(cursor, key, step)
 
     def fetch(self, query, wanted, boundaries, blocks):
         text, params = self.fetch_statement(query, wanted, boundaries.key, boundaries.ranges(blocks))

@@ -55,12 +55,14 @@ class TableSource(RowSource):
     def columns(self, wanted):
         """These columns, whole."""
         with self.lock:
-            missing = [each for each in wanted if each not in self.held]
-            if missing:
-                self.hold(missing)
-            return Chunk(*zip(*(self.held[each] for each in wanted)))
+            self.hold(wanted)
+        return Chunk(*zip(*(self.held[each] for each in wanted)))
 
     def hold(self, wanted):
+        """Read those columns that are not held yet."""
+        wanted = [each for each in wanted if each not in self.held]
+        if not wanted:
+            return
         self.table.keep()
         chunks = list(self.table.chunks(wanted))
         for i, each in enumerate(wanted):
