@@ -48,7 +48,8 @@ def jumps_outside(text, name):
     for code in code_in(compile(text, name, "exec")) if blocks else ():
         covered = dis._parse_exception_table(code)            # private, and what `dis` itself prints
         for step in dis.get_instructions(code):
-            line = step.positions.lineno                      # JUMP_BACKWARD_NO_INTERRUPT, of `yield from`, looks for none
+            line = step.positions.lineno
+            # that of `yield from`, JUMP_BACKWARD_NO_INTERRUPT, looks for none
             if step.opname == "JUMP_BACKWARD" and line is not None \
                     and not any(one.start <= step.offset < one.end for one in covered) \
                     and any(start >= code.co_firstlineno and first <= line <= last for start, first, last in blocks):
