@@ -22,7 +22,7 @@ QUESTIONS = [torch.cuda.is_available, torch.cuda.is_initialized, torch.cuda.is_b
              torch.backends.mps.is_available, torch.backends.cudnn.is_available, torch.accelerator.is_available]
 
 
-@pytest.mark.parametrize("question", QUESTIONS, ids=str)
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: f"{question.__module__}.{question.__qualname__}")
 def test_a_question_looks_like_the_function_it_is(question):
     method = hasattr(question, "__self__")
     assert isinstance(question, types.MethodType if method else types.FunctionType)
