@@ -213,7 +213,7 @@ class PostgresSession(RowSession):
         text = self.dialect.stream(query._replace(text=escaped(query)), wanted, order, skip, limit)
         with connection_lost(), self.transaction(), self.con.cursor("flambeau_rows", binary=True) as cursor:
             cursor.execute(text, query.params)
-            while records := cursor.fetchmany(min(rows, ROWS_A_TRIP)):
+            for records in fetched(cursor, min(rows, ROWS_A_TRIP)):
                 yield chunk_of_records([record for record, in records], wanted)
 
     @contextlib.contextmanager
@@ -227,25 +227,9 @@ class PostgresSession(RowSession):
 
     def boundaries(self, query, key, step):
         text = self.dialect.boundaries(query._replace(text=escaped(query)), key, step)
-        first, last, previous = [], [], -1
         with connection_lost(), self.transaction(), self.con.cursor("flambeau_keys", binary=True) as cursor:
             cursor.execute(text, query.params)
-            while found := cursor.fetchmany(ROWS_A_TRIP):
-                for n, twice, *row in found:
-                    if None in row:
-                        refuse_null_key(key, row)
-                    if twice:
-                        refuse_duplicate_key(key, row)
-                    previous = n
-                    if n % step == 0:
-                        first.append(row)
-                    if n % step == step - 1:
-                        last.append(row)
-                    final = row
-        if len(last) < len(first):
-            last.append(final)
-        columns = lambda rows: list(zip(*rows)) if rows else [()] * len(key)
-        return Boundaries(key, step, previous + 1, columns(first), columns(last))
+            return bounds_of(fetched(cursor, ROWS_A_TRIP), key, step)
 
     def fetch(self, query, wanted, boundaries, blocks):
         text, params = self.fetch_statement(query, wanted, boundaries.key, boundaries.ranges(blocks))
@@ -291,6 +275,31 @@ class PostgresSession(RowSession):
 
     def close(self):
         self.con.close()
+
+
+def fetched(cursor, rows):
+    while found := cursor.fetchmany(rows):
+        yield found
+
+
+def bounds_of(answers, key, step):
+    """The Boundaries of what the statement for them gives."""
+    first, last, previous = [], [], -1
+    for found in answers:
+        for n, twice, *row in found:
+            if None in row:
+                refuse_null_key(key, row)
+            if twice:
+                refuse_duplicate_key(key, row)
+            previous, final = n, row
+            if n % step == 0:
+                first.append(row)
+            if n % step == step - 1:
+                last.append(row)
+    if len(last) < len(first):
+        last.append(final)
+    columns = lambda rows: list(zip(*rows)) if rows else [()] * len(key)
+    return Boundaries(key, step, previous + 1, columns(first), columns(last))
 
 
 def escaped(query):
