@@ -46,7 +46,8 @@ def batches(con, text, params, options=()):
         cursor.adbc_statement.set_options(**dict(options))
         cursor.execute(text, params or None)
         with ArrowStream(cursor.fetch_arrow()) as stream:
-            yield from stream
+            for batch in stream:      # noqa: UP028  (Loops and interrupts, CONTRIBUTING.md)
+                yield batch
 
 
 # --- SQLite ---------------------------------------------------------------------------------------------------------

@@ -294,7 +294,8 @@ class DuckDBSession(RowSession):
     def read(self, text, params):
         try:
             with ArrowStream(self.con.sql(text, params=params or None)) as stream:
-                yield from stream
+                for batch in stream:      # noqa: UP028  (Loops and interrupts, CONTRIBUTING.md)
+                    yield batch
         except (ArrowError, duckdb.Error) as error:
             raise said_by_duckdb(error) from error
 
@@ -302,9 +303,8 @@ class DuckDBSession(RowSession):
         """The rows of a statement as Python's objects."""
         with self.lock:
             try:
-                result = self.con.execute(text, params or None)
-                while rows := result.fetchmany(KEYS_AT_ONCE):
-                    yield from rows
+                for row in rows_of(self.con.execute(text, params or None)):      # noqa: UP028  (Loops and interrupts, CONTRIBUTING.md)
+                    yield row
             except duckdb.Error as error:
                 raise said_by_duckdb(error) from error
 
@@ -316,9 +316,9 @@ class DuckDBSession(RowSession):
         if order is not None and order.salt is None and not skip and limit is None and self.lies_in_order(query, order):
             order = None                          # to sort all columns costs many times what it costs to look at one
         with self.sorting(order is not None):
-            for length, columns in self.batches(self.dialect.stream(query, wanted, order, skip, limit), query.params):
-                if length:
-                    yield from parts(chunk_of(columns, wanted), rows)
+            text = self.dialect.stream(query, wanted, order, skip, limit)
+            for chunk in chunks_of(self.batches(text, query.params), wanted, rows):      # noqa: UP028  (Loops and interrupts, CONTRIBUTING.md)
+                yield chunk
 
     @contextlib.contextmanager
     def sorting(self, sorts):
@@ -407,6 +407,17 @@ class DuckDBSession(RowSession):
         con, self.con = self.con, None
         if con is not None and self.holder is None:
             con.close()
+
+
+def rows_of(result):
+    while rows := result.fetchmany(KEYS_AT_ONCE):
+        yield from rows
+
+
+def chunks_of(batches, wanted, rows):
+    for length, columns in batches:
+        if length:
+            yield from parts(chunk_of(columns, wanted), rows)
 
 
 def with_values(query, values):

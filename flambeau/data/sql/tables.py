@@ -55,10 +55,13 @@ class TableSource(RowSource):
     def columns(self, wanted):
         """These columns, whole."""
         with self.lock:
-            missing = [each for each in wanted if each not in self.held]
-            if missing:
-                self.hold(missing)
-            return Chunk(*zip(*(self.held[each] for each in wanted)))
+            return self.held_columns(wanted)
+
+    def held_columns(self, wanted):
+        missing = [each for each in wanted if each not in self.held]
+        if missing:
+            self.hold(missing)
+        return Chunk(*zip(*(self.held[each] for each in wanted)))
 
     def hold(self, wanted):
         self.table.keep()
