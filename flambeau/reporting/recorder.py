@@ -133,7 +133,7 @@ class RunReport(Observer):
         if since == 0:
             self._stop_sampling()
             self._sample(SETTLING_STEPS)
-        elif self.sampling and since == SETTLING_STEPS:
+        elif self.sampling and since == SETTLING_STEPS and self._profiler is None:
             self._profile_time()
         elif self.sampling and since >= SETTLING_STEPS + self.sampled_steps:
             self._stop_sampling()

@@ -123,10 +123,27 @@ def _plainly(plain, args, kwargs):
 # --- other bodies --------------------------------------------------
 
 
-def _template(*args, **kwargs):
-    asking = 0.25                         # stand for `ask`, the public function and its plain body
-    func, plain = 0.5, 0.75
-    return asking(func, plain, args, kwargs)
+# The numbers stand for `ask`, the public function and its plain body. It has the free variables of the function whose
+# body it takes the place of: Python copies them into a frame by an instruction at the beginning of the code, and
+# crashes where somebody asks such a frame for its variables and they are not there.
+TEMPLATE = """\
+def outer():
+    {cells}
+    def template(*args, **kwargs):
+        asking = 0.25
+        func, plain = 0.5, 0.75
+        return asking(func, plain, args, kwargs)
+        {names}
+    return template
+"""
+
+
+@functools.cache
+def _template(freevars):
+    """The code of such a body."""
+    made: dict = {}
+    exec(TEMPLATE.format(cells=" = ".join([*freevars, "None"]), names=", ".join(freevars) or "None"), made)
+    return made["outer"]().__code__
 
 
 def _exchange():
@@ -136,11 +153,10 @@ def _exchange():
         plain = FunctionType(own, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
         plain.__kwdefaults__ = function.__kwdefaults__
         stand = {0.25: ask, 0.5: public, 0.75: plain}
-        body = _template.__code__.replace(
-            co_consts=tuple(stand.get(c, c) if isinstance(c, float) else _filled(c, stand)
-                            for c in _template.__code__.co_consts),
-            co_name=own.co_name, co_filename=own.co_filename, co_firstlineno=own.co_firstlineno,
-            co_freevars=own.co_freevars)
+        template = _template(own.co_freevars)
+        body = template.replace(
+            co_consts=tuple(stand.get(c, c) if isinstance(c, float) else _filled(c, stand) for c in template.co_consts),
+            co_name=own.co_name, co_filename=own.co_filename, co_firstlineno=own.co_firstlineno)
         _bodies[function] = own
         function.__code__ = body
 

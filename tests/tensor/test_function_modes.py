@@ -34,6 +34,27 @@ def test_every_operation_and_method_is_asked_about():
     assert not silent, silent
 
 
+def test_frames_can_be_asked_for_their_variables():
+    """By a debugger, or whatever prints them beside a traceback: of functions with free variables, too."""
+    import sys
+
+    class Look(BaseTorchFunctionMode):
+        seen = 0
+
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            frame = sys._getframe()
+            while frame is not None:
+                self.seen += len(frame.f_locals)
+                frame = frame.f_back
+            return super().__torch_function__(func, types, args, kwargs)
+
+    free = [f for f, _ in function_modes._asked() if f.__code__.co_freevars]
+    with Look() as look:
+        torch.bernoulli(torch.ones(2))
+        assert free and all(f.__code__.co_freevars and f.__closure__ for f in free)
+    assert look.seen
+
+
 def method_names():
     from flambeau.tensor.forms import namespace
     return [name for name in namespace[""]
