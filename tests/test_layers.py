@@ -64,12 +64,15 @@ WHEN_NEEDED = {
 }
 
 
+@functools.cache
 def modules(package):
     """Every module under `package`: its dotted name inside the package ('' for the top), file and tree."""
+    found = []
     for path in sorted(package.rglob("*.py")):
         parts = path.relative_to(package).with_suffix("").parts
         name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-        yield name, path, ast.parse(path.read_text(encoding="utf-8"), str(path))
+        found.append((name, path, ast.parse(path.read_text(encoding="utf-8"), str(path))))
+    return found
 
 
 def import_nodes(tree):
