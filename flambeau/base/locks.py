@@ -43,6 +43,28 @@ def new_condition():
     return threading.Condition(new_lock())
 
 
+class Flag:
+    """Something that has happened or not, for which threads may wait."""
+
+    def __init__(self):
+        self._condition, self._is_set = new_condition(), False
+
+    def set(self):
+        """It has happened: whoever waits goes on."""
+        with self._condition:
+            self._is_set = True
+            self._condition.notify_all()
+
+    def is_set(self):
+        """Whether it has happened."""
+        return self._is_set
+
+    def wait(self, seconds):
+        """Wait until it happens, `seconds` at most; whether it has."""
+        with self._condition:
+            return self._condition.wait_for(self.is_set, seconds)
+
+
 def in_child(function):
     """Call `function()` in every forked child, where all locks are free: other threads have left things half done."""
     _in_child.append(function)

@@ -8,10 +8,10 @@ import errno
 import itertools
 import json
 import os
-import threading
 
 import numpy as np
 
+from ...base.locks import new_lock
 from .blocks import EpochOrder
 from .permute import shuffled_places
 from .reading import Piece
@@ -142,7 +142,7 @@ class CacheWriter:
         self.path, self.layout, self.boundaries = path, dataset.layout, dataset._planned(reading)
         self.record = self.layout.record_bytes
         self.missing = np.ones(self.boundaries.blocks, bool)
-        self.lock = threading.Lock()
+        self.lock = new_lock()
         header = {"of": about(dataset, reading.snapshot.mark), "rows": self.boundaries.count,
                   "record_bytes": self.record}
         line = json.dumps({**header, "begin": 0})

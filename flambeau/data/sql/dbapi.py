@@ -7,11 +7,11 @@ drivers is how parameters are written, which PEP 249 has five ways for.
 """
 import contextlib
 import sys
-import threading
 
 import numpy as np
 
 from ...backends.arrow import ArrowColumn
+from ...base.locks import new_lock
 from .arrow import chunk_of
 from .objects import from_objects
 from .ranges import range_condition, range_values
@@ -243,7 +243,7 @@ class DbapiSession(RowSession):
     def __init__(self, source, con, holder=None):
         super().__init__()
         self.source, self.dialect, self.con, self.holder = source, source.dialect, con, holder
-        self.lock = threading.RLock() if holder is None else holder.lock
+        self.lock = new_lock() if holder is None else holder.lock
         self.shared = holder is not None
         self.errors = driver_errors(con)
 

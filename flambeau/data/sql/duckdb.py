@@ -20,6 +20,7 @@ import duckdb
 import numpy as np
 
 from ...backends.arrow import ArrowError, ArrowStream
+from ...base.locks import new_lock
 from .arrow import chunk_of, in_form, joined
 from .ranges import range_condition, range_values
 from .source import (
@@ -286,7 +287,7 @@ class DuckDBSession(RowSession):
     def __init__(self, source, con, holder=None):
         super().__init__()
         self.source, self.dialect, self.con, self.holder = source, source.dialect, con, holder
-        self.lock = threading.RLock() if holder is None else holder.lock
+        self.lock = new_lock() if holder is None else holder.lock
         self.shared = holder is not None
 
     def batches(self, text, params=()):

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...base.locks import Flag, new_condition, new_lock
 from .source import ConnectionLost, Order, SnapshotLost, TableChanged
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0      # seconds between attempts to connect again
@@ -29,7 +30,7 @@ class ReadingPass:
 
     def __init__(self, source, query, key, retry_seconds):
         self.source, self.query, self.key, self.retry_seconds = source, query, key, retry_seconds
-        self.lock, self.stopped, self.pid = threading.Lock(), threading.Event(), os.getpid()
+        self.lock, self.stopped, self.pid = new_lock(), Flag(), os.getpid()
         self.boundaries = self.first = self.snapshot = None
         self.ask(lambda session: None)
 
@@ -247,7 +248,7 @@ class ReadAhead:
         self.makers, self.last = makers, last
         self.given = self.claimed = first
         self.ready: dict = {}
-        self.changed, self.stopped = threading.Condition(), False
+        self.changed, self.stopped = new_condition(), False
         self.threads = [threading.Thread(target=self.work, args=(maker,), name=f"flambeau.data.sql {n}", daemon=True)
                         for n, maker in enumerate(makers)]
 

@@ -14,7 +14,6 @@ processor's cache; `array` takes numbers alone, so that text, bytes and NULL are
 import os
 import re
 import sqlite3
-import threading
 import urllib.parse
 from array import array
 from hashlib import blake2b
@@ -22,6 +21,7 @@ from hashlib import blake2b
 import numpy as np
 
 from ...backends import sqlite_rows
+from ...base.locks import new_lock
 from .query import without_parameters
 from .source import (
     BoundaryScan,
@@ -441,7 +441,7 @@ class SQLiteSnapshot(Snapshot):
     def __init__(self, source, journal_mode):
         self.exact = journal_mode == "wal"
         self.mark = mark_of(source) if isinstance(source, SQLiteSource) else ""
-        self.lock, self.con = threading.Lock(), source.open()
+        self.lock, self.con = new_lock(), source.open()
         self.version = self.read_version()
 
     def read_version(self):

@@ -6,11 +6,11 @@ passes through batch by batch; for the order of a key, or a shuffled one, the co
 for all sessions.
 """
 import re
-import threading
 from hashlib import blake2b
 
 import numpy as np
 
+from ...base.locks import new_lock
 from .source import (
     Boundaries,
     Chunk,
@@ -38,7 +38,7 @@ class TableSource(RowSource):
     def __init__(self, table):
         self.table, self.name = table, table.name
         self.dialect = TableDialect(table.name)
-        self.lock, self.held, self.sorted_by = threading.RLock(), {}, {}
+        self.lock, self.held, self.sorted_by = new_lock(), {}, {}
 
     def connect(self, snapshot=None):
         return TableSession(self)
@@ -50,7 +50,7 @@ class TableSource(RowSource):
         return {**self.__dict__, "lock": None, "held": {}, "sorted_by": {}}
 
     def __setstate__(self, state):
-        self.__dict__.update(state, lock=threading.RLock())
+        self.__dict__.update(state, lock=new_lock())
 
     def columns(self, wanted):
         """These columns, whole."""

@@ -5,12 +5,12 @@ one; the loader lends it out, and tells the worker with the next task when the l
 that is warm is written again and again, instead of new memory for every batch. Where batches are kept, there are no
 free slots, and each comes in a file of its own (`batch_transport.py`).
 """
-import os
 import weakref
 from collections import deque
 
 from ....backends import host
 from ....backends.shared_blocks import SharedBlock
+from ....base.locks import before_fork
 
 SPARE_SLOTS = 3               # besides one for each batch made ahead: one in use, one about to be, one on its way back
 
@@ -105,10 +105,8 @@ class Lender:
         self._retired.update(self._lent)
 
 
-def _after_fork():
+@before_fork
+def _retire_all():
+    """A child looks at what is lent now, for as long as it likes."""
     for lender in list(_lenders):
         lender.retire()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_parent=_after_fork, after_in_child=_after_fork)
