@@ -3,6 +3,8 @@
 Buffers of working memory share one block on each device: each has an offset in it, and two that never live at the same
 time may have the same one. The others have a place of their own in the table of addresses that a program runs over.
 """
+from heapq import heappop, heappush
+
 from ..base.spec import CPU, spec as make_spec
 from ..loops.ir import BYTES_OF_TYPE
 from .fuse import RESULT_KINDS, memory as seen_memory, root
@@ -171,16 +173,16 @@ class Buffers:
     @staticmethod
     def _share_block(working, last):
         """Give buffers that are read until `last` their offsets in one block; gives its bytes."""
-        free, top, ending = [], 0, []
-        for b in sorted(working, key=lambda b: b.made):
-            for other in [o for o in ending if last[id(o)] < b.made]:
-                ending.remove(other)
+        free, top, ending = [], 0, []                        # ending: a heap of (last read, order, buffer)
+        for order, b in enumerate(sorted(working, key=lambda b: b.made)):
+            while ending and ending[0][0] < b.made:
+                other = heappop(ending)[2]
                 _give(free, other.offset, _aligned(other.nbytes))
             size = _aligned(b.nbytes)
             b.offset = _take(free, size)
             if b.offset is None:
                 b.offset, top = top, top + size
-            ending.append(b)
+            heappush(ending, (last[id(b)], order, b))
         return top
 
     # --- for people -------------------------------------------------------------------------------------------------

@@ -68,8 +68,7 @@ class Step:
         self.number = number
         self.words, self.sizes = self._words() or ("copy",), self._sizes()
         self.reads, self.keeps, self.gives = (tuple(dict.fromkeys(named(b))) for b in (reads, keeps, gives))
-        self.instructions = tuple(sorted({bisect_right(graph.begins, node.number) - 1 for node in self._computed()
-                                          if graph.start < node.number < graph.end}))
+        self.instructions = tuple(sorted(self._instructions(graph)))
         self.nbytes, self.flops = self._bytes(reads, writes), self._flops()
         self.forget()
 
@@ -77,14 +76,11 @@ class Step:
         """Let go of what only building needs."""
         self.group = None
 
-    def _computed(self, *more):
-        """The nodes that it computes, and those that stand in no memory and are computed wherever they are read."""
-        found, stack = {}, [*self.nodes(), *more]
-        while stack:
-            node = stack.pop()
-            found[id(node)] = node
-            stack += [arg for arg in node.args if (arg.inline or arg.op in IN_NO_MEMORY) and id(arg) not in found]
-        return found.values()
+    def _instructions(self, graph):
+        """The numbers of the instructions that it computes a part of."""
+        if self.group.instructions is None:           # a group may have thousands of steps: what it joins, each a copy
+            self.group.instructions = instructions_of(self.nodes(), graph)
+        return self.group.instructions
 
     def _words(self):
         raise NotImplementedError
@@ -136,6 +132,18 @@ class Step:
     __repr__ = __str__
 
 
+def instructions_of(nodes, graph):
+    """The numbers of the instructions that nodes belong to, and those nodes that stand in no memory and are computed
+    wherever they are read."""
+    found, stack = {}, list(nodes)
+    while stack:
+        node = stack.pop()
+        found[id(node)] = node
+        stack += [arg for arg in node.args if (arg.inline or arg.op in IN_NO_MEMORY) and id(arg) not in found]
+    return {bisect_right(graph.begins, node.number) - 1 for node in found.values()
+            if graph.start < node.number < graph.end}
+
+
 class KernelStep(Step):
     """Generated code for a group of expressions."""
 
@@ -165,8 +173,9 @@ class KernelStep(Step):
         super().forget()
         self.nest = None
 
-    def _computed(self):
-        return super()._computed(*self.nest.group.nodes)
+    def _instructions(self, graph):
+        found, own = super()._instructions(graph), self.nest.group
+        return found if own is self.group else found | instructions_of(own.nodes, graph)
 
     def _words(self):
         nodes = sorted(self.nest.group.nodes, key=lambda n: n.number)

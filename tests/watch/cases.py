@@ -580,24 +580,24 @@ iter(torch.utils.data.DataLoader(Seeded(), num_workers=2, worker_init_fn=seed))
 for _ in torch.utils.data.DataLoader(Seeded()):
     break
 """)
-TIN = """
-from tests.watch.devices import tin
+COPPER = """
+from tests.watch.devices import copper
 """
-case("transfer", TIN + """
+case("transfer", COPPER + """
 mask = torch.ones(4, 4)
-x = torch.randn(4, 4).to("tin")
+x = torch.randn(4, 4).to("copper")
 for i in range(8):
-    x = x * mask.to("tin")          # found
-""", TIN + """
-mask = torch.ones(4, 4).to("tin")
-x = torch.randn(4, 4).to("tin")
+    x = x * mask.to("copper")          # found
+""", COPPER + """
+mask = torch.ones(4, 4).to("copper")
+x = torch.randn(4, 4).to("copper")
 for i in range(8):
-    x = x * mask.to("tin")
-    batch = torch.randn(4, 4).to("tin")
+    x = x * mask.to("copper")
+    batch = torch.randn(4, 4).to("copper")
     x = x + batch
 """, full=True)
-case("synchronisation", TIN + """
-w = torch.ones(3, device="tin", requires_grad=True)
+case("synchronisation", COPPER + """
+w = torch.ones(3, device="copper", requires_grad=True)
 optimizer = torch.optim.SGD([w], lr=0.1)
 for i in range(30):
     optimizer.zero_grad()
@@ -605,8 +605,8 @@ for i in range(30):
     loss.backward()
     optimizer.step()
     print(loss.item())              # found
-""", TIN + """
-w = torch.ones(3, device="tin", requires_grad=True)
+""", COPPER + """
+w = torch.ones(3, device="copper", requires_grad=True)
 optimizer = torch.optim.SGD([w], lr=0.1)
 total = 0
 for i in range(30):
@@ -618,17 +618,17 @@ for i in range(30):
     if i % 10 == 9:
         print(total.item())
 """, full=True)
-case("split-module", TIN + """
-net = torch.nn.Linear(3, 1, device="tin")
+case("split-module", COPPER + """
+net = torch.nn.Linear(3, 1, device="copper")
 net.register_buffer("scale", torch.ones(1))             # found
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-net(torch.ones(2, 3, device="tin")).sum().backward()
+net(torch.ones(2, 3, device="copper")).sum().backward()
 optimizer.step()
-""", TIN + """
+""", COPPER + """
 net = torch.nn.Linear(3, 1)
 net.register_buffer("scale", torch.ones(1))
-net.to("tin")
+net.to("copper")
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-net(torch.ones(2, 3, device="tin")).sum().backward()
+net(torch.ones(2, 3, device="copper")).sum().backward()
 optimizer.step()
 """, full=True)

@@ -2,4 +2,4 @@
 from flambeau.backends import register
 from tests.backends.toy import ToyBackend
 
-tin = register("tin", ToyBackend)
+copper = register("copper", ToyBackend)
