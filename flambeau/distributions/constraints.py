@@ -249,6 +249,7 @@ class _Multinomial(_Below):
     is_discrete = True
     event_dim = 1
     region = "multinomial"
+    def check(self, x): return inside(self.region, x, self.bounds())          # PyTorch's name for the value
     def __repr__(self): return "Multinomial()"
 
 
