@@ -10,7 +10,8 @@ from flambeau.vision import images
 
 
 def test_without_pillow_it_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "PIL", None)
+    for name in ["PIL", "PIL.Image", *(name for name in sys.modules if name.startswith("PIL."))]:
+        monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ImportError, match="pip install pillow"):
         images.encode_png(torch.zeros(3, 4, 4, dtype=torch.uint8), 6)
 
