@@ -69,6 +69,7 @@ def test_demo_says_at_once_that_there_is_no_gpu(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.skipif(not THOROUGH, reason="takes ten seconds: FLAMBEAU_TEST_THOROUGH=1 runs it")
 def test_image_classifier(tmp_path):
     straight = run("image_classifier.py", "--out", tmp_path / "straight")
     losses, accuracies = numbers(straight, "mean"), numbers(straight, "accuracy")

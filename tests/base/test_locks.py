@@ -54,8 +54,9 @@ def in_a_child(check):
 
 
 @needs_fork
-def test_every_lock_is_free_in_a_child():
+def test_every_lock_is_free_in_a_child(monkeypatch):
     """Another thread holds every lock there is at the moment of the fork."""
+    monkeypatch.setattr(locks, "SECONDS_FOR_ALL_LOCKS", 0.5)
     w = torch.ones(3, requires_grad=True)
     (w * 2).sum().backward()
     compiled, future = torch.compile(lambda x: x * 2 + 1), torch.futures.Future()

@@ -14,7 +14,7 @@ pytest.importorskip("llvmlite")
 
 import flambeau as torch
 from flambeau.backends import cpu, memory, native as machine_code, schedule, threads
-from flambeau.base import settings
+from flambeau.base import locks, settings
 from flambeau.base.spec import CPU
 from flambeau.trace import plan as planning, record
 from flambeau.trace.record import current
@@ -607,8 +607,9 @@ def refuse_all(entry, *args, **kwargs):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_fork_while_another_thread_computes():
+def test_a_fork_while_another_thread_computes(monkeypatch):
     """The child must not wait for locks that threads of the parent held."""
+    monkeypatch.setattr(locks, "SECONDS_FOR_ALL_LOCKS", 0.5)
     held, done = threading.Event(), threading.Event()
     shared = {}
 
