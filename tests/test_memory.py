@@ -28,9 +28,6 @@ def native(monkeypatch):
     monkeypatch.setattr(settings, "executor", "native")
     plan._plans.clear()
     gc.collect()
-    gc.freeze()                   # what other tests have left is not gone through for every tensor that is asked about
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture(params=["cpu", "cuda"])
@@ -107,9 +104,10 @@ def test_roles(device):
 
 
 def test_names_lines_and_keepers(native):
+    gc.freeze()                   # what other tests have left is not gone through for every tensor that is asked about
     model, optimizer, _ = trained("cpu")
     history = [torch.ones(1000) * n for n in range(3)]
-    line = test_names_lines_and_keepers.__code__.co_firstlineno + 2
+    line = test_names_lines_and_keepers.__code__.co_firstlineno + 3
     waits = (torch.ones(777, requires_grad=True) * 2).exp()
     torch.cpu.synchronize()
     found = memory.snapshot("cpu", keepers=100)["cpu"]
