@@ -259,11 +259,47 @@ def infer_entry(op, args, key):
     entry.weight = sum(s.weight for s in entry.outs) if entry.outs is not None else 0
     entry.compiles = entry.device is not META and entry.device.backend.compiles \
         and all(s.device is entry.device for s in (*kinds, *(entry.outs or ())))
-    entry.quick = not entry.many and entry.outs is not None and entry.device is not META and not op.eager \
-        and op.verify is None and not op.effect
-    if op.pointwise and len(kinds) > 1 and not entry.many and entry.outs[0].numel > max([k.numel for k in kinds]):
-        entry.larger, entry.quick = True, False           # each such call is looked at; see watch/noticed.py
+    entry.larger = _is_larger(entry) and (all_larger_noticed or _lacks_dimension(*kinds))
+    entry.quick = _is_quick(entry)
     return _remembered(key, entry)
+
+
+def _is_quick(entry):
+    """Whether `record_one` does for a call: one result, on a device, nothing to verify or to look at."""
+    op = entry.op
+    return not entry.many and entry.outs is not None and entry.device is not META and not op.eager \
+        and op.verify is None and not op.effect and not entry.larger
+
+
+# --- results that are larger than both operands: see `larger_result` in watch/noticed.py ------------------------------
+
+
+all_larger_noticed = False    # whether each such call is looked at, or those of (n, 1) with (n,) alone
+
+
+def notice_all_larger(wanted):
+    """Look at every call whose result is larger than both of its operands, or no longer."""
+    global all_larger_noticed
+    all_larger_noticed = wanted
+    for entry in list(entries.values()):
+        if getattr(entry, "outs", None) is not None and entry.op.pointwise and _is_larger(entry):
+            entry.larger = wanted or _lacks_dimension(*entry.kinds)
+            entry.quick = _is_quick(entry)
+    for table in tables:                                  # which hold quick ones
+        table.clear()
+
+
+def _is_larger(entry):
+    """Whether an operation on two tensors gives more elements than either has."""
+    kinds = entry.kinds
+    return entry.op.pointwise and len(kinds) == 2 and not entry.many \
+        and entry.outs[0].numel > max(kinds[0].numel, kinds[1].numel)
+
+
+def _lacks_dimension(one, other):
+    """Whether one of two specs is (n, 1) where the other is (n,)."""
+    column, row = (one, other) if one.ndim > other.ndim else (other, one)
+    return column.shape == (*row.shape, 1)
 
 
 def _gapless(kind):

@@ -5,6 +5,7 @@ import contextlib
 from ..base import settings
 from ..base.locks import new_lock
 from ..base.observers import observing
+from ..tensor.infer import notice_all_larger
 from .data import SharedMemory, tell_starved
 from .devices import DeviceObserver
 from .finding import check_names, in_force
@@ -36,6 +37,8 @@ class Watching(contextlib.ContextDecorator):
         with _lock:
             if not _undo:
                 with contextlib.ExitStack() as undo:
+                    notice_all_larger(True)
+                    undo.callback(notice_all_larger, False)
                     _observe_all(undo)
                     _undo.append(undo.pop_all())
             in_force.append(self)

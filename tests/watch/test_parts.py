@@ -161,3 +161,17 @@ def test_swallowed_errors_are_said_at_exit(tmp_path, variable):
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
     assert "train.py:5: FindingWarning: 3 errors were caught here, and nobody was told: RuntimeError" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_larger_result_is_recorded_as_quickly_as_others_while_nobody_watches():
+    from flambeau.tensor import infer
+    x, y = torch.ones(3, 1), torch.ones(7)
+
+    def entry():
+        x * y                                     # which makes one, if there is none
+        return next(e for key, e in infer.entries.items()
+                    if getattr(e, "kinds", None) == (x._spec, y._spec) and e.op is torch.mul)
+    assert entry().quick
+    with torch.watch(ignore=["broadcast"]):
+        assert not entry().quick
+    assert entry().quick and (x * y).shape == (3, 7)
