@@ -180,6 +180,20 @@ def test_what_was_there_before_is_missed_when_it_goes(device):
     assert sum(one.nbytes for one in seen.events if one.device == device) == allocated(device) - before
 
 
+def test_what_came_and_went_between_two_recordings_is_no_trouble(native):
+    """Of a class of sizes, the first recording saw four blocks come back; before the second, three of them are taken."""
+    with memory.record():
+        many = [torch.ones(50_000) * n for n in range(4)]
+        torch.cpu.synchronize()
+        del many
+    held = [torch.ones(50_000) * n for n in range(3)]
+    torch.cpu.synchronize()
+    with memory.record() as seen:
+        del held[-1]
+        torch.ones(10).sum().item()
+    assert min(one.nbytes for one in seen.events) <= -200_000
+
+
 def test_modules_that_ask_for_memory(native):
     model, _, _ = trained("cpu")
     with memory.record() as seen:

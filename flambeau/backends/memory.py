@@ -440,6 +440,7 @@ def _notice_freed():
 def _observe():
     """Somebody began to observe memory, or the last who did has ended."""
     for size_class in list(_size_classes.values()):
+        size_class.noticed = 0                        # while nobody observed, blocks were taken and came back
         size_class.choose_take()
     if observers.allocated is None and observers.freed is None:
         _told.clear()
