@@ -10,6 +10,9 @@ looks now and then whether the thread is still there.
 
 What nobody waits for yet (`beforehand`) is done one piece at a time, when nothing else is asked for; and what would
 only be better (`when_idle`), when nothing was asked for in a while.
+
+Work in several pieces is shared with helpers (`side_by_side`), threads that last as long as it does. The lock of this
+thread is held meanwhile, so that a fork waits for them too.
 """
 import _thread
 import atexit
@@ -87,6 +90,59 @@ def when_idle(work, *args):
     _idle.append((work, args))
     if _started():
         _tasks.put((_nothing, (), queue.SimpleQueue()))           # from now on it does not wait for ever
+
+
+def side_by_side(works, threads):
+    """What each function of `works` gives, on this thread and so many as make `threads` with it; the first error of
+    theirs is raised, when all are through. For work on the thread that LLVM has, and what waits for C code alone."""
+    left, done = deque(enumerate(works)), queue.SimpleQueue()
+    helpers = []
+    while left and len(helpers) + 1 < min(threads, len(works)):
+        life = Life()
+        try:
+            _thread.start_new_thread(_help, (left, done, life))
+        except (RuntimeError, MemoryError):                       # no more threads: there is this one
+            break
+        helpers.append(weakref.ref(life))
+        del life                                                  # else it would not be gone when its thread is
+    _take(left, done)
+    found: dict = {}
+    while len(found) < len(works):
+        try:
+            number, made, error = done.get(timeout=THREAD_CHECK_SECONDS)
+            found[number] = made, error
+        except queue.Empty:
+            if not any(map(_lives, helpers)) and done.empty():
+                raise MemoryError("a thread that helps LLVM has ended for want of memory") from None
+    try:
+        for error in (found[number][1] for number in range(len(works))):
+            if error is not None:
+                raise error
+    finally:
+        error = None                          # a frame that holds its own error would keep the tensors in it alive
+    return [found[number][0] for number in range(len(works))]
+
+
+def _help(left, done, life):
+    """What a helper does."""
+    try:
+        _take(left, done)
+    finally:
+        life.over = True
+
+
+def _take(left, done):
+    """Do what is left, piece by piece: (number, work) of each, and (number, what it gave, its error) when it is done."""
+    while True:
+        try:
+            number, work = left.popleft()
+        except IndexError:
+            return
+        try:
+            answer = number, work(), None
+        except BaseException as error:                            # raised again by who shares the work
+            answer = number, None, error
+        done.put(answer)
 
 
 def do_idle_work():

@@ -7,8 +7,9 @@ again: in this process by its text, and in later processes by the object file in
 Measured for a kernel of 90 lines, LLVM 22, milliseconds of processor time: parse 0.3, verify 0.1, generate code 3.8 (at
 level 1, 2 or 3 alike; 1.8 at level 0, which leaves everything on the stack), any pass over the IR 1 more, the
 pipeline of -O1 12 more. Placing an object: 0.1 with ORC, 1.7 with an MCJIT engine. Kernels compiled together save 0.9
-each. A pass of code generation itself is left out, loop strength reduction: it took a quarter to a half of the time,
-and no kernel was quicker for it (a maximum over windows was, by 9 %).
+each; many of them are shared out to all processors (`_shares`), an object each. A pass of code generation itself is
+left out, loop strength reduction: it took a quarter to a half of the time, and no kernel was quicker for it (a maximum
+over windows was, by 9 %).
 
 Note [Quickly, then well]: the steps of products and convolutions are long texts that spend little time in their own
 code: they call innermost kernels. At level 0 LLVM takes a sixth of the time for them. So the first call gets that, and
@@ -22,20 +23,32 @@ import ctypes
 import hashlib
 import itertools
 import os
+from functools import partial
 
 from ..base import settings
 from ..base.errors import warn
+from ..base.locks import new_lock
 from .backend import NoCompiler, NotCompiled
-from .compile_thread import beforehand, do_idle_work, is_through, lock as _lock, undisturbed, when_idle
+from .compile_thread import (
+    beforehand,
+    do_idle_work,
+    is_through,
+    lock as _lock,
+    side_by_side,
+    undisturbed,
+    when_idle,
+)
 from .memory import bytes_in_words, has_room
 from .object_cache import REFERENCE_PREFIX, ObjectCache, referred, warnings
 from .precompiled import PrecompiledHost, key_of
 from .processor import choose
+from .shares import dealt_out, processors, quota
 
 PIPELINE_VERSION = 2             # part of every object's key: raise it when the way of compiling below changes
 LLVM_START_BYTES = 64 << 20      # room for LLVM to set itself up: measured 23 MiB with the first kernel
 KERNEL_COMPILE_BYTES = 32 << 20  # room for a kernel, and for each of its characters: measured 3 MiB for 79,000
 COMPILE_BYTES_PER_CHARACTER = 256
+SHARE_CHARACTERS = 4096          # of LLVM text that are worth a thread: some 8 milliseconds
 
 QUICK_MARK = "; quickly\n"    # how a text begins that is compiled at level 0
 
@@ -144,32 +157,57 @@ def _place(texts, keys, symbols, asked=True):
             missing[name] = key
     for quickly in (True, False):
         batch = {name: key for name, key in missing.items() if texts[name].startswith(QUICK_MARK) is quickly}
-        if len(batch) == 1 or batch and _compile(batch, texts, symbols, asked):
-            for name, key in batch.items():
-                failed |= _compile({name: key}, texts, symbols, asked)
+        again = _compile(_shares(batch, texts), texts, symbols, asked)
+        failed |= _compile([{name: batch[name]} for name in again], texts, symbols, asked)
     return failed
 
 
-def _compile(missing, texts, symbols, asked):
-    """Compile the texts of `missing`, {name: key}, as one object and note it; or give {name: why} for all of them."""
-    global compiled
-    host, names = _the_host(), {}
-    for name, key in missing.items():
-        names.setdefault(key, []).append(name)                    # a text may be asked for by several names
+def _shares(batch, texts):
+    """{name: key} in parts that are compiled at once, an object each. A text may be asked for by several names, which
+    stay together."""
+    named = {key: texts[name] for name, key in batch.items()}
+    worth = 1 + sum(map(len, named.values())) // SHARE_CHARACTERS
+    parts = dealt_out(named, min(processors(), quota(), settings.num_threads or worth, worth))
+    return [{name: key for name, key in batch.items() if key in part} for part in parts]
+
+
+def _compile(parts, texts, symbols, asked):
+    """Compile the texts of each of `parts`, {name: key}, as one object and note it; or give {name: why} for all of
+    it."""
+    host, failed = _the_host(), {}
+    codes = side_by_side([partial(_emit, part, texts) for part in parts], len(parts))
+    for part, (code, why) in zip(parts, codes, strict=True):
+        why = why or _note(host, part, code, symbols, asked)
+        if why:
+            failed |= dict.fromkeys(part, why)
+    return failed
+
+
+def _emit(part, texts):
+    """(the object of a part, None), or None and why there is none."""
     try:
-        code = host.compile([texts[some[0]] for some in names.values()])
-        library = host.place(code, symbols)
-        addresses = {(key, name): host.address(library, name) for name, key in missing.items()}
+        return _the_host().compile([texts[name] for name in {key: name for name, key in part.items()}.values()]), None
     except (RuntimeError, OSError) as error:                      # LLVM's; what is out of memory goes on
-        return dict.fromkeys(missing, str(error))
-    compiled += asked and len(names)
-    whole = hashlib.sha256("".join(names).encode()).hexdigest() if len(names) > 1 else next(iter(names))
-    _libraries.update(dict.fromkeys([whole, *names], library))
+        return None, str(error)
+
+
+def _note(host, part, code, symbols, asked):
+    """Put the object of a part in memory and on the disk, and note where its functions are; gives why it cannot be."""
+    global compiled
+    try:
+        library = host.place(code, symbols)
+        addresses = {(key, name): host.address(library, name) for name, key in part.items()}
+    except (RuntimeError, OSError) as error:
+        return str(error)
+    keys = dict.fromkeys(part.values())
+    compiled += asked and len(keys)
+    whole = hashlib.sha256("".join(keys).encode()).hexdigest() if len(keys) > 1 else next(iter(keys))
+    _libraries.update(dict.fromkeys([whole, *keys], library))
     _addresses.update(addresses)
     host.disk.write(whole, code)
-    for key in names if len(names) > 1 else ():
+    for key in keys if len(keys) > 1 else ():
         host.disk.write(key, REFERENCE_PREFIX + whole.encode())
-    return {}
+    return ""
 
 
 def assembly(text):
@@ -272,6 +310,26 @@ def _need_room(nbytes):
         raise MemoryError(f"LLVM needs up to {bytes_in_words(nbytes)} to compile a kernel, and there is less")
 
 
+class OptionHeld:
+    """An option of LLVM that holds while some thread is inside. LLVM's options are the process's, so it is put back
+    after the last: somebody else may compile here, Numba for one."""
+
+    def __init__(self, llvm, on, off):
+        self.llvm, self.on, self.off, self.inside, self.lock = llvm, on, off, 0, new_lock()
+
+    def __enter__(self):
+        with self.lock:
+            if not self.inside:
+                self.llvm.set_option("", self.on)
+            self.inside += 1
+
+    def __exit__(self, *_):
+        with self.lock:
+            self.inside -= 1
+            if not self.inside:
+                self.llvm.set_option("", self.off)
+
+
 class HostLLVM:
     """LLVM, set up for the machine that this process runs on."""
 
@@ -294,6 +352,7 @@ class HostLLVM:
         self.jit = llvm.create_lljit_compiler(self.machine, use_jit_link=os.name != "nt")
         self.disk = ObjectCache(settings.object_dir, settings.object_bytes)
         self.numbers = itertools.count()
+        self.without_strength_reduction = OptionHeld(llvm, "-disable-lsr", "-disable-lsr=false")
 
     def chosen(self, text):
         """The Processor that `text` names, on this machine."""
@@ -303,11 +362,17 @@ class HostLLVM:
         """Compile for the processor that `text` names from now on."""
         self.processor = goal = self.chosen(text)
         self.target = goal.target
-        # small and position-independent: an object's parts lie side by side, what it calls is reached through a table
-        self.quick_machine, self.machine = [self.llvm.Target.from_triple(goal.triple).create_target_machine(
-            cpu=goal.cpu, features=goal.flags, opt=level, reloc="pic", codemodel="small") for level in (0, 2)]
+        self._idle_machines = {0: [], 2: []}
+        self.machine = self._machine(2)
         self.head = f'target triple = "{goal.triple}"\ntarget datalayout = "{self.machine.target_data}"\n'
         self.kind = "\0".join((self.version, goal.triple, goal.cpu, goal.flags))
+
+    def _machine(self, level):
+        """What generates code at an optimisation level; one thread at a time may use it."""
+        goal = self.processor
+        # small and position-independent: an object's parts lie side by side, what it calls is reached through a table
+        return self.llvm.Target.from_triple(goal.triple).create_target_machine(
+            cpu=goal.cpu, features=goal.flags, opt=level, reloc="pic", codemodel="small")
 
     def llvm_version(self):
         """Which LLVM it is."""
@@ -324,18 +389,38 @@ class HostLLVM:
         return module
 
     def compile(self, texts):
-        """One object of all `texts`, which are compiled alike."""
+        """One object of all `texts`, which are compiled alike. Several threads may do this at once."""
         _need_room(KERNEL_COMPILE_BYTES + COMPILE_BYTES_PER_CHARACTER * sum(map(len, texts)))
         context = self.llvm.create_context()
         first, *others = [self.parse(text, context) for text in texts]
         for other in others:
             first.link_in(other)
-        # LLVM's options are the process's, so it is put back: somebody else may compile here, Numba for one
-        self.llvm.set_option("", "-disable-lsr")
+        level = 0 if texts[0].startswith(QUICK_MARK) else 2
+        idle = self._idle_machines[level]
         try:
-            return (self.quick_machine if texts[0].startswith(QUICK_MARK) else self.machine).emit_object(first)
+            machine = idle.pop()
+        except IndexError:
+            machine = self._machine(level)
+        with self.without_strength_reduction:
+            code = self._emit(machine, first)
+        idle.append(machine)
+        return code
+
+    def _emit(self, machine, module):
+        """The object of a module. llvmlite lets one thread at a time into LLVM; generating code is what takes the time,
+        and shares nothing between contexts and target machines, so this one call goes past llvmlite's lock."""
+        ffi = self.llvm.ffi
+        emit = getattr(ffi.lib.LLVMPY_TargetMachineEmitToMemory, "_cfn", None)
+        if emit is None:                                          # another llvmlite: one after the other, then
+            return machine.emit_object(module)
+        with ffi.OutputString() as said:
+            buffer = emit(machine, module, 1, said)
+            if not buffer:
+                raise RuntimeError(str(said))
+        try:
+            return ctypes.string_at(ffi.lib.LLVMPY_GetBufferStart(buffer), ffi.lib.LLVMPY_GetBufferSize(buffer))
         finally:
-            self.llvm.set_option("", "-disable-lsr=false")
+            ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
 
     def place(self, code, symbols):
         """Put the object `code` in memory; gives the name of the library it became."""

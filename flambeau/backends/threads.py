@@ -17,16 +17,14 @@ moment after each step, and then sleep. One program at a time has them; another 
 """
 import ctypes
 import functools
-import math
 import os
 
 from ..base import observers, settings
 from ..base.errors import need
 from ..base.locks import in_child, new_lock
+from .shares import processors, quota, time_granted  # noqa: F401  (what people want to know of the processor)
 
 PUBLIC = ("get_num_threads", "set_num_threads", "get_num_interop_threads", "set_num_interop_threads")
-
-NO_QUOTA = 1 << 20            # processors, where no control group limits them
 
 _lock = new_lock()            # a signal handler may come again, in the middle
 _native = None                # the compiled `run`
@@ -136,44 +134,3 @@ def set_num_interop_threads(num):
 def _positive(name, num):
     need(hasattr(num, "__index__") and type(num) is not bool, f"{name} expects an int, but got {type(num).__name__}")
     need(num > 0, f"{name} expects a positive integer")
-
-
-def processors():
-    """How many processors this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def quota(root="/"):
-    """How many processors' time the control groups of this process grant, rounded up; very many without a limit."""
-    granted = time_granted(root)
-    return NO_QUOTA if granted is None else math.ceil(granted)
-
-
-def time_granted(root="/"):
-    """How many processors' time the control groups of this process grant, such as 1.5; None without a limit."""
-    granted = []
-    for line in _read(f"{root}proc/self/cgroup").splitlines():
-        number, kinds, path = line.split(":", 2)
-        if "cpu" in kinds.split(","):
-            tops = "sys/fs/cgroup/cpu", f"sys/fs/cgroup/{kinds}"
-        elif number == "0":
-            tops = "sys/fs/cgroup", "sys/fs/cgroup/unified"
-        else:
-            continue
-        parts = [part for part in path.split("/") if part and part != ".."]
-        for top in tops:
-            # every group up to the top counts, and inside a container the group may stand there without its path
-            for folder in ("/".join([root + top, *parts[:depth]]) for depth in range(len(parts) + 1)):
-                words = (_read(f"{folder}/cpu.max") or
-                         _read(f"{folder}/cpu.cfs_quota_us") + " " + _read(f"{folder}/cpu.cfs_period_us")).split()
-                if len(words) == 2 and words[0].isdigit() and int(words[0]):        # max, and -1, mean no limit
-                    granted.append(int(words[0]) / int(words[1]))
-    return min(granted, default=None)
-
-
-def _read(path):
-    try:
-        with open(path) as file:
-            return file.read()
-    except OSError:                         # not this system, or not ours to read
-        return ""

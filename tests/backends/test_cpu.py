@@ -1,6 +1,7 @@
 """Text becomes code that runs; the objects on disk are found again, and whatever is wrong with them does no harm."""
 import ctypes
 import errno
+import functools
 import os
 import runpy
 import subprocess
@@ -521,6 +522,65 @@ def test_a_thread_that_cannot_be_started_or_ends_is_done_without(monkeypatch):
             thread.undisturbed(threading.get_ident)
     assert thread.undisturbed(threading.get_ident) != threading.get_ident()
     thread._tasks.put(None)
+
+
+def test_work_is_shared_with_helpers(monkeypatch):
+    meet = threading.Barrier(3)
+
+    def work(number):
+        meet.wait(PATIENCE)                                   # all three are at it at once
+        return number, threading.get_ident()
+
+    found = thread.side_by_side([functools.partial(work, n) for n in range(3)], 3)
+    assert [number for number, _ in found] == [0, 1, 2] and len({who for _, who in found}) == 3
+
+    def refused(number):
+        raise ValueError(number) if number else None
+    done = []
+    with pytest.raises(ValueError, match="1"):
+        thread.side_by_side([functools.partial(refused, 1), lambda: done.append(1)], 2)
+    assert done                                               # an error stops nobody else
+    here = thread.side_by_side([threading.get_ident] * 4, 1)
+    assert here == [threading.get_ident()] * 4 and thread.side_by_side([], 2) == []
+
+
+def test_a_helper_that_cannot_be_started_or_ends_is_done_without(monkeypatch):
+    monkeypatch.setattr(thread, "THREAD_CHECK_SECONDS", 0.05)
+
+    def refuse(*args):
+        raise RuntimeError("can't start new thread")
+    with monkeypatch.context() as patch:
+        patch.setattr(thread._thread, "start_new_thread", refuse)
+        assert thread.side_by_side([threading.get_ident] * 3, 3) == [threading.get_ident()] * 3
+    with monkeypatch.context() as patch:
+        patch.setattr(thread, "_help", lambda left, done, life: None)          # it ends before it begins
+        assert thread.side_by_side([threading.get_ident] * 3, 3) == [threading.get_ident()] * 3
+
+    def lose(left, done, life):                                                # it ends with a piece in its hands
+        left.pop()
+    first = threading.Event()
+    with monkeypatch.context() as patch:
+        patch.setattr(thread, "_help", lambda *given: (lose(*given), first.set()))
+        with pytest.raises(MemoryError, match="has ended for want of memory"):
+            thread.side_by_side([lambda: first.wait(PATIENCE)] * 3, 2)
+
+
+@pytest.mark.parametrize("processors", [1, 2, 16])
+def test_texts_that_are_shared_out_give_the_same_objects_functions(process, monkeypatch, processors):
+    """Whichever object a function comes to stand in; a text that cannot be compiled spoils no other."""
+    monkeypatch.setattr(cpu, "processors", lambda: processors)
+    monkeypatch.setattr(cpu, "quota", lambda: 99)
+    monkeypatch.setattr(cpu, "SHARE_CHARACTERS", 100)
+    folder = process()
+    texts = {f"s{n}": adding(f"s{n}", n) for n in range(9)}
+    assert [call(address, 100) for address in cpu.functions(texts).values()] == [100 + n for n in range(9)]
+    assert counts() == (9, 0)
+    objects = [path for path in folder.iterdir() if path.stat().st_size > 200]
+    assert len(objects) == min(processors, 1 + sum(map(len, texts.values())) // 100, 9)
+    process(folder)
+    with pytest.raises(cpu.NotCompiled) as caught:
+        cpu.functions({"bad": BROKEN.replace("NAME", "bad"), **texts, "t": adding("t", 20)})
+    assert list(caught.value.failed) == ["bad"] and counts() == (1, 9)
 
 
 def test_llvm_is_not_asked_where_there_is_no_room(process, monkeypatch):

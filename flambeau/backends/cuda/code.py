@@ -20,9 +20,9 @@ from ...base.errors import warn
 from ...base.locks import new_lock
 from ...loops.cuda import Unrenderable, render
 from ...loops.ir import Launch, verify
-from .. import threads
 from ..backend import NotCompiled
 from ..object_cache import REFERENCE_PREFIX, ObjectCache, referred, warnings
+from ..shares import dealt_out, processors, quota
 from .calls import LaunchCall
 
 NVRTC_PIPELINE_VERSION = 1         # part of every image's key: raise it when the way of compiling below changes
@@ -176,7 +176,7 @@ class DeviceKernels:
     def _compile(self, missing):
         """Compile {name: source}, several at once, and load them; {name: why} of those that are refused."""
         global compiled
-        batches = dealt_out(missing, min(threads.processors(), threads.quota()))
+        batches = dealt_out(missing, min(processors(), quota()))
         failed = {}
         for batch, made in zip(batches, side_by_side(self._image, batches), strict=True):
             if isinstance(made, NotCompiled) and len(batch) > 1:       # one by one, to find out which
@@ -249,17 +249,6 @@ def kernels_of(backend):
             if backend.index not in of_driver:
                 of_driver[backend.index] = DeviceKernels(backend.driver, backend.index)
             return of_driver[backend.index]
-
-
-def dealt_out(sources, most):
-    """{name: source} as at most `most` such, of about the same length; the longest are dealt out first."""
-    batches: list = [{} for _ in range(min(most, len(sources)))]
-    lengths = [0] * len(batches)
-    for name in sorted(sources, key=lambda name: (-len(sources[name]), name)):
-        at = lengths.index(min(lengths))
-        batches[at][name] = sources[name]
-        lengths[at] += len(sources[name])
-    return batches
 
 
 def together(sources):
