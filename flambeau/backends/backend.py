@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..base import spec as specs
+from ..base import settings, spec as specs
 from ..base.spec import CPU
 from . import host, memory, memory_limits, reference
 
@@ -282,6 +282,9 @@ class Backend:
         """What code is compiled for, in words."""
         raise NotImplementedError(f"{type(self).__name__} does not compile")
 
+    def expect_work(self):
+        """Somebody builds a model: what nearly all of them need may be made ready, without keeping anybody waiting."""
+
     def forget(self):
         """Compile everything anew, if it is asked for again."""
 
@@ -327,6 +330,7 @@ class CPUBackend(Backend):
     """The processor, with NumPy's arrays, and kernels compiled by LLVM."""
 
     compiles = interprets = recurs = True
+    _expects = False                                  # whether it was told to expect work
     blank = staticmethod(memory.blank)
     block = staticmethod(memory.block)
     address = staticmethod(host.address)
@@ -371,6 +375,12 @@ class CPUBackend(Backend):
     def processor(self):
         return self._native.processor()
 
+    def expect_work(self):
+        if not self._expects and settings.executor != "reference":
+            self._expects = True
+            from .compile_thread import beforehand
+            beforehand(_make_ready)
+
     def forget(self):
         self._native.forget()
 
@@ -387,6 +397,12 @@ class CPUBackend(Backend):
     def _native(self):
         from . import native  # and with it what compiles, which the reference never needs
         return native
+
+
+def _make_ready():
+    """Load what compiles, and have what most programs need compiled."""
+    from . import native
+    native.make_ready()
 
 
 def execute(entry, arrays, params, own=False):

@@ -132,7 +132,7 @@ def _help(left, done, life):
 
 
 def _take(left, done):
-    """Do what is left, piece by piece: (number, work) of each, and (number, what it gave, its error) when it is done."""
+    """Do what is left, (number, work) of each piece, one by one; (number, what it gave, its error) goes to `done`."""
     while True:
         try:
             number, work = left.popleft()

@@ -111,18 +111,25 @@ def prepare(texts):
         beforehand(_place, {name: text}, {name: host.key(text)}, None)
 
 
+def make_ready(texts):
+    """What `prepare` does, for {name: text} that nobody has asked for yet: it does not count as `compiled`."""
+    host = _the_host()
+    for name, text in texts.items():
+        beforehand(_place, {name: text}, {name: host.key(text)}, None, False)
+
+
 def replaceable(name, text):
     """The address of a step that does what `name` of `text` does: at once if it was compiled before, else as quickly as
     it can be compiled, and later well. See Note [Quickly, then well]."""
     if not not_found({name: text}):
         return function(name, text)
-    quick, slot, written = _quick(name, text)
+    quick, slot, written = quick_text(name, text)
     found = functions(dict.fromkeys((quick, slot), written))
     when_idle(_improve, found[slot], name, text, processor())
     return found[quick]
 
 
-def _quick(name, text):
+def quick_text(name, text):
     """A text compiled quickly that does what `name` of `text` does, until an address stands in its variable: the name
     of its function, that of the variable, and the text."""
     quick, slot = f"{name}_quick", f"{name}_better"

@@ -32,6 +32,7 @@ MAX_BLOCK_K = 384             # k of one block at most: a strip of A stays in th
 FEW_ROWS_BLOCK_K = 64         # for few rows, when B is read as it lies: whole rows of it, page after page
 MAX_PACKED_A_BYTES = 1 << 20  # that are packed together
 PACKED_B_BYTES = 640 << 10    # that are packed together: they stay in the second cache
+WIDTH = 3                     # vectors of C across that are held in registers, where there are as many columns
 PIECE_CYCLES = 16_000         # of work, by estimate, that are worth handing to another thread
 
 
@@ -131,11 +132,22 @@ def plan_dots(machine, f, count):
     return machine.function("dots", rows, cols)
 
 
+def make_ready():
+    """Have compiled beforehand what nearly all products of float32 need."""
+    machine = compiled_kernels("float32")
+    machine.make_ready([("gemm",), ("pack_b", TURN)], blocks_of(machine.rows(WIDTH), WIDTH))
+
+
+def blocks_of(rows, width):
+    """(rows, vectors across) of the innermost kernels for panels of `width` vectors."""
+    return [(rows, n) for n in (range(2, width + 1) if width > 1 else (1,))]
+
+
 def plan_gemm(machine, f, count):
     M, N, K, size = f["M"], f["N"], f["K"], machine.size
     # The shape of the innermost kernels follows from the columns alone, and all of a kind are made together, so that
     # another number of rows (a new batch size) compiles nothing.
-    width = 3 if N > machine.lanes else 1
+    width = WIDTH if N > machine.lanes else 1
     rows, across = machine.rows(width), width * machine.lanes
     f["rows"], f["width"] = rows, width
     straight = f["b_col"] == 1
@@ -163,7 +175,7 @@ def plan_gemm(machine, f, count):
     packs = {"pack_a": f["a_pack"], "pack_b": b_pack}
     wanted = {name: (name, how) for name, how in packs.items() if how}
     fn, *found, f["kernels"] = machine.functions([("gemm",), *wanted.values()],
-                                                 [(rows, n) for n in ((2, 3) if width == 3 else (1,))])
+                                                 blocks_of(rows, width))
     f.update(zip(wanted, found, strict=True))
     return fn
 

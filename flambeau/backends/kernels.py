@@ -423,6 +423,7 @@ class CompiledKernels:
         # addresses of the innermost kernels that were made
         self.table = (ctypes.c_int64 * (MAX_KERNEL_ROWS * MAX_KERNEL_VECTORS))()
         self.compile, self.replaceable, self.made = cpu.functions, cpu.replaceable, {}
+        self.compile_beforehand, self.quick_text = cpu.make_ready, cpu.quick_text
         self.written = {}             # address → how its text is written: a method of the kernels, and its arguments
 
     def rows(self, width):
@@ -433,14 +434,8 @@ class CompiledKernels:
         """The addresses of `wanted`, each (a method of the kernels, *its arguments), and then that of the table of the
         innermost kernels, with those for `blocks` (rows, width) in it. What is missing is compiled together."""
         inner = [("micro", *block) for block in blocks]
-        missing = {}
-        for how in (*wanted, *inner):
-            if how not in self.made:
-                what, *shape = how
-                name = f"{what}_{'x'.join(map(str, shape))}_f{8 * self.size}" if what == "micro" else \
-                    "_".join(map(str, how)) + self.tail
-                missing[name] = how
-        texts = {name: getattr(self.kernels, how[0])(name, *how[1:]) for name, how in missing.items()}
+        missing = {self._name(how): how for how in (*wanted, *inner) if how not in self.made}
+        texts = {name: self._text(name, how) for name, how in missing.items()}
         made = {name: self.replaceable(name, texts.pop(name)) for name, how in missing.items()
                 if how[0] in self.kernels.drivers} | self.compile(texts)
         for name, how in missing.items():
@@ -450,6 +445,25 @@ class CompiledKernels:
             _, rows, width = how
             self.table[(rows - 1) * MAX_KERNEL_VECTORS + width - 1] = self.made[how]
         return [*[self.made[how] for how in wanted], ctypes.addressof(self.table)]
+
+    def _name(self, how):
+        what, *shape = how
+        return f"{what}_{'x'.join(map(str, shape))}_f{8 * self.size}" if what == "micro" else \
+            "_".join(map(str, how)) + self.tail
+
+    def _text(self, name, how):
+        return getattr(self.kernels, how[0])(name, *how[1:])
+
+    def make_ready(self, wanted, blocks):
+        """Have what `functions` would ask for compiled beforehand."""
+        texts = {}
+        for how in (*wanted, *[("micro", *block) for block in blocks]):
+            name = self._name(how)
+            text = self._text(name, how)
+            if how[0] in self.kernels.drivers:
+                name, _, text = self.quick_text(name, text)
+            texts[name] = text
+        self.compile_beforehand(texts)
 
     def function(self, what, *shape):
         """The address of the step `what`."""

@@ -11,7 +11,7 @@ from math import prod
 from ..loops.ir import Launch, verify
 from ..loops.llvm import render
 from ..loops.schedule import verify as verify_schedule
-from . import cpu, library, threads
+from . import cpu, gemm, library, threads
 from .backend import NotCompiled
 from .kernels import texts_of
 from .schedule import may_stream, schedule  # noqa: F401  (the Backend's)
@@ -31,6 +31,12 @@ def forget():
     """Compile everything anew: another processor was chosen."""
     _kernels.clear()
     library.forget()
+
+
+def make_ready():
+    """Have compiled beforehand what nearly every program asks for first: the runner, and products of float32."""
+    cpu.make_ready({"run": threads.text()})
+    gemm.make_ready()
 
 
 # --- code -------------------------------------------------------------------------------------------------------------

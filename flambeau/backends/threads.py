@@ -53,15 +53,21 @@ def start():
     global run, _native, _clocked, _clock, _pool
     with _lock:
         if _native is None:
-            from . import cpu, native_runtime
-            text = cpu.QUICK_MARK + native_runtime.text()
-            _pool = ctypes.c_void_p.from_address(cpu.function("pool", text))
+            from . import cpu
+            written = text()
+            _pool = ctypes.c_void_p.from_address(cpu.function("pool", written))
             cpu.undisturbed(_renew)
             pointer, given = ctypes.c_void_p, (ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
             kind, more = ctypes.CFUNCTYPE(None, *given), ctypes.CFUNCTYPE(None, pointer, pointer, *given)
-            _clock = cpu.function("now", text) if os.name == "posix" else python_clock()
-            _clocked = more(cpu.function("run_clocked", text))
-            _native = run = kind(cpu.function("run", text))
+            _clock = cpu.function("now", written) if os.name == "posix" else python_clock()
+            _clocked = more(cpu.function("run_clocked", written))
+            _native = run = kind(cpu.function("run", written))
+
+
+def text():
+    """The runtime as LLVM compiles it."""
+    from . import cpu, native_runtime
+    return cpu.QUICK_MARK + native_runtime.text()
 
 
 def python_clock():

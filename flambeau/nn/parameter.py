@@ -52,6 +52,8 @@ class Parameter(Tensor, metaclass=MarkedType):
         if requires_grad and data._spec.dtype.category < 2:
             raise RuntimeError("Only Tensors of floating point and complex dtype can require gradients: for "
                                f"a Parameter of {data._spec.dtype!r} say requires_grad=False")
+        if (backend := data._spec.device.backend) is not None:
+            backend.expect_work()
         made = data.detach()
         if has_override(type(data)):              # keeps its own class, and is marked
             made._is_param = True

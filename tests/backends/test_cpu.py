@@ -109,7 +109,7 @@ def test_a_step_is_compiled_quickly_and_then_well(process, monkeypatch):
     better = cpu.replaceable("counting", text)
     assert levels == [[True], [False]] and better != first and counts() == (1, 0)      # nobody had to wait for it
     assert add(better, 5) == 20
-    slot = ctypes.c_void_p.from_address(cpu.function("counting_better", cpu._quick("counting", text)[2]))
+    slot = ctypes.c_void_p.from_address(cpu.function("counting_better", cpu.quick_text("counting", text)[2]))
     assert slot.value == better and add(first, 5) == 25            # plans that have the first address are served by it
     process()
     assert add(cpu.replaceable("counting", text), 1) == 26 and counts() == (0, 1) and len(levels) == 2
