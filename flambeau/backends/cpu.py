@@ -60,16 +60,17 @@ _libraries: dict = {}         # key of a text (or of several) → the library in
 _addresses: dict = {}         # (key of a text, name) → address
 
 
-def function(name, text, symbols=None):
+def function(name, text, symbols=None, asked=True):
     """The address of `name` in the LLVM module `text` (written without triple and layout), compiled for this machine.
 
     `symbols` gives the addresses of functions that the text only declares; others are looked up in the process. An
     address written into the text would make it another text in every process, never to be found on the disk.
+    `asked`: whether it counts as `compiled`, because somebody waits for it.
     """
-    return functions({name: text}, symbols)[name]
+    return functions({name: text}, symbols, asked)[name]
 
 
-def functions(texts, symbols=None):
+def functions(texts, symbols=None, asked=True):
     """{name: text} to {name: address}. Texts that have to be compiled are compiled together, which is quicker.
 
     So what a text defines beside its function has to be internal or private. Where some cannot be compiled or linked,
@@ -78,7 +79,7 @@ def functions(texts, symbols=None):
     host = _the_host()
     keys = {name: host.key(text) for name, text in texts.items()}
     if any((key, name) not in _addresses for name, key in keys.items()):
-        failed = undisturbed(_place, texts, keys, symbols)
+        failed = undisturbed(_place, texts, keys, symbols, asked)
         while warnings:
             warn(warnings.pop(0))
         if failed:

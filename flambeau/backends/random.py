@@ -25,6 +25,7 @@ import numpy as np
 from ..base.locks import new_lock
 from ..base.spec import CPU
 from .binomial import binomial_one
+from .twister import coins, words as twister_words
 
 DEFAULT_SEED = 67280421310721
 CHUNK_SAMPLES = 1 << 16             # samples made at a time: the words and the temporaries stay in cache
@@ -175,12 +176,13 @@ class MersenneTwister(RandomStream):
         return self._twister
 
     def _word(self, n):
-        return (self._stream().random_raw(n) if n else np.empty(0)).astype(np.uint32)
+        return twister_words(self._stream(), n) if n else np.empty(0, np.uint32)    # which begins no stream
 
     def _word64(self, n):
-        raw = self._stream().random_raw(2 * n) if n else np.empty(0, UINT64)
-        out = raw[0::2] << UINT64(32)
-        out |= raw[1::2]
+        words = self._word(2 * n)
+        out = words[0::2].astype(UINT64)
+        out <<= UINT64(32)
+        out |= words[1::2]
         return out
 
     def _unit32(self, n):
@@ -360,6 +362,12 @@ class MersenneTwister(RandomStream):
     def bernoulli(self, p, shape, dtype):
         """One with probability `p`, a number or an array that broadcasts to `shape`; else zero."""
         if not isinstance(p, np.ndarray):
+            count = int(np.prod(shape))
+            if np.dtype(dtype) == FLOAT32 and count:
+                with self._lock:
+                    made = coins(self._stream(), float(p), count)
+                if made is not None:
+                    return made.reshape(shape)
             return self._fill(shape, dtype, self._unit64, lambda u: u < float(p))
         need(((p >= 0) & (p <= 1)).all(), "Expected p_in >= 0 && p_in <= 1 to be true, but got false.")
         unit, source = (FLOAT64, self._unit64) if p.dtype == FLOAT64 else (FLOAT32, self._unit32)

@@ -4,8 +4,10 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from hypothesis import given, settings as trying, strategies as st
 
 import flambeau as torch
+from flambeau.backends import compile_thread, twister
 from flambeau.backends.random import multiply_add
 from tests.patience import PATIENCE
 
@@ -147,8 +149,8 @@ def test_multiply_add_rounds_once(real, digits):
         units = (rng.integers(0, 2**digits, 300) * 2.0**-digits).astype(real)
         made = multiply_add(units, scale, low)
         assert made.dtype == real
-        for unit, given in zip(units, made, strict=True):
-            assert given == nearest(Fraction(float(unit)) * Fraction(scale) + Fraction(low), real)
+        for unit, found in zip(units, made, strict=True):
+            assert found == nearest(Fraction(float(unit)) * Fraction(scale) + Fraction(low), real)
 
 
 def test_a_sum_that_rounds_to_the_middle_is_not_rounded_again():
@@ -157,3 +159,72 @@ def test_a_sum_that_rounds_to_the_middle_is_not_rounded_again():
     unit = np.array([9498742 * 2.0**-24], np.float32)
     exact = Fraction(float(unit[0])) * Fraction(scale) + Fraction(low)
     assert np.float32(float(unit[0]) * scale + low) != nearest(exact, np.float32) == multiply_add(unit, scale, low)[0]
+
+
+# --- compiled code that draws -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    """Compiled code draws from the first word on."""
+    compile_thread.undisturbed(twister.make_ready)
+    monkeypatch.setattr(twister, "_asked", True)
+    monkeypatch.setattr(twister, "MIN_NATIVE_WORDS", 0)
+    return twister._functions
+
+
+@trying(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.lists(st.tuples(st.sampled_from(("words", "coins")), st.integers(0, 2000),
+                                                     st.floats(0, 1)), max_size=8))
+def test_compiled_code_draws_numpys_words_and_leaves_its_state(seed, draws):
+    compile_thread.undisturbed(twister.make_ready)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(twister, "_asked", True)
+        patch.setattr(twister, "MIN_NATIVE_WORDS", 0)
+        ours, theirs = np.random.MT19937(seed), np.random.MT19937(seed)
+        for what, count, p in draws:
+            if what == "words":
+                assert twister.words(ours, count).tolist() == [theirs.random_raw() for _ in range(count)]
+            else:
+                pairs = [(theirs.random_raw(), theirs.random_raw()) for _ in range(count)]
+                units = [Fraction((high << 32 | low) % 2**53, 2**53) for high, low in pairs]
+                assert twister.coins(ours, p, count).tolist() == [float(u < Fraction(p)) for u in units]
+            one, other = ours.state["state"], theirs.state["state"]
+            assert one["pos"] == other["pos"] and np.array_equal(one["key"], other["key"])
+
+
+@pytest.mark.parametrize("p", [0.0, 2.0**-53, 1 / 3, 0.9, 1 - 2.0**-53, 1.0])
+def test_every_draw_is_the_same_with_and_without_compiled_code(compiled, monkeypatch, p):
+    def drawn():
+        torch.manual_seed(3)
+        out = [torch.rand(5000), torch.empty(70, 80).bernoulli_(p), torch.rand(3000, dtype=torch.float64),
+               torch.empty(40).bernoulli_(p), torch.randn(1000), torch.randint(7, (2000,)), torch.randperm(50),
+               torch.empty(0).bernoulli_(p), torch.empty(300, dtype=torch.bool).bernoulli_(p)]
+        return [t.tolist() for t in out], torch.get_rng_state().tolist()
+    assert compiled
+    native = drawn()
+    monkeypatch.setattr(twister, "_functions", {})
+    assert drawn() == native
+
+
+def test_nobody_waits_for_the_code_that_draws(monkeypatch):
+    asked = []
+    monkeypatch.setattr(twister, "_functions", {})
+    monkeypatch.setattr(twister, "_asked", False)
+    monkeypatch.setattr(compile_thread, "beforehand", lambda *work: asked.append(work))
+    torch.manual_seed(1)
+    short, long = torch.rand(100), torch.rand(20_000)
+    assert asked == [(twister.make_ready,)] and len(short) + len(long) == 20_100
+    with torch.config.using(executor="reference"):
+        monkeypatch.setattr(twister, "_asked", False)
+        torch.rand(20_000)
+    assert len(asked) == 1
+
+
+def test_a_state_that_is_laid_out_otherwise_is_left_to_numpy(monkeypatch):
+    monkeypatch.setattr(twister, "_functions", {})
+    real = twister._address
+    other = np.random.MT19937(99)
+    monkeypatch.setattr(twister, "_address", lambda stream: real(other))
+    compile_thread.undisturbed(twister.make_ready)
+    assert not twister._functions
