@@ -42,7 +42,7 @@ from .update import update
 MAX_REMEMBERED_TRACES = 4096
 SMALL_TRACE_BYTES = 1 << 20      # of results; with fewer, a trace has to be seen a few times before it is planned:
 INSTRUCTIONS_PER_SIGHTING = 64   # once, and once more for so many, since long traces take long to compile
-BYTES_PER_INSTRUCTION = 1 << 20  # of results; with fewer, it has to be seen once
+BYTES_PER_INSTRUCTION = 1 << 19  # of results; with fewer, it has to be seen once
 _plans: dict = {}                # key of a trace → Plan, or False where it is left to the reference
 _sightings: dict = {}            # key of a trace with little data → how often it was run without a plan
 _finishing = new_lock()
@@ -93,8 +93,8 @@ def attempt(trace):
 
 
 def _patience(trace):
-    """How often a trace is run without a plan before it gets one, which takes about a millisecond for each
-    instruction: sentences of ever new lengths, say, would never earn it."""
+    """How often a trace is run without a plan before it gets one, which takes about half a millisecond for
+    each instruction: sentences of ever new lengths, say, would never earn it."""
     if not _has_a_choice(trace):
         return 0
     if trace.bytes < SMALL_TRACE_BYTES:
