@@ -98,10 +98,15 @@ class _Writer:
         cost = sum(20 if e.op in FUNCTION_WORDS else 1 for e in inside)
         arg = any(kind.startswith("arg") for one in passes for kind, _ in one.accs)
         many = 1 if cost > 40 or arg else 2 if cost > 14 else 4
-        if not self.along_rows and self.kernel.reduced and cost <= 10:
+        if not self.along_rows and cost <= 10 and self._reads_rows():
             many = 16 if cost <= 3 else 8             # down the columns: the wider, the more of each row at once
         self.single = self.target.vector_bytes // size
         return self.single * min(self.schedule.vectors, many)
+
+    def _reads_rows(self):
+        """Whether what is reduced lies along the lanes, so that a reduction down the columns reads parts of rows."""
+        return any(access.steps[self.vector] == 1 and any(access.steps[self.kernel.kept:])
+                   for access in self.kernel.accesses)
 
     def _has_masks(self):
         """Whether the processor can load and store some lanes of everything that lies along the lanes."""
