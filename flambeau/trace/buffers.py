@@ -117,28 +117,18 @@ class Buffers:
 
     def _share_in(self, step, last_reference):
         nest = step.nest
-        ends = [*nest.passes[-1].stores, *nest.finals]
-        pairs = [(nest.reads[number], read, number, other) for number, _ in ends
-                 for other, read in enumerate(nest.reads) if self._fits(nest, nest.reads[number], read)]
+        ends, held_by = [*nest.passes[-1].stores, *nest.finals], [self.of(read.node) for read in nest.reads]
+        pairs = [(number, other) for number, _ in ends for other in range(len(nest.reads))
+                 if _fits(nest.reads, held_by, number, other)]
         if len(pairs) > 1 and len(ends) > 1:
             # Memory goes to what is computed from it before it goes to others: an optimizer's average of gradients to
             # the next average, not to the gradient. In a loop, each of them then stays where it is.
             used = {number: _loads(e) for number, e in ends}
-            pairs.sort(key=lambda pair: pair[3] not in used[pair[2]])
-        for store, read, _, _ in pairs:
-            held, made = self.of(read.node), self.of(store.node)
+            pairs.sort(key=lambda pair: pair[1] not in used[pair[0]])
+        for number, other in pairs:
+            held, made = held_by[other], held_by[number]
             if held.last == step.at and self._may_take(held, made, step.at, last_reference):
                 self._take_over(held, made)
-
-    def _fits(self, nest, store, read):
-        """Whether a store of a nest goes over the cells of a read just as that does, and nobody else over them."""
-        if read.store or read.at is not None or read.strides != store.strides or read.offset != store.offset \
-                or BYTES_OF_TYPE[read.type] != BYTES_OF_TYPE[store.type]:
-            return False
-        held = self.of(read.node)
-        return not any(r is not read and self.of(r.node) is held and
-                       (r.strides != store.strides or r.offset != store.offset or r.at is not None)
-                       for r in nest.reads)
 
     # --- where ------------------------------------------------------------------------------------------------------
 
@@ -265,3 +255,15 @@ def _give(free, offset, size):
             free.remove(hole)
             size += hole[1]
     free.append((offset, size))
+
+
+def _fits(reads, held_by, number, other):
+    """Whether store `number` among the walks of a nest goes over the cells of read `other` just as that does, and nobody
+    else over them; `held_by` has the buffer of each."""
+    store, read, held = reads[number], reads[other], held_by[other]
+    if read.store or read.at is not None or read.strides != store.strides or read.offset != store.offset \
+            or BYTES_OF_TYPE[read.type] != BYTES_OF_TYPE[store.type]:
+        return False
+    return not any(buffer is held and r is not read and
+                   (r.strides != store.strides or r.offset != store.offset or r.at is not None)
+                   for r, buffer in zip(reads, held_by, strict=True))
