@@ -32,6 +32,7 @@ MAX_BLOCK_K = 384             # k of one block at most: a strip of A stays in th
 FEW_ROWS_BLOCK_K = 64         # for few rows, when B is read as it lies: whole rows of it, page after page
 MAX_PACKED_A_BYTES = 1 << 20  # that are packed together
 PACKED_B_BYTES = 640 << 10    # that are packed together: they stay in the second cache
+HASTY_CYCLES = 64_000         # of work that are sooner done by code that is made quickly
 WIDTH = 3                     # vectors of C across that are held in registers, where there are as many columns
 PIECE_CYCLES = 16_000         # of work, by estimate, that are worth handing to another thread
 
@@ -129,7 +130,7 @@ def plan_dots(machine, f, count):
     pieces = -(-min(4 * get_num_threads(), max(1, cycles(machine, M, N, K) * count // PIECE_CYCLES)) // count)
     f["tile_m"], f["tile_n"] = M, up(-(-N // pieces), cols)
     f["tiles_m"], f["tiles_n"] = 1, -(-N // f["tile_n"])
-    return machine.function("dots", rows, cols)
+    return machine.function("dots", rows, cols, hasty=cycles(machine, M, N, K) * count < HASTY_CYCLES)
 
 
 def make_ready():

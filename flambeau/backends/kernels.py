@@ -430,14 +430,15 @@ class CompiledKernels:
         """The most rows whose block fits in the registers, beside `width` vectors of B and one of A."""
         return max(1, min(MAX_KERNEL_ROWS, (self.registers - width - 1) // width))
 
-    def functions(self, wanted, blocks=()):
+    def functions(self, wanted, blocks=(), hasty=False):
         """The addresses of `wanted`, each (a method of the kernels, *its arguments), and then that of the table of the
-        innermost kernels, with those for `blocks` (rows, width) in it. What is missing is compiled together."""
+        innermost kernels, with those for `blocks` (rows, width) in it. What is missing is compiled together; quickly at
+        first where it leaves its work to others, or all of it if `hasty`."""
         inner = [("micro", *block) for block in blocks]
         missing = {self._name(how): how for how in (*wanted, *inner) if how not in self.made}
         texts = {name: self._text(name, how) for name, how in missing.items()}
         made = {name: self.replaceable(name, texts.pop(name)) for name, how in missing.items()
-                if how[0] in self.kernels.drivers} | self.compile(texts)
+                if hasty or how[0] in self.kernels.drivers} | self.compile(texts)
         for name, how in missing.items():
             self.made[how] = made[name]
             self.written[made[name]] = how[0], name, *how[1:]
@@ -465,9 +466,9 @@ class CompiledKernels:
             texts[name] = text
         self.compile_beforehand(texts)
 
-    def function(self, what, *shape):
+    def function(self, what, *shape, hasty=False):
         """The address of the step `what`."""
-        return self.functions([(what, *shape)])[0]
+        return self.functions([(what, *shape)], hasty=hasty)[0]
 
     def texts(self, address):
         """The text of the step at `address`; and, where it calls others by their address, those of all such that were

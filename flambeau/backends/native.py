@@ -55,10 +55,11 @@ def code(work):
 
 
 class Compilation:
-    """Machine code for some launches: `missing` is {name: LLVM text} of those that have none yet."""
+    """Machine code for some launches: `missing` is {name: LLVM text} of those that have none yet, and `hasty` the names
+    of those that are first compiled quickly; see Note [Quickly, then well] in cpu.py."""
 
     def __init__(self, launches):
-        self.launches, self.missing, self._names = launches, {}, {}
+        self.launches, self.missing, self.hasty, self._names = launches, {}, set(), {}
         for launch in launches:
             launch.schedule.streams = may_stream(launch)
             launch.text = text = str(launch)
@@ -67,6 +68,8 @@ class Compilation:
                 verify_schedule(launch.kernel, launch.schedule)
                 self._names[text], written = rendered(launch)
                 self.missing[self._names[text]] = written
+                if launch.hasty:
+                    self.hasty.add(self._names[text])
 
     def prepare(self, nbytes):
         """Have them compiled in the background, where that takes longer than to make `nbytes` of results without."""
@@ -88,11 +91,17 @@ class Compilation:
         threads.start()                           # not in the middle of a run
         error = None
         if self.missing:
+            well = {name: text for name, text in self.missing.items() if name not in self.hasty}
             try:
-                made = cpu.functions(self.missing)
+                made = cpu.functions(well)
             except NotCompiled as failure:
                 error = failure
-                made = cpu.functions({n: text for n, text in self.missing.items() if n not in failure.failed})
+                made = cpu.functions({n: text for n, text in well.items() if n not in failure.failed})
+            for name in self.hasty:
+                try:
+                    made[name] = cpu.replaceable(name, self.missing[name])
+                except NotCompiled as failure:
+                    error = failure
             for text, name in self._names.items():
                 _kernels[text] = made.get(name)
         failed = [launch for launch in self.launches if _kernels[launch.text] is None]

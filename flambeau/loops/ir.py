@@ -86,14 +86,15 @@ class Launch:
     `at_strides` are those that an access's `at` is multiplied by, and `block` is how many positions of the first
     reduced dimension a block has, where it is cut. `fresh` tells the bytes of the memory behind an access, by its
     number, for stores that fill memory which nobody has read yet, from its start; it is known when memory was laid out.
+    `hasty` says that little is to be done: code that is there soon is better than code that is quick.
     """
 
-    __slots__ = ("kernel", "sizes", "strides", "at_strides", "block", "fresh", "schedule", "text")
+    __slots__ = ("kernel", "sizes", "strides", "at_strides", "block", "fresh", "hasty", "schedule", "text")
 
     def __init__(self, kernel, sizes, strides, at_strides=None, block=0):
         self.kernel, self.sizes, self.strides, self.block = kernel, sizes, strides, block
         self.at_strides = at_strides or [0] * len(strides)
-        self.fresh, self.schedule, self.text = {}, None, None
+        self.fresh, self.hasty, self.schedule, self.text = {}, False, None, None
 
     def extent(self, number):
         """How many elements access `number` meets."""

@@ -258,8 +258,8 @@ def _give(free, offset, size):
 
 
 def _fits(reads, held_by, number, other):
-    """Whether store `number` among the walks of a nest goes over the cells of read `other` just as that does, and nobody
-    else over them; `held_by` has the buffer of each."""
+    """Whether store `number` among the walks of a nest goes over the cells of read `other` just as that does, and
+    nobody else over them; `held_by` has the buffer of each."""
     store, read, held = reads[number], reads[other], held_by[other]
     if read.store or read.at is not None or read.strides != store.strides or read.offset != store.offset \
             or BYTES_OF_TYPE[read.type] != BYTES_OF_TYPE[store.type]:

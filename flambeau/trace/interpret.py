@@ -29,6 +29,7 @@ from .order import order_of
 
 MAX_REMEMBERED_ENTRIES = 8192
 LARGE_NUMEL = 8192             # elements of an array that is worth letting go of before the end
+HASTY_NUMEL = 1 << 16          # fewer elements are sooner done by code that is made quickly
 AFTER_ALL_STEPS = 1 << 60      # the last reader of a result
 SHARED_ARRAY_KINDS = ("reshape", "expand", "permute", "copy", "output")  # nodes whose array stands in that of another
 _functions: dict = {}         # (backend, word, type) → a compiled launch over arrays
@@ -428,7 +429,8 @@ def _compiled(word, type, shape, count, backend):
         args = [np.asarray(a if a.shape == shape else np.broadcast_to(a, shape), order="C") for a in args]
         out = np.empty(shape, args[0].dtype)
         if not program:
-            launch = (_functions.get((backend, word, type)) or _function(word, type, count, backend)).over(prod(shape))
+            size = prod(shape)
+            launch = (_functions.get((backend, word, type)) or _function(word, type, count, backend, size)).over(size)
             program.append(backend.program([Task(launch, [(i, 0) for i in range(count + 1)])]))
         program[0].run([*map(backend.address, args), backend.address(out)], NO_CELLS)
         return out
@@ -436,14 +438,14 @@ def _compiled(word, type, shape, count, backend):
     return function
 
 
-def _function(word, type, count, backend):
-    """A compiled launch that computes `word` of `count` arrays, element by element."""
+def _function(word, type, count, backend, size):
+    """A compiled launch that computes `word` of `count` arrays, element by element; `size` elements for now."""
     kernel, one = Kernel(1, 0), Pass()
     kernel.accesses = [Access(type, [1]) for _ in range(count + 1)]
     one.stores.append((count, Expr(word, type, tuple(Expr("load", type, (), i) for i in range(count)))))
     kernel.passes.append(one)
     launch = Launch(kernel, [LARGE_NUMEL], [[1] for _ in range(count + 1)])      # code that does for any size
-    launch.schedule = backend.schedule(launch)
+    launch.schedule, launch.hasty = backend.schedule(launch), size < HASTY_NUMEL
     backend.compile([launch]).finish()
     _functions[backend, word, type] = launch
     return launch
