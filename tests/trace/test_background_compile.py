@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import time
+from array import array
 
 import numpy as np
 import pytest
@@ -15,8 +16,12 @@ pytest.importorskip("llvmlite")
 
 import flambeau as torch
 from flambeau.backends import compile_thread, cpu, native
+from flambeau.backends.backend import Task
+from flambeau.base.spec import CPU
+from flambeau.loops.ir import FUNCTION_WORDS
 from flambeau.trace import interpret, plan
 from tests.patience import NEVER, PATIENCE
+from tests.thorough import sample
 
 
 @pytest.fixture(autouse=True)
@@ -203,3 +208,27 @@ def test_kernels_that_differ_in_words_alone_are_one():
             assert all(name in text for name, text in texts)
         assert len(texts) == len({text for _, text in texts}) == len({name for name, _ in texts})
         np.testing.assert_array_equal(torch.ones(5).mul(2).numpy(), [2.0] * 5)
+
+
+# --- quickly, then well -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("word", sample(sorted(FUNCTION_WORDS), 3))
+@pytest.mark.parametrize("type, dtype", [("f32", np.float32), ("f64", np.float64)])
+def test_code_that_was_made_quickly_gives_the_same_bits(word, type, dtype, monkeypatch):
+    count, backend, found = 2 if word in ("pow", "atan2") else 1, CPU.backend, {}
+    draw = np.random.default_rng(5)
+    special = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e-40, 88.8, -104.0]
+    given = [np.concatenate([draw.standard_normal(300) * 3, np.resize(special, 60 + n)]).astype(dtype)[:360]
+             for n in range(count)]
+    monkeypatch.setattr(cpu, "not_found", lambda texts: texts)
+    monkeypatch.setattr(cpu, "when_idle", lambda *work: None)
+    for size in (1, interpret.HASTY_NUMEL):
+        monkeypatch.setattr(native, "_kernels", {})
+        launch = interpret._function(word, type, count, backend, size).over(360)
+        out = np.empty(360, dtype)
+        tasks = [Task(launch, [(i, 0) for i in range(count + 1)])]
+        backend.program(tasks).run([*map(backend.address, given), backend.address(out)], array("q"))
+        found[size] = native._kernels[launch.text], out.tobytes()
+    (quick, one), (well, other) = found.values()
+    assert quick != well and one == other
