@@ -201,6 +201,11 @@ class MersenneTwister(RandomStream):
 
     def _fill(self, shape, dtype, source, rule=None):
         """A new array of `rule(source)` rounded to `dtype`, made a chunk at a time."""
+        count = math.prod(shape) if isinstance(shape, tuple) else shape
+        if 0 < count <= CHUNK_SAMPLES:
+            with self._lock:
+                drawn = source(count)
+            return rounded(drawn if rule is None else rule(drawn), np.dtype(dtype)).reshape(shape)
         out = np.empty(shape, dtype)
         flat = out.reshape(-1)
         with self._lock:
@@ -454,9 +459,9 @@ class MersenneTwister(RandomStream):
              "probability tensor contains either `inf`, `nan` or element < 0")
         need((exact.sum(-1) > 0).all(), wrong + "(sum of probabilities <= 0)")
         # A race of clocks that tick at these rates: who is first, who is second, and so on.
-        waits = self.exponential(weights.shape, weights.dtype).astype(exact.dtype)
+        waits = self.exponential(weights.shape, weights.dtype).astype(exact.dtype, copy=False)
         with np.errstate(divide="ignore", invalid="ignore"):
-            race = rounded(exact / waits, weights.dtype).astype(exact.dtype)
+            race = rounded(exact / waits, weights.dtype).astype(exact.dtype, copy=False)
         if num_samples == 1:
             return race.argmax(-1)[..., None]
         return np.argsort(-race, axis=-1, kind="stable")[..., :num_samples]

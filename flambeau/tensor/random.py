@@ -199,7 +199,10 @@ def laid(flat, shape, strides):
 
 
 def in_order(array, shape, strides):
-    """The elements of `array`, broadcast to `shape`, in the order in which a tensor of these strides is filled."""
+    """The elements of `array`, broadcast to `shape`, in the order in which a tensor of these strides is filled; to be
+    read alone, since they may stand where they stood."""
+    if array.shape == shape and array.flags.c_contiguous and strides == shapes.contiguous_strides(shape):
+        return array.reshape(-1)
     flat = np.empty(shapes.numel(shape), array.dtype)
     laid(flat, shape, strides)[...] = np.broadcast_to(array, shape)
     return flat
