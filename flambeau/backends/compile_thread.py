@@ -106,21 +106,22 @@ def side_by_side(works, threads):
         helpers.append(weakref.ref(life))
         del life                                                  # else it would not be gone when its thread is
     _take(left, done)
-    found: dict = {}
+    found, answer = {}, None
     while len(found) < len(works):
         try:
-            number, made, error = done.get(timeout=THREAD_CHECK_SECONDS)
-            found[number] = made, error
+            number, *answer = done.get(timeout=THREAD_CHECK_SECONDS)
+            found[number] = answer
         except queue.Empty:
             if not any(map(_lives, helpers)) and done.empty():
                 raise MemoryError("a thread that helps LLVM has ended for want of memory") from None
+    made, errors = zip(*(found[number] for number in range(len(works))), strict=True) if works else ((), ())
+    error = next((one for one in errors if one is not None), None)
     try:
-        for error in (found[number][1] for number in range(len(works))):
-            if error is not None:
-                raise error
+        if error is not None:
+            raise error
     finally:
-        error = None                          # a frame that holds its own error would keep the tensors in it alive
-    return [found[number][0] for number in range(len(works))]
+        error = errors = found = answer = None    # a frame that holds its own error would keep the tensors in it alive
+    return list(made)
 
 
 def _help(left, done, life):

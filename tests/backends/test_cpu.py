@@ -17,6 +17,7 @@ pytest.importorskip("llvmlite")
 import flambeau as torch
 from flambeau.backends import compile_thread as thread, cpu, native
 from flambeau.base import settings
+from flambeau.base.spec import CPU
 from flambeau.trace import interpret, plan
 from tests.patience import PATIENCE
 
@@ -563,6 +564,24 @@ def test_a_helper_that_cannot_be_started_or_ends_is_done_without(monkeypatch):
         patch.setattr(thread, "_help", lambda *given: (lose(*given), first.set()))
         with pytest.raises(MemoryError, match="has ended for want of memory"):
             thread.side_by_side([lambda: first.wait(PATIENCE)] * 3, 2)
+
+
+def test_the_first_parameter_says_that_work_will_come(process, monkeypatch):
+    folder, asked = process(), []
+    monkeypatch.setattr(CPU.backend, "_expects", False)
+    monkeypatch.setattr(thread, "beforehand", lambda work, *args: asked.append((work, args)))
+    monkeypatch.setattr(cpu, "beforehand", lambda work, *args: asked.append((work, args)))
+    with torch.config.using(executor="reference"):
+        torch.nn.Parameter(torch.ones(2))
+    assert not asked
+    torch.nn.Linear(2, 2)
+    assert len(asked) == 1                                    # nobody waits, and it is said once
+    while asked:
+        work, args = asked.pop(0)
+        work(*args)
+    assert counts() == (0, 0) and any(folder.iterdir())       # nobody has asked for what it compiles
+    found = (torch.ones(40, 30) @ torch.ones(30, 50)).sum().item()
+    assert found == 40 * 30 * 50
 
 
 @pytest.mark.parametrize("processors", [1, 2, 16])
