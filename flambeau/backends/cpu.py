@@ -53,7 +53,7 @@ SHARE_CHARACTERS = 4096          # of LLVM text that are worth a thread: some 8 
 QUICK_MARK = "; quickly\n"    # how a text begins that is compiled at level 0
 
 compiled = 0                  # texts that LLVM compiled in this process, for somebody who asked
-loaded = 0                    # texts whose object came from the disk
+loaded = 0                    # texts whose object came from the disk, for somebody who asked
 
 _host = None                  # LLVM, once somebody asked
 _libraries: dict = {}         # key of a text (or of several) → the library in memory that its object became
@@ -65,7 +65,7 @@ def function(name, text, symbols=None, asked=True):
 
     `symbols` gives the addresses of functions that the text only declares; others are looked up in the process. An
     address written into the text would make it another text in every process, never to be found on the disk.
-    `asked`: whether it counts as `compiled`, because somebody waits for it.
+    `asked`: whether it counts as `compiled` or `loaded`, because somebody waits for it.
     """
     return functions({name: text}, symbols, asked)[name]
 
@@ -113,7 +113,7 @@ def prepare(texts):
 
 
 def make_ready(texts):
-    """What `prepare` does, for {name: text} that nobody has asked for yet: it does not count as `compiled`."""
+    """What `prepare` does, for {name: text} that nobody has asked for yet: it does not count."""
     host = _the_host()
     for name, text in texts.items():
         beforehand(_place, {name: text}, {name: host.key(text)}, None, False)
@@ -161,7 +161,7 @@ def _place(texts, keys, symbols, asked=True):
     """
     missing, failed = {}, {}
     for name, key in keys.items():
-        if (key, name) not in _addresses and not _find(key, name, symbols):
+        if (key, name) not in _addresses and not _find(key, name, symbols, asked):
             missing[name] = key
     for quickly in (True, False):
         batch = {name: key for name, key in missing.items() if texts[name].startswith(QUICK_MARK) is quickly}
@@ -265,7 +265,7 @@ def renew_disk():
         warn(warnings.pop(0))
 
 
-def _find(key, name, symbols):
+def _find(key, name, symbols, asked=True):
     """Whether `name` of the object of `key` is in memory, if need be from the disk; then its address is noted."""
     global loaded
     library, whole, code = _libraries.get(key), key, None
@@ -284,7 +284,7 @@ def _find(key, name, symbols):
     except (RuntimeError, OSError) as error:
         _host.disk.distrust(key, error)
         return False
-    loaded += key not in _libraries
+    loaded += asked and key not in _libraries
     _libraries[whole] = _libraries[key] = library
     _addresses[key, name] = address
     return True

@@ -37,6 +37,10 @@ def call(address, *args):
 def process(tmp_path, monkeypatch):
     """`process()` is a new process as far as compiled code goes, and gives the folder of its objects."""
     def begin(folder=tmp_path / "objects", most=1 << 28):
+        until = time.monotonic() + PATIENCE
+        while not thread.is_through():                        # what tests before this one had made ready
+            assert time.monotonic() < until
+            time.sleep(0.01)
         monkeypatch.setattr(cpu, "_libraries", {})
         monkeypatch.setattr(cpu, "_addresses", {})
         monkeypatch.setattr(cpu, "compiled", 0)
