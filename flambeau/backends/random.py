@@ -25,11 +25,10 @@ import numpy as np
 from ..base.locks import new_lock
 from ..base.spec import CPU
 from .binomial import binomial_one
-from .twister import coins, words as twister_words
+from .twister import STATE_WORDS, coins, words as twister_words
 
 DEFAULT_SEED = 67280421310721
 CHUNK_SAMPLES = 1 << 16             # samples made at a time: the words and the temporaries stay in cache
-STATE_WORDS = 624                   # of the twister's state
 SMALL_PERMUTATION = (2**32 - 1) // 20
 SIGNIFICAND_BITS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
 REAL_DTYPE = {"complex64": np.dtype(np.float32), "complex128": np.dtype(np.float64)}

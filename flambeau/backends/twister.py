@@ -19,7 +19,7 @@ POSITION_BYTES = 4 * STATE_WORDS   # where NumPy's state has the number of the n
 LANES = 16                         # words at a time; a vector of some machine vectors
 MIN_NATIVE_WORDS = 1 << 13         # that are worth asking for compiled code
 COINS_AT_ONCE = 512                # whose words lie on the stack meanwhile
-UNIT_BITS = 53                     # of the two words that a coin is made of
+COIN_BITS = 53                     # of the two words that a coin is made of
 
 _functions: dict = {}              # name → the compiled function, when they are there
 _asked = False                     # whether they were asked for
@@ -40,7 +40,7 @@ def coins(stream, probability, count):
     if not _ready(2 * count):
         return None
     out = np.empty(count, np.float32)
-    below = -int(-probability * 2.0**UNIT_BITS // 1)          # u < p of whole numbers: below the next one up
+    below = -int(-probability * 2.0**COIN_BITS // 1)          # u < p of whole numbers: below the next one up
     _functions["coins"](_address(stream), out.ctypes.data, count, below)
     return out
 
@@ -177,7 +177,7 @@ def _coins():
                 pair = w.load(t, w.at("i64", room, k.i), 4)
                 turned = w(f"or {t} {w(f'shl {t} {pair}, ' + _splat(32, 'i64', lanes))}, "
                            f"{w(f'lshr {t} {pair}, ' + _splat(32, 'i64', lanes))}")
-                unit = w(f"and {t} {turned}, {_splat(2**UNIT_BITS - 1, 'i64', lanes)}")
+                unit = w(f"and {t} {turned}, {_splat(2**COIN_BITS - 1, 'i64', lanes)}")
                 below = "%below"
                 if lanes > 1:
                     one = w(f"insertelement {t} poison, i64 %below, i64 0")
