@@ -22,11 +22,12 @@ STEPS, WARM_ROUNDS = 12, 2    # steps of one way before the next has its turn; r
 
 @contextlib.contextmanager
 def without():
-    """The part of watch that is always on, taken out of an optimizer's step."""
+    """The part of watch that is always on, taken out of backward() and an optimizer's step."""
     before, after = watched.before_step, watched.after_step
     watched.before_step = watched.after_step = lambda number: None
     try:
-        yield
+        with flambeau.config.using(watch="off"):
+            yield
     finally:
         watched.before_step, watched.after_step = before, after
 
