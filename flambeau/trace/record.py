@@ -58,7 +58,8 @@ class Trace:
     """
 
     __slots__ = ("code", "values", "last", "slots", "bytes", "held", "lock", "owner", "busy", "sealed", "site",
-                 "special", "failures", "aside", "asides", "quiet", "ran", "begun", "unsettled", "backward", "__weakref__")
+                 "special", "failures", "aside", "asides", "quiet", "ran", "begun", "unsettled", "backward",
+                 "__weakref__")
     reader = None             # reader(op, names, args): how a check reads data, where it will have to be repeated
 
     def __init__(self):

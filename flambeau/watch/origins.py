@@ -1,10 +1,11 @@
 """Where a number stopped being one, when the graph is gone: found in what the latest backward ran, by running it again.
 
 A thread holds the recording of its latest backward, with the values that it read, until a step was taken with it and
-all was well (`autograd/engine.py`, `trace/rerun.py`, `check_backward` in steps.py). If it was not, the recording is run again, one instruction at a time, and the way from
-what is not finite is gone back, through what is not finite either, to what was made so from finite numbers.
+all was well (`autograd/engine.py`, `trace/rerun.py`, `check_backward` in steps.py). If it was not, the recording is run
+again, one instruction at a time, and the way is gone back from what is not finite, through what is not finite either,
+to what was made so from finite numbers.
 """
-from ..base.errors import line_of, name_of
+from ..base.errors import name_of
 from ..tensor.messages import called_as
 from ..tensor.tensor import Tensor
 from ..trace.rerun import UNWRITTEN
@@ -84,21 +85,19 @@ class RerunSearch:
         self.made = NumberRange(values[made].array)
 
     def forward_of(self):
-        """Of a culprit in the backward, the instruction of the forward whose result, or operand, it read; or None."""
-        code, site, stack, found = self.recording.instructions, self.recording.site, list(self.culprit[1]), []
-        seen = set(stack)
-        while stack:
-            index = self.maker.get(stack.pop())
-            if index is None:
-                continue
-            if code[index][5] != site:
-                found.append(index)
-                continue
-            for slot in code[index][1]:
-                if slot not in seen:
-                    seen.add(slot)
-                    stack.append(slot)
-        return code[max(found)] if found else None
+        """Of a culprit in the backward, the instruction of the forward whose result it read, or None.
+
+        It is that of the fewest steps away: the gradient that came in has come by more of them.
+        """
+        code, site, slots, seen = self.recording.instructions, self.recording.site, set(self.culprit[1]), set()
+        while slots:
+            makers = {self.maker[slot] for slot in slots if slot in self.maker}
+            forward = [index for index in makers if code[index][5] != site]
+            if forward:
+                return code[max(forward)]
+            seen |= slots
+            slots = {slot for index in makers for slot in code[index][1]} - seen
+        return None
 
 
 def _input_names(entry):
@@ -125,19 +124,27 @@ def tell_recorded(recording, seen, at, raises=True):
     operation = called_as(entry.op)
     if site == recording.site and (forward := search.forward_of()) is not None:
         return origin("non-finite", f"the derivative of {called_as(forward[0].op)} made the first gradient that is not "
-                     f"finite: {operation} gave {search.made}, from {ranges}", forward[5],
-                     [("backward() was called at", recording.site), *shown],
+                      f"finite: {operation} gave {search.made}, from {ranges}", forward[5],
+                      [("backward() was called at", recording.site), *shown],
                       "the step has written it into the parameters", fix_for(forward[0].op), raises=raises)
     return origin("non-finite", f"{operation} made the first values that are not finite, {search.made}, from finite "
-                 f"inputs: {ranges}", site, shown, f"{name} is not finite, and the step has written that into the "
-                 "parameters", fix_for(entry.op), raises=raises)
+                  f"inputs: {ranges}", site, shown, f"{name} is not finite, and the step has written that into the "
+                  "parameters", fix_for(entry.op), raises=raises)
 
 
 def _tell_entered(search, name, shown, raises):
     value, facts, (entry, *_, site) = search.entered
-    held = name_of(None, same=lambda one: isinstance(one, Tensor) and one._storage.value is value)
-    return origin("non-finite", f"{held or f'what {called_as(entry.op)} read here'} already held values that are not "
-                 f"finite, {facts}", site, shown,
-                 f"{name} is computed from them, and the step has written that into the parameters",
-                 "check the data and the initial parameters with isfinite(); of what was computed and looked at before, "
-                 "flambeau.watch() around the loop names the operation", raises=raises)
+    holders: list = []
+
+    def is_it(one):
+        if isinstance(one, Tensor) and one._storage is not None and one._storage.value is value:
+            holders.append(one)
+        return bool(holders)
+    held = name_of(None, same=is_it)
+    read = [(f"{called_as(entry.op)} read it at", site)]
+    site, read = (holders[0]._site, read) if holders and holders[0]._site is not None else (site, [])
+    return origin("non-finite", f"{held or f'what {called_as(entry.op)} reads here'} already held values that are not "
+                  f"finite, {facts}", site, [*read, *shown],
+                  f"{name} is computed from them, and the step has written that into the parameters",
+                  "check the data and the initial parameters with isfinite(); of what was computed and looked at "
+                  "before, flambeau.watch() around the loop names the operation", raises=raises)

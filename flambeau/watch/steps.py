@@ -10,7 +10,6 @@ leave no such note.
 """
 import collections
 import itertools
-import math
 import weakref
 
 import numpy as np
@@ -132,10 +131,8 @@ def check_backward(trace, optimizer):
         if value.trace is not None:
             return
         if root._spec.numel == 1 and not is_finite(value):
-            number = value.array.item() if not root._spec.dtype.is_complex else math.nan
             trace.backward = None
-            if number != -math.inf:
-                _tell_origin(recording, root)
+            _tell_origin(recording, root)
             return
     g = _small_gradient(optimizer)
     if g is not None:
@@ -143,6 +140,7 @@ def check_backward(trace, optimizer):
         if value.trace is not None:
             return
         if not is_finite(value):
+            trace.backward = None
             _tell_origin(recording, g)
     trace.backward = None
 
