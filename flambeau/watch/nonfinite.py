@@ -13,7 +13,7 @@ import numpy as np
 from ..autograd.modes import no_grad
 from ..autograd.node import TENSOR, AccumulateGrad, Kept, OpNode, requires
 from ..base.errors import here, name_of
-from ..base.op import REQUIRED
+from ..base.op import REQUIRED, door
 from ..tensor.messages import called_as
 from ..tensor.results import array_of
 from ..tensor.tensor import Tensor, wrap
@@ -227,8 +227,7 @@ def tell(tensor, at, raises=True):
         return None
     recording = current().backward
     if recording is not None and recording.root() is tensor and not in_force:
-        from .origins import tell_recorded
-        return tell_recorded(recording, tensor, at, raises)
+        return door.noticed("tell_recorded", recording, tensor, at, raises)
     search = NonFiniteSearch(tensor)
     name = name_of(tensor) or "the tensor"
     shown = [(f"{name} was seen to be {_seen(tensor)} at", at)]

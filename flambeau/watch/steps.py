@@ -17,6 +17,7 @@ import numpy as np
 from ..autograd.engine import recent_roots
 from ..base import observers
 from ..base.errors import here, line_of
+from ..base.op import door
 from ..base.spec import CPU
 from ..trace.record import current
 from .finding import found, in_force, listens
@@ -132,7 +133,7 @@ def check_backward(trace, optimizer):
             return
         if root._spec.numel == 1 and not is_finite(value):
             trace.backward = None
-            _tell_origin(recording, root)
+            door.noticed("tell_recorded", recording, root, here())
             return
     g = _small_gradient(optimizer)
     if g is not None:
@@ -141,7 +142,7 @@ def check_backward(trace, optimizer):
             return
         if not is_finite(value):
             trace.backward = None
-            _tell_origin(recording, g)
+            door.noticed("tell_recorded", recording, g, here())
     trace.backward = None
 
 
@@ -152,11 +153,6 @@ def _small_gradient(optimizer):
             if g is not None and g._spec.numel <= SMALL_GRADIENT and g._spec.device is CPU:
                 return g if g._storage is not None else None
     return None
-
-
-def _tell_origin(recording, seen):
-    from .origins import tell_recorded
-    tell_recorded(recording, seen, here())
 
 
 def is_finite(value):
