@@ -237,10 +237,10 @@ def tell(tensor, at, raises=True):
         site, how = (writer[0], f"was written last by {writer[1]} at") if writer is not None else \
             (search.leaf._site, "was made at")
         return told_origin() or found(
-                     "non-finite", f"{held} already held values that are not finite, {search.made}: {held} {how} this "
-                     "line", site, shown, f"{name} is computed from them, and no step can bring it back",
-                     "find what made them there: check the data with isfinite(), or watch the step that wrote them",
-                     raises=raises)
+            "non-finite", f"{held} already held values that are not finite, {search.made}: {held} {how} this line",
+            site, shown, f"{name} is computed from them, and no step can bring it back",
+            "find what made them there: check the data with isfinite(), or watch the step that wrote them",
+            raises=raises)
     if search.culprit is not None:
         node = search.culprit
         ranges = "; ".join(f"{name} {facts}" for name, facts in search.inputs.items())
@@ -251,10 +251,11 @@ def tell(tensor, at, raises=True):
                      f"{name} is {_seen(tensor)}, and with it every gradient",
                      fix_for(node.op), raises=raises)
     if search.released is not None:
-        return found("non-finite", f"{name} is {_seen(tensor)}", at, [("its graph was freed by backward() at",
-                     search.released)], "the step that followed has written it into the parameters",
-                     "look before backward(): flambeau.watch.non_finite(loss), or flambeau.watch() around the loop, "
-                     "which names the operation", raises=raises)
+        return told_origin() or found(
+            "non-finite", f"{name} is {_seen(tensor)}", at, [("its graph was freed by backward() at", search.released)],
+            "the step that followed has written it into the parameters", "look before backward(): "
+            "flambeau.watch.non_finite(loss), or flambeau.watch() around the loop, which names the operation",
+            raises=raises)
     if search.late is not None:
         return found("non-finite", f"{name} is {_seen(tensor)}: it became so in one of these lines, of whose operands "
                      "the graph keeps nothing", search.late.site, [*shown, *[("or", one.site) for one in

@@ -167,7 +167,7 @@ class TrainingObserver(Observer):
         count = kept.zero[id(p)] = kept.zero.get(id(p), 0) + 1 if not size else 0
         if not count:
             del kept.zero[id(p)]
-        if count == DEAD_CHECKS and any(other != id(p) for other in kept.bounds):
+        if count == DEAD_CHECKS and p._spec.ndim > 1 and any(other != id(p) for other in kept.bounds):
             found("dead-layer", f"the gradients of {words_for([p], module_of(optimizer))} were zero throughout in "
                   f"{DEAD_CHECKS} steps in a row, while others were not", p._site, [("step() was called at", here())],
                   f"{p.numel():,} numbers are not trained",

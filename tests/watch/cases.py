@@ -212,6 +212,27 @@ print(scores.softmax(-1).sum().item(), scores[0, 1].item())
 (scores.softmax(-1)[:, 0] ** 2).sum().backward()
 """)
 case("non-finite", TRAINING + """
+with torch.no_grad():
+    net.bias.fill_(-1000.0)         # nothing comes through the relu, and the parameters stay finite
+for i in range(4):
+    optimizer.zero_grad()
+    part = net(x).relu() + torch.tensor([[0.0]] + [[1.0]] * 7)
+    loss = (part.log() * part).mean()           # found
+    loss.backward()
+    optimizer.step()
+    print(loss.item())
+""", TRAINING + """
+with torch.no_grad():
+    net.bias.fill_(-1000.0)
+for i in range(4):
+    optimizer.zero_grad()
+    part = net(x).relu() + torch.tensor([[0.1]] + [[1.0]] * 7)
+    loss = (part.log() * part).mean()
+    loss.backward()
+    optimizer.step()
+    print(loss.item())
+""")
+case("non-finite", TRAINING + """
 for i in range(4):
     optimizer.zero_grad()
     part = net(x).relu() * 0 + torch.tensor([[0.0]] + [[1.0]] * 7)
@@ -339,6 +360,12 @@ for i in range(6):
     second(first(torch.ones(2, 3)).relu()).sum().backward()
     optimizer.step()
 """, """
+critic = torch.nn.Linear(4, 1)                          # of a difference, which its bias takes no part in
+optimizer = torch.optim.SGD(critic.parameters(), lr=0.1)
+for i in range(6):
+    optimizer.zero_grad()
+    (critic(torch.ones(2, 4)).mean() - critic(torch.zeros(2, 4)).mean()).backward()
+    optimizer.step()
 first, second = torch.nn.Linear(3, 4), torch.nn.Linear(4, 1)
 with torch.no_grad():
     first.bias.fill_(1.0)
