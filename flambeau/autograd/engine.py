@@ -531,7 +531,7 @@ def _hold(root, site):
     pending = value.trace is trace
     large = sum([value.spec.nbytes for value in trace.slots]) > HELD_BYTES
     if pending or not large:
-        trace.backward = HeldRecording(trace, weakref.ref(root), value.slot if pending else None, site)
+        trace.backward = HeldRecording(trace, weakref.ref(root), value.slot if pending else None, site, large)
     if pending and large:
         trace.run()
 

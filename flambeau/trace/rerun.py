@@ -17,15 +17,16 @@ UNWRITTEN = ("_empty", "empty")       # their results have no contents
 class HeldRecording:
     """The instructions of a trace so far, of which nothing has run, and what they read.
 
-    `root` is a weak reference to the tensor that a backward began at, `slot` where it is computed, None if it was there
-    before, and `site` the line of that backward.
+    `inputs` are the Values from outside, with their slots. `root` is a weak reference to the tensor that a backward
+    began at, `slot` where it is computed, None if it was there before, and `site` the line of that backward. `large`:
+    it was too much to be held while a step replaces it, and has run.
     """
 
-    __slots__ = ("code", "count", "inputs", "root", "slot", "site")
+    __slots__ = ("code", "count", "inputs", "root", "slot", "site", "large")
 
-    def __init__(self, trace, root, slot, site):
-        self.code, self.count, self.inputs = trace.code, len(trace.code), list(trace.slots.items())
-        self.root, self.slot, self.site = root, slot, site
+    def __init__(self, trace, root, slot, site, large):
+        self.code, self.count, self.inputs = trace.code, len(trace.code), trace.slots.copy()
+        self.root, self.slot, self.site, self.large = root, slot, site, large
 
     @property
     def instructions(self):
@@ -38,7 +39,7 @@ class HeldRecording:
         instruction that cannot be repeated: one with an effect.
         """
         code = self.instructions[:until + 1 if until is not None else None]
-        values, last = {slot: value for value, slot in self.inputs}, {}
+        values, last = {slot: value for value, slot in self.inputs.items()}, {}
         for index, (_, slots, *_) in enumerate(code):
             last.update(dict.fromkeys(slots, index))
         for index, instruction in enumerate(code):

@@ -32,7 +32,7 @@ class RerunSearch:
 
     def _not_finite(self):
         """The slots of what is not finite."""
-        bad = {slot for value, slot in self.recording.inputs if not is_finite(value)}
+        bad = {slot for value, slot in self.recording.inputs.items() if not is_finite(value)}
         for _, (entry, _, _, _, first, _), values in self.recording.rerun():
             if entry.op.__name__ not in UNWRITTEN:
                 bad.update(first + at for at in range(len(entry.outs)) if not is_finite(values[first + at]))
@@ -72,7 +72,7 @@ class RerunSearch:
         return next((index, one) for index, one in enumerate(self.recording.instructions) if slot in one[1])
 
     def _enters(self, slot):
-        value = next(value for value, at in self.recording.inputs if at == slot)
+        value = next(value for value, at in self.recording.inputs.items() if at == slot)
         self.entered = value, NumberRange(value.array), self._reader(slot)[1]
 
     def _look_at(self, index):

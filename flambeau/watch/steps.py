@@ -25,7 +25,7 @@ from .finding import found, in_force, listens
 OLD_STEPS = 2                 # a graph is old when so many steps were taken since its backward
 OLD_GRAPHS = 3                # so many old graphs of one optimizer are no accident
 ROOTS_KEPT = 8                # of an optimizer's latest backwards, by weak references
-SMALL_GRADIENT = 1 << 12      # elements: the first gradient that has no more is looked at after a step
+SMALL_GRADIENT = 1 << 9       # elements: the first gradient that has no more is looked at after a step
 OVERWRITES = ("zero_", "fill_", "copy_", "an item assignment")
 
 taken = [0]                   # how many steps were taken, by all optimizers
@@ -84,8 +84,9 @@ def before_step(number):
         _tell_stale(optimizer, g)
     if (tell := observers.step_began) is not None:
         tell(optimizer)
-    if (trace := current()).backward is not None and not in_force:
-        check_backward(trace, optimizer)             # of one that has run; the step can then write in place
+    recording = (trace := current()).backward        # of what has run already; the step can then write in place
+    if recording is not None and recording.large and not in_force:
+        check_backward(trace, optimizer)
     if record.unseen is not None:
         unseen, record.unseen = record.unseen, None
         _tell_unseen(optimizer, unseen)
@@ -163,7 +164,7 @@ def is_finite(value):
     if array.size == 1:
         number = array.item()
         return number - number == 0
-    return array.dtype.kind not in "fc" or bool(np.isfinite(array).all())
+    return array.dtype.kind not in "fc" or bool(np.logical_and.reduce(np.isfinite(array), axis=None))
 
 
 def _tell_stale(optimizer, g):
