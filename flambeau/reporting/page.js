@@ -100,9 +100,15 @@ function curve(series, number) {
   svg.append(make("path", {d: path, fill: "none", stroke: colour(number), "stroke-width": 1.8}));
   for (const point of points.length < 40 ? points : [])
     svg.append(make("circle", {cx: x(point[0]), cy: y(point[2]), r: 2.6, fill: colour(number)}));
-  for (const point of broken)
-    svg.append(make("text", {x: x(point[0]), y: TOP + 12, style: "fill: var(--bad)", "text-anchor": "middle"},
+  let written = -Infinity;                            // where the last word stands: words would lie on each other
+  for (const point of broken) {
+    const at = x(point[0]);
+    svg.append(make("line", {x1: at, x2: at, y1: TOP, y2: TOP + 6, stroke: "var(--bad)", "stroke-width": 1.8}));
+    if (at - written < 34) continue;
+    svg.append(make("text", {x: Math.min(at, WIDE - 20), y: TOP + 18, style: "fill: var(--bad)", "text-anchor": "middle"},
                     String(point[2])));
+    written = at;
+  }
   follow(svg, LEFT, WIDE - 8, at => {
     const near = series.points.reduce((a, b) => Math.abs(b[0] - at * end) < Math.abs(a[0] - at * end) ? b : a);
     return `${series.name} ${short(near[2])}\n${near[1] === null ? "" : `step ${near[1]}, `}${seconds(near[0])}`;

@@ -36,6 +36,7 @@ class NumberRange:
             self.nans = int(np.isnan(array).sum()) if floats else 0
             self.infs = int(np.isinf(array).sum()) if floats else 0
             numbers = array[np.isfinite(array)] if floats and (self.nans or self.infs) else array
+        self.only = f"{array.item():.6g}" if array.size == 1 else None
         self.low, self.high = (numbers.min().item(), numbers.max().item()) if numbers.size else (None, None)
 
     @property
@@ -46,14 +47,14 @@ class NumberRange:
     def words(self):
         """The numbers without the shape."""
         if self.total == 1:
-            return "nan" if self.nans else "inf" if self.infs else f"{self.low:.6g}"
+            return self.only
         words = "empty" if not self.total else "no finite number" if self.low is None else \
             f"{self.low:.6g} to {self.high:.6g}"
         bad = [f"{count} of {self.total} {what}" for count, what in ((self.nans, "nan"), (self.infs, "inf")) if count]
         return ", ".join([words, *bad])
 
     def __str__(self):
-        return f"{self.shape}: {self.words}"
+        return f"{self.shape}: {self.words}" if self.shape else self.words
 
 
 def graph_of(tensor):
