@@ -97,6 +97,7 @@ def test_table_regression(tmp_path):
     assert header.endswith(",rent") and len(rows) == 3000
 
 
+@pytest.mark.skipif(not THOROUGH, reason="takes ten seconds: FLAMBEAU_TEST_THOROUGH=1 runs it")
 def test_cart_pole():
     out = run("cart_pole.py")
     assert numbers(out, "mean return of 32 trials:")[0] > 3 * numbers(out, "pushes at random:")[0]

@@ -41,7 +41,7 @@ EXTRA = {
     "_library.aten": ("_ops",), "_library.custom_ops": ("_ops", "amp"), "_ops": ("_library", "vision"),
     "_library.check": ("compiler", "testing"), "library": ("_library", "_ops"),
     "nn.parallel.distributed": ("distributed",), "optim.optimizer": ("utils._foreach_utils", "watch"),
-    "config": ("watch",), "lens.graph": ("watch.nonfinite",),
+    "config": ("watch",), "lens.graph": ("watch.nonfinite",), "lens.modules": ("watch.holders",),
     "reporting.recorder": ("lens", "memory", "optim.optimizer", "profiler", "watch"),
     "reporting.data": ("cli", "profiler.model", "watch"),
     "hub": ("serialization",), "storage": ("serialization",), "utils.model_zoo": ("hub",),

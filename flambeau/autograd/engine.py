@@ -14,8 +14,9 @@ from ..base.errors import here, line_of, name_of, user_frame, warn
 from ..base.layout import contiguous_format
 from ..base.locks import new_lock
 from ..base.op import door
-from ..base.spec import Size
+from ..base.spec import CPU, Size
 from ..trace.record import current, milestone
+from ..trace.rerun import HeldRecording
 from ..trace.value import Storage
 from .graph import GradientEdge
 from .modes import modes
@@ -24,6 +25,7 @@ from .node import AccumulateGrad, OpNode, edge_of, requires
 _accumulate_lock = new_lock()
 _pass_numbers = itertools.count()
 ROOTS_REMEMBERED = 16
+HELD_BYTES = 8 << 20          # of what a backward read: so much may stay as it was while a step replaces it
 recent_roots: collections.deque = collections.deque(maxlen=ROOTS_REMEMBERED)      # (weak reference, site), for watch
 
 
@@ -36,13 +38,13 @@ class BackwardPass:
         self.number, self.reached, self.whole = next(_pass_numbers), reached, whole
 
 
-def run_backward(roots, grads, retain_graph, create_graph, wanted=None, accumulate=True):
+def run_backward(roots, grads, retain_graph, create_graph, wanted=None, accumulate=True, site=None):
     """Push `grads` into the `roots` edges. `wanted`: edges whose gradient is returned (or fed, for backward(inputs)).
 
     Returns {edge: gradient} for the wanted edges. Leaves accumulate into `.grad` only when `accumulate` is true
-    and, if `wanted` is given, only those among them.
+    and, if `wanted` is given, only those among them. `site`: the line that asked, where that is known.
     """
-    site = here()
+    site = site or here()
     wanted = wanted if wanted is None else [edge for edge in wanted if edge is not None]
     readers, useful, reached = _dependencies([node for node, _ in roots], wanted, accumulate)
     buffers: dict = {}
@@ -508,8 +510,30 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
     retain = create_graph if retain_graph is None else retain_graph
     if create_graph:
         warn_of_cycle()
-    run_backward(roots, grads, retain, create_graph, wanted)
+    site = here()
+    run_backward(roots, grads, retain, create_graph, wanted, site=site)
+    _hold(tensors[0], site)
     milestone(settings.trace_instructions // 4)
+
+
+def _hold(root, site):
+    """Hold what was recorded, forward and backward, until a step was taken with it and all was well.
+
+    Until then the parameters are there twice. Where they, or the data, are large, the recording is run before the step
+    is recorded, and the step writes where they stand. On other devices to look at a loss is to wait for it.
+    """
+    trace = current()
+    trace.backward = None
+    if settings.watch == "off" or trace.reader is not None or root.__class__ is _EdgeAsTensor \
+            or root._spec.device is not CPU:
+        return
+    value = root._storage.value
+    pending = value.trace is trace
+    large = sum([value.spec.nbytes for value in trace.slots]) > HELD_BYTES
+    if pending or not large:
+        trace.backward = HeldRecording(trace, weakref.ref(root), value.slot if pending else None, site, large)
+    if pending and large:
+        trace.run()
 
 
 @functools.cache                           # once in a process, as in PyTorch

@@ -11,7 +11,7 @@ from ..base.errors import line_of, name_of
 from ..tensor.tensor import Tensor
 from ..watch.nonfinite import NonFiniteSearch
 from .layout import placed
-from .modules import modules_of
+from .modules import model_behind, modules_of
 from .svg import drawn
 
 MOST_NODES = 300                   # that anybody can look at; of a larger graph, those nearest to the tensor
@@ -39,8 +39,9 @@ class GraphEdge:
 def graph(tensor, model=None, *, error=None, most=MOST_NODES):
     """The graph behind `tensor`, as a GraphPicture.
 
-    `model` gives parameters their names and nodes their boxes; made inside of `lens.naming(model)`, nodes know theirs
-    exactly. `error`, an exception, marks the nodes that its text is about. At most `most` are drawn.
+    `model` gives parameters their names and nodes their boxes; without, it is the module that has the parameters, where
+    that is a variable of the program. Made inside of `lens.naming(model)`, nodes know theirs exactly. `error`, an
+    exception, marks the nodes that its text is about. At most `most` are drawn.
 
     >>> x = torch.ones(2, 3, requires_grad=True)
     >>> print(torch.lens.graph((x * 2).sum()))
@@ -57,6 +58,7 @@ def graph(tensor, model=None, *, error=None, most=MOST_NODES):
     if most < 1:
         raise ValueError(f"lens.graph(most={most}): at least 1")
     nodes, left = nodes_behind(edge[0], most)
+    model = model if model is not None else model_behind(nodes)
     names = {id(one): path for path, one in model.named_parameters()} if model is not None else {}
     modules, marks = modules_of(nodes, model), marked(nodes, tensor, error)
     numbers = {node: number for number, node in enumerate(nodes)}

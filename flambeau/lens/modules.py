@@ -4,13 +4,15 @@
         loss = criterion(model(x), y)
     lens.graph(loss)                      # every node in the box of its module
 
-Without `naming`, `graph(loss, model)` knows the modules of the nodes that read a parameter; the others lie in the
-module that those around them have in common.
+Without `naming`, the modules of the nodes that read a parameter are known from the model, which is given, or is a
+variable of the program; the others lie in the module that those around them have in common.
 """
 import contextlib
 
 from ..autograd.node import AccumulateGrad
 from ..base.observers import Observer, observing
+from ..nn.modules.module import Module
+from ..watch.holders import variables
 
 MODULE_KEY = "flambeau.lens.module"           # of a node's metadata
 
@@ -40,6 +42,18 @@ class ModuleNotes(Observer):
     def node_made(self, node):
         if self.stack:
             node.metadata[MODULE_KEY] = self.stack[-1]
+
+
+def model_behind(nodes):
+    """The module, of those that are variables of the program, that has most of the leaves; None if none has any."""
+    leaves = {id(node.variable) for node in nodes if isinstance(node, AccumulateGrad)}
+    best, most = None, (0, 0)
+    for _, _, held in variables():
+        if isinstance(held, Module):
+            own = [id(p) for p in held.parameters()]
+            has = len(leaves.intersection(own)), -len(own)         # of two with as many, the smaller
+            best, most = (held, has) if has > most and has[0] else (best, most)
+    return best
 
 
 def modules_of(nodes, model):

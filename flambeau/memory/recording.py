@@ -223,8 +223,9 @@ def estimate(step, samples=(4, 8), device=None, warm=1):
     A step should be all that a training step is, on data of `n` samples. It is run `warm` times before, so that what is
     made once (gradients, the optimizer's state) is there; that is part of what is fixed. Gives a BatchEstimate.
     """
-    sizes = sorted(set(samples))
-    if len(sizes) < 2 or any(not isinstance(n, int) or n < 1 for n in sizes):
+    numbers = isinstance(samples, (tuple, list)) and all(isinstance(n, int) and n > 0 for n in samples)
+    sizes = sorted(set(samples)) if numbers else ()
+    if len(sizes) < 2:
         raise ValueError(f"samples is {samples!r}: give two different numbers of samples to measure with, as (4, 8)")
     name = str(place(device if device is not None else "cuda" if has_cuda() else "cpu"))
     measured, roles = {}, {}

@@ -30,9 +30,11 @@ function seconds(value) {
   return value >= 1 ? `${value.toPrecision(3)} s` : value >= 1e-3 ? `${(value * 1e3).toPrecision(3)} ms`
     : `${(value * 1e6).toPrecision(3)} µs`;
 }
+const round = time => time >= 100 ? seconds(time) : seconds(time).replace(/(\.\d*?)0+ /, "$1 ").replace(". ", " ");
+const ofLimit = share => share > 1 ? "in cache" : percent(share);    // operations never are above; see machine.py
 const percent = share => `${(share * 100).toFixed(share >= 0.1 ? 0 : 1)} %`;
 const short = value => typeof value !== "number" ? String(value)
-  : Math.abs(value) >= 1e5 || value !== 0 && Math.abs(value) < 1e-3 ? value.toExponential(2) : String(+value.toPrecision(4));
+  : Math.abs(value) >= 1e6 || value !== 0 && Math.abs(value) < 1e-3 ? value.toExponential(2) : String(+value.toPrecision(4));
 
 // --- what is under the finger or the mouse ---
 const tip = make("div", {class: "tip", hidden: "", role: "status"});
@@ -48,16 +50,26 @@ const hideTip = () => { tip.hidden = true; };
 
 // --- curves ---
 const WIDE = 560, HIGH = 240, LEFT = 62, BOTTOM = 26, TOP = 12;
+function ticks(low, high, most = 5) {                // round numbers from below `low` to above `high`
+  if (!(high > low)) return [low];
+  const power = 10 ** Math.floor(Math.log10((high - low) / most));
+  const step = power * [1, 2, 5, 10].find(times => (high - low) / (power * times) <= most);
+  const first = Math.floor(low / step + 1e-9), last = Math.ceil(high / step - 1e-9);
+  return Array.from({length: last - first + 1}, (_, i) => +((first + i) * step).toPrecision(12));
+}
 function frame(low, high, end, words) {
+  const values = ticks(low, high), times = ticks(0, end, 4).filter(time => time <= end);
+  low = values[0];
+  high = values[values.length - 1];
   const x = t => LEFT + (WIDE - LEFT - 8) * (end ? t / end : 0);
   const y = v => HIGH - BOTTOM - (HIGH - BOTTOM - TOP) * (high > low ? (v - low) / (high - low) : 0.5);
   const svg = make("svg", {viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img"});
-  for (let i = 0; i <= 4; i++) {
-    const value = low + (high - low) * i / 4;
+  for (const value of values)
     svg.append(make("line", {class: "axis", x1: LEFT, x2: WIDE - 8, y1: y(value), y2: y(value)}),
                make("text", {x: LEFT - 6, y: y(value) + 4, "text-anchor": "end"}, words(value)));
-    svg.append(make("text", {x: x(end * i / 4), y: HIGH - 8, "text-anchor": i ? i === 4 ? "end" : "middle" : "start"},
-                    seconds(end * i / 4)));
+  for (const time of times) {
+    const place = !time ? "start" : x(time) > WIDE - 40 ? "end" : "middle";
+    svg.append(make("text", {x: x(time), y: HIGH - 8, "text-anchor": place}, time ? round(time) : "0"));
   }
   return {svg, x, y};
 }
@@ -88,14 +100,21 @@ function curve(series, number) {
   svg.append(make("path", {d: path, fill: "none", stroke: colour(number), "stroke-width": 1.8}));
   for (const point of points.length < 40 ? points : [])
     svg.append(make("circle", {cx: x(point[0]), cy: y(point[2]), r: 2.6, fill: colour(number)}));
-  for (const point of broken)
-    svg.append(make("text", {x: x(point[0]), y: TOP + 12, style: "fill: var(--bad)", "text-anchor": "middle"},
+  let written = -Infinity;                            // where the last word stands: words would lie on each other
+  for (const point of broken) {
+    const at = x(point[0]);
+    svg.append(make("line", {x1: at, x2: at, y1: TOP, y2: TOP + 6, stroke: "var(--bad)", "stroke-width": 1.8}));
+    if (at - written < 34) continue;
+    svg.append(make("text", {x: Math.min(at, WIDE - 20), y: TOP + 18, style: "fill: var(--bad)", "text-anchor": "middle"},
                     String(point[2])));
+    written = at;
+  }
   follow(svg, LEFT, WIDE - 8, at => {
     const near = series.points.reduce((a, b) => Math.abs(b[0] - at * end) < Math.abs(a[0] - at * end) ? b : a);
     return `${series.name} ${short(near[2])}\n${near[1] === null ? "" : `step ${near[1]}, `}${seconds(near[0])}`;
   });
-  return make("figure", {}, svg, make("figcaption", {}, `${series.name}${broken.length ? `; ${broken.length} not finite` : ""}`));
+  return make("figure", {},
+    make("figcaption", {}, `${series.name}${broken.length ? `; ${broken.length} not finite` : ""}`), svg);
 }
 
 // --- memory over time, one area on the other ---
@@ -209,7 +228,8 @@ function placement() {
   const here = data.placement, place = section("placement");
   const cards = here.devices.map(one => make("div", {class: "card"}, make("strong", {}, one.device),
     make("p", {class: "faint"}, one.name),
-    make("p", {}, `${percent(one.share)} of the computing time, ${seconds(one.running)}`),
+    make("p", {}, `${percent(one.share)} of the computing time` +
+      ` (${seconds(one.running)} in the steps that were looked at)`),
     make("p", {}, `${bytes(one.parameters)} of parameters, ${bytes(one.peak)} at the peak`)));
   if (data.error) place.append(make("div", {class: "problem bad"}, make("strong", {}, `The program ended with ${data.error.kind}`),
     make("pre", {}, data.error.text)));
@@ -252,7 +272,8 @@ function kernels() {
     ["time", spent, seconds], ["runs", row => row.count, amount], ["bytes", row => row.bytes, bytes],
     ["bandwidth", row => row.bytes / spent(row), value => `${bytes(value)}/s`, "bytes read and written, by the time of it"],
     ["flop/s", row => row.flops / spent(row), amount],
-    ["of the limit", row => row.limit_share, percent, "of what this machine can do at most, in bytes or in operations"],
+    ["of the limit", row => row.limit_share, ofLimit, "of what this machine can do at most, in bytes of memory or in " +
+      "operations; what lies in the processor's caches is read faster than memory"],
     ["device", row => row.device]]) : make("p", {}, "No kernel ran while the report looked."));
 }
 function memoryOf() {

@@ -58,7 +58,8 @@ class Trace:
     """
 
     __slots__ = ("code", "values", "last", "slots", "bytes", "held", "lock", "owner", "busy", "sealed", "site",
-                 "special", "failures", "aside", "asides", "quiet", "ran", "begun", "unsettled", "__weakref__")
+                 "special", "failures", "aside", "asides", "quiet", "ran", "begun", "unsettled", "backward",
+                 "__weakref__")
     reader = None             # reader(op, names, args): how a check reads data, where it will have to be repeated
 
     def __init__(self):
@@ -71,6 +72,7 @@ class Trace:
         self.asides = []      # what this one has
         self.ran = None       # the plan of the last run; None: it had none
         self.site = None      # the line that everything recorded now belongs to, while a backward runs
+        self.backward = None  # what the latest backward of this thread ran, as a HeldRecording; see rerun.py
         self.special = False  # whether a mode is on in this thread that recording must ask about; see autograd.modes
         self.clear()
         with _registry:

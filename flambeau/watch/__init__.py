@@ -33,7 +33,10 @@ _PARTS_WHEN_ASKED = {"Watching": "watching", "settle": "watching", "start": "wat
 class WatchModule(_types.ModuleType):
     """This module, which can be called: `flambeau.watch()`."""
 
-    def __call__(self, *, strict=False, ignore=()):
+    def __call__(self, *given, strict=False, ignore=()):
+        if given:
+            raise TypeError(f"watch() was given {given[0]!r}: it takes watch(strict=True) and watch(ignore=[names]); "
+                            "watch.allow(names) is for what is meant")
         return self.Watching(strict=strict, ignore=ignore)
 
     def __getattr__(self, name):

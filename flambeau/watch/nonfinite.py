@@ -13,39 +13,48 @@ import numpy as np
 from ..autograd.modes import no_grad
 from ..autograd.node import TENSOR, AccumulateGrad, Kept, OpNode, requires
 from ..base.errors import here, name_of
-from ..base.op import REQUIRED
+from ..base.op import REQUIRED, door
 from ..tensor.messages import called_as
 from ..tensor.results import array_of
 from ..tensor.tensor import Tensor, wrap
-from .finding import found, listens
+from ..trace.record import current
+from .finding import findings, found, in_force, listens, strict
 
 MASKS = ("masked_fill", "where", "full", "masked_scatter", "index_fill")      # they bring in what they were given
 
 
 class NumberRange:
-    """What is known of one tensor: its range, and how many of its elements are not numbers or infinite."""
+    """What is known of one tensor, or array: its range, and how many elements are not numbers or infinite."""
 
-    def __init__(self, tensor):
-        array = np.asarray(array_of(tensor), copy=False) if not tensor._spec.dtype.foreign else \
-            np.asarray(array_of(tensor)).astype(np.float32)
+    def __init__(self, held):
+        array = np.asarray(held if isinstance(held, np.ndarray) else array_of(held))
+        array = array.astype(np.float32) if array.dtype.isbuiltin == 2 else array        # bfloat16 and smaller
         array = np.abs(array) if array.dtype.kind == "c" else array
         floats = array.dtype.kind == "f"
-        self.shape, self.total = list(tensor._spec.shape), array.size
+        self.shape, self.total = list(array.shape), array.size
         with np.errstate(all="ignore"):
             self.nans = int(np.isnan(array).sum()) if floats else 0
             self.infs = int(np.isinf(array).sum()) if floats else 0
             numbers = array[np.isfinite(array)] if floats and (self.nans or self.infs) else array
+        self.only = f"{array.item():.6g}" if array.size == 1 else None
         self.low, self.high = (numbers.min().item(), numbers.max().item()) if numbers.size else (None, None)
 
     @property
     def finite(self):
         return not self.nans and not self.infs
 
-    def __str__(self):
+    @property
+    def words(self):
+        """The numbers without the shape."""
+        if self.total == 1:
+            return self.only
         words = "empty" if not self.total else "no finite number" if self.low is None else \
             f"{self.low:.6g} to {self.high:.6g}"
         bad = [f"{count} of {self.total} {what}" for count, what in ((self.nans, "nan"), (self.infs, "inf")) if count]
-        return f"{self.shape}: {', '.join([words, *bad])}"
+        return ", ".join([words, *bad])
+
+    def __str__(self):
+        return f"{self.shape}: {self.words}" if self.shape else self.words
 
 
 def graph_of(tensor):
@@ -194,10 +203,32 @@ CAUSES = {
 GENERAL_FIX = "look at the ranges above: a smaller learning rate, a norm, clip_grad_norm_, or a wider dtype"
 
 
+def fix_for(op):
+    """What to do where the operation `op` made a value that is not finite."""
+    return CAUSES.get(op.__name__.strip("_"), GENERAL_FIX)
+
+
+_origin: list = []            # the latest finding that named an operation
+
+
+def origin(*facts, **more):
+    """`found`, of an operation that made the first value that is not finite: what is seen later comes from it."""
+    _origin[:] = [found(*facts, **more)]
+    return _origin[0]
+
+
+def told_origin():
+    """The finding of an operation that was named before, if parameters that are not finite may come from it."""
+    return next((one for one in _origin if one in findings() and not strict()), None)
+
+
 def tell(tensor, at, raises=True):
     """Say which operation made the first value behind `tensor` that is not finite; the finding, or None."""
     if not listens("non-finite"):
         return None
+    recording = current().backward
+    if recording is not None and recording.root() is tensor and not in_force:
+        return door.noticed("tell_recorded", recording, tensor, at, raises)
     search = NonFiniteSearch(tensor)
     name = name_of(tensor) or "the tensor"
     shown = [(f"{name} was seen to be {_seen(tensor)} at", at)]
@@ -206,24 +237,26 @@ def tell(tensor, at, raises=True):
         writer = search.leaf._storage.writer
         site, how = (writer[0], f"was written last by {writer[1]} at") if writer is not None else \
             (search.leaf._site, "was made at")
-        return found("non-finite", f"{held} already held values that are not finite, {search.made}: {held} {how} this "
-                     "line", site, shown, f"{name} is computed from them, and no step can bring it back",
-                     "find what made them there: check the data with isfinite(), or watch the step that wrote them",
-                     raises=raises)
+        return told_origin() or found(
+            "non-finite", f"{held} already held values that are not finite, {search.made}: {held} {how} this line",
+            site, shown, f"{name} is computed from them, and no step can bring it back",
+            "find what made them there: check the data with isfinite(), or watch the step that wrote them",
+            raises=raises)
     if search.culprit is not None:
         node = search.culprit
         ranges = "; ".join(f"{name} {facts}" for name, facts in search.inputs.items())
         ranges += f"; {', '.join(search.missing)} not kept" if search.missing else ""
         between = [("or, of which nothing is kept,", one.site) for one in search.unknown[:3]]
-        return found("non-finite", f"{called_as(node.op)} made the first values that are not finite, {search.made}, "
+        return origin("non-finite", f"{called_as(node.op)} made the first values that are not finite, {search.made}, "
                      f"from finite inputs: {ranges}", node.site, [*shown, *between],
                      f"{name} is {_seen(tensor)}, and with it every gradient",
-                     CAUSES.get(node.op.__name__.strip("_"), GENERAL_FIX), raises=raises)
+                     fix_for(node.op), raises=raises)
     if search.released is not None:
-        return found("non-finite", f"{name} is {_seen(tensor)}", at, [("its graph was freed by backward() at",
-                     search.released)], "the step that followed has written it into the parameters",
-                     "look before backward(): flambeau.watch.non_finite(loss), or flambeau.watch() around the loop, "
-                     "which names the operation", raises=raises)
+        return told_origin() or found(
+            "non-finite", f"{name} is {_seen(tensor)}", at, [("its graph was freed by backward() at", search.released)],
+            "the step that followed has written it into the parameters", "look before backward(): "
+            "flambeau.watch.non_finite(loss), or flambeau.watch() around the loop, which names the operation",
+            raises=raises)
     if search.late is not None:
         return found("non-finite", f"{name} is {_seen(tensor)}: it became so in one of these lines, of whose operands "
                      "the graph keeps nothing", search.late.site, [*shown, *[("or", one.site) for one in

@@ -14,6 +14,7 @@ from .axes import norm_of_view  # noqa: F401  # these by their names, from `door
 from .data import kept_generator, loader_started  # noqa: F401
 from .finding import found, in_force, listens
 from .nonfinite import seen as non_finite_seen  # noqa: F401  # by its name, from `door.noticed`
+from .origins import tell_recorded  # noqa: F401
 from .swallowed import error_raised  # noqa: F401
 
 # --- results that are larger than both operands ----------------------------------------------------------------------

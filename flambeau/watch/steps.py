@@ -12,15 +12,20 @@ import collections
 import itertools
 import weakref
 
+import numpy as np
+
 from ..autograd.engine import recent_roots
 from ..base import observers
 from ..base.errors import here, line_of
+from ..base.op import door
+from ..base.spec import CPU
 from ..trace.record import current
-from .finding import found, listens
+from .finding import found, in_force, listens
 
 OLD_STEPS = 2                 # a graph is old when so many steps were taken since its backward
 OLD_GRAPHS = 3                # so many old graphs of one optimizer are no accident
 ROOTS_KEPT = 8                # of an optimizer's latest backwards, by weak references
+SMALL_GRADIENT = 1 << 9       # elements: the first gradient that has no more is looked at after a step
 OVERWRITES = ("zero_", "fill_", "copy_", "an item assignment")
 
 taken = [0]                   # how many steps were taken, by all optimizers
@@ -79,6 +84,9 @@ def before_step(number):
         _tell_stale(optimizer, g)
     if (tell := observers.step_began) is not None:
         tell(optimizer)
+    recording = (trace := current()).backward        # of what has run already; the step can then write in place
+    if recording is not None and recording.large and not in_force:
+        check_backward(trace, optimizer)
     if record.unseen is not None:
         unseen, record.unseen = record.unseen, None
         _tell_unseen(optimizer, unseen)
@@ -95,6 +103,8 @@ def after_step(number):
         g._stepped = g._storage.version
     if (tell := observers.step_ended) is not None:
         tell(optimizer)
+    if (trace := current()).backward is not None and not in_force:
+        check_backward(trace, optimizer)
     record.steps = steps = record.steps + 1
     taken[0] += 1
     roots = record.roots
@@ -109,6 +119,52 @@ def after_step(number):
             record.told_graphs = True
             from .holders import tell_old_graphs
             tell_old_graphs(old, steps)
+
+
+def check_backward(trace, optimizer):
+    """Look at the loss of the latest backward, and at one gradient, if they are computed; if all is well, forget it.
+
+    What is not a number in the middle of a backward is so in all that comes behind it, in the first layers too.
+    """
+    recording = trace.backward
+    root = recording.root()
+    if root is not None:
+        value = root._storage.value
+        if value.trace is not None:
+            return
+        if root._spec.numel == 1 and not is_finite(value):
+            trace.backward = None
+            door.noticed("tell_recorded", recording, root, here())
+            return
+    g = _small_gradient(optimizer)
+    if g is not None:
+        value = g._storage.value
+        if value.trace is not None:
+            return
+        if not is_finite(value):
+            trace.backward = None
+            door.noticed("tell_recorded", recording, g, here())
+    trace.backward = None
+
+
+def _small_gradient(optimizer):
+    for group in optimizer.param_groups:
+        for p in group["params"]:
+            g = p._grad
+            if g is not None and g._spec.numel <= SMALL_GRADIENT and g._spec.device is CPU:
+                return g if g._storage is not None else None
+    return None
+
+
+def is_finite(value):
+    """Whether all of a Value that is computed is finite."""
+    array = value.array
+    if array.dtype.isbuiltin == 2:                   # bfloat16 and smaller
+        array = array.astype(np.float32)
+    if array.size == 1:
+        number = array.item()
+        return number - number == 0
+    return array.dtype.kind not in "fc" or b"\0" not in np.isfinite(array).tobytes()     # a third of what all() takes
 
 
 def _tell_stale(optimizer, g):

@@ -22,7 +22,7 @@ from ..tensor.results import array_of
 from ..tensor.tensor import Tensor
 from ..trace.value import Storage
 from .finding import found, listens
-from .nonfinite import CAUSES, GENERAL_FIX, NumberRange, graph_of, kept_tensors, tell
+from .nonfinite import CAUSES, NumberRange, fix_for, graph_of, kept_tensors, origin, tell
 from .steps import is_recording, module_of, own_looks, words_for
 
 STEPS_UNTIL_NO_GRADIENT = 5   # a parameter without a gradient in all of the first so many steps never gets one
@@ -116,7 +116,8 @@ class TrainingObserver(Observer):
         """Look at the loss, and at the gradients."""
         own_looks[0] += 1
         try:
-            self._look_at_all(optimizer, kept)
+            with np.errstate(over="ignore"):              # of a sum of squares; see `_size_of`
+                self._look_at_all(optimizer, kept)
         finally:
             own_looks[0] -= 1
 
@@ -166,7 +167,7 @@ class TrainingObserver(Observer):
         count = kept.zero[id(p)] = kept.zero.get(id(p), 0) + 1 if not size else 0
         if not count:
             del kept.zero[id(p)]
-        if count == DEAD_CHECKS and any(other != id(p) for other in kept.bounds):
+        if count == DEAD_CHECKS and p._spec.ndim > 1 and any(other != id(p) for other in kept.bounds):
             found("dead-layer", f"the gradients of {words_for([p], module_of(optimizer))} were zero throughout in "
                   f"{DEAD_CHECKS} steps in a row, while others were not", p._site, [("step() was called at", here())],
                   f"{p.numel():,} numbers are not trained",
@@ -194,10 +195,10 @@ class TrainingObserver(Observer):
                   [("the parameter was made at", p._site)], "the step writes it into the parameters",
                   "watch the backward that made it, with flambeau.watch() around the whole loop")
             return
-        found("non-finite", f"the derivative of {node.op.__name__.strip('_')} made the first gradient that is not "
+        origin("non-finite", f"the derivative of {node.op.__name__.strip('_')} made the first gradient that is not "
               f"finite, {made}, from finite ones, {incoming}; what was kept of it: {_kept_words(node)}", node.site,
               [("step() was called at", here())], f"the gradient of {name} is {NumberRange(p._grad)}",
-              CAUSES.get(node.op.__name__.strip("_"), GENERAL_FIX))
+              fix_for(node.op))
 
 
 def _is_finite(tensor):

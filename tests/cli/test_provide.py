@@ -1,7 +1,7 @@
 """`flambeau provide-torch`: an environment whose torch is Flambeau, for pip and for programs, and back again."""
+import importlib.metadata
 import os
 import subprocess
-import sys
 import venv
 import zipfile
 from pathlib import Path
@@ -18,13 +18,14 @@ ROOT = Path(flambeau.__file__).parents[1]
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory):
     """The Python of an environment that sees this Flambeau and what it needs, and has nothing else."""
+    pytest.importorskip("pip")
     folder = tmp_path_factory.mktemp("environment")
-    venv.create(folder, with_pip=True, symlinks=os.name != "nt")
+    venv.create(folder, symlinks=os.name != "nt")
     python = folder / "bin" / "python"
-    # Only those packages, not the folder that they are in: it may hold the real torch.
+    # Only those packages, not the folder that they are in: it may hold the real torch. To install a pip takes seconds.
     beside = folder / "beside"
     beside.mkdir()
-    for name in ("numpy", "ml_dtypes", "llvmlite"):
+    for name in ("numpy", "ml_dtypes", "llvmlite", "pip"):
         source = Path(__import__(name).__file__).parent
         (beside / name).symlink_to(source)
         for libraries in source.parent.glob(f"{name}.libs"):
@@ -39,48 +40,48 @@ def run(python, *arguments, **extra):
                           env={**{name: held for name, held in os.environ.items() if name != "PYTHONPATH"}, **extra})
 
 
+def commands(python, *all_arguments, **extra):
+    """`flambeau provide-torch` several times in one process, which prints what each ends with."""
+    return run(python, "-c", f"from flambeau.cli import main\nends = []\nfor arguments in {list(all_arguments)}:\n"
+                             f"    ends.append(main(['provide-torch', *arguments]))\nprint(ends)", **extra)
+
+
 def test_provided_and_taken_away(environment):
     done = run(environment, "-m", "flambeau", "provide-torch")
     assert done.returncode == 0 and "`import torch` is Flambeau" in done.stdout, done.stderr
-    code = "import torch, torch.nn.functional as F, flambeau, importlib.metadata as m\n" \
+    # torchvision, before torch, is ours where there is none
+    vision = "import torchvision, torchvision.utils\nprint(torchvision.utils.__name__, torchvision.__version__)\n"
+    code = "import torch, torch.nn.functional as F, flambeau, importlib.metadata as m, multiprocessing\n" \
            "assert torch.nn is flambeau.nn and F is flambeau.nn.functional\n" \
-           "print(torch.__version__, m.version('torch'), m.requires('torch')[0], torch.ones(3).sum().item())"
-    done = run(environment, "-c", code)
-    assert done.stdout == "2.13.0+flambeau 2.13.0+flambeau flambeau 3.0\n", done.stderr
+           "print(torch.__version__, m.version('torch'), m.requires('torch')[0], torch.ones(3).sum().item())\n" \
+           "pool = multiprocessing.get_context('spawn').Pool(1)\n" \
+           "print(pool.apply(torch.ones, (2,)).tolist())"
+    done = run(environment, "-c", vision + code)
+    assert done.stdout == "flambeau.data.pictures 0.28.0+flambeau\n" \
+                          "2.13.0+flambeau 2.13.0+flambeau flambeau 3.0\n[1.0, 1.0]\n", done.stderr
     # pip takes a requirement of torch as met, and would not fetch another
     done = run(environment, "-m", "pip", "install", "--no-index", "--no-deps", "torch>=2.4")
     assert done.returncode == 0 and "already satisfied" in done.stdout, done.stderr
-    done = run(environment, "-c", "import multiprocessing, torch\n"
-                                  "pool = multiprocessing.get_context('spawn').Pool(1)\n"
-                                  "print(pool.apply(torch.ones, (2,)).tolist())")
-    assert done.stdout == "[1.0, 1.0]\n", done.stderr
-
-    # torchvision, before torch: ours where there is none, and the package where there is
-    code = "import torchvision, torchvision.utils, sys\nprint(torchvision.utils.__name__, torchvision.__version__)"
-    done = run(environment, "-c", code)
-    assert done.stdout == "flambeau.data.pictures 0.28.0+flambeau\n", done.stderr
     there = next(environment.parents[1].glob("lib/python*/site-packages")) / "torchvision"
     there.mkdir()
     (there / "__init__.py").write_text("__version__ = 'real'\n")
     (there / "utils.py").touch()
-    done = run(environment, "-c", code)
+    done = run(environment, "-c", vision)                                # and the package where there is one
     assert done.stdout == "torchvision.utils real\n", done.stderr
 
-    assert run(environment, "-m", "flambeau", "provide-torch").returncode == 0          # twice is once
-    assert run(environment, "-m", "flambeau", "provide-torch", "--undo").returncode == 0
+    done = commands(environment, [], ["--undo"], ["--undo"])             # provided twice is once
+    assert done.stdout.splitlines()[-1] == "[0, 0, 1]" and "no torch to remove" in done.stderr, done.stderr
     done = run(environment, "-c", "import torch")
     assert done.returncode == 1 and "No module named 'torch'" in done.stderr
-    done = run(environment, "-m", "flambeau", "provide-torch", "--undo")
-    assert done.returncode == 1 and "no torch to remove" in done.stderr
 
 
 def test_the_real_one_is_left_alone(environment, tmp_path):
     package, info = tmp_path / "torch", tmp_path / "torch-2.12.1.dist-info"
     package.mkdir()
     (package / "__init__.py").write_text("real = True\n")
-    for arguments, word in (([], "two packages of one name"), (["--undo"], "will not remove")):
-        done = run(environment, "-m", "flambeau", "provide-torch", *arguments, PYTHONPATH=str(tmp_path))
-        assert done.returncode == 1 and f"a package torch, {package}" in done.stderr and word in done.stderr
+    done = commands(environment, [], ["--undo"], PYTHONPATH=str(tmp_path))
+    assert done.stdout == "[1, 1]\n" and done.stderr.count(f"a package torch, {package}") == 2
+    assert "two packages of one name" in done.stderr and "will not remove" in done.stderr
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 2.12.1\n")
     done = run(environment, "-m", "flambeau", "provide-torch", PYTHONPATH=str(tmp_path))
@@ -117,7 +118,7 @@ def test_arguments(capsys):
 
 
 def test_this_environment_if_it_has_pytorch(capsys):
-    pytest.importorskip("torch")
-    if sys.modules["torch"].__version__.endswith("+flambeau"):
-        pytest.skip("its torch is Flambeau")
+    versions = [one.version for one in importlib.metadata.distributions(name="torch")]
+    if not versions or versions[0].endswith("+flambeau"):
+        pytest.skip("it has none")
     assert main(["provide-torch"]) == 1 and "two packages of one name" in capsys.readouterr().err

@@ -32,6 +32,15 @@ def by_name(picture):
     return found
 
 
+def test_the_model_is_found_among_the_programs_variables():
+    first, other, nets = Net(), Net(), torch.nn.ModuleList([Net()])
+    nets.append(first)                                # has them too, and more
+    loss = first(torch.ones(3, 8)).sum()
+    assert str(torch.lens.graph(loss)) == str(torch.lens.graph(loss, first)) != str(torch.lens.graph(loss, other))
+    x = torch.ones(2, requires_grad=True)
+    assert not any(node.module for node in torch.lens.graph(x.sum()).nodes)
+
+
 def test_every_node_of_the_graph_with_its_line_and_what_it_makes():
     x, w = torch.ones(2, 3, requires_grad=True), torch.ones(3, requires_grad=True)
     loss = (x * w).exp().sum()

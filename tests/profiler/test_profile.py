@@ -270,30 +270,51 @@ def test_stacks_for_flame_graphs(tmp_path):
         prof.export_stacks(tmp_path / "stacks.txt", "length")
 
 
+FIELDS = {"X": {"cat", "dur", "args"}, "M": {"args"}, "C": {"args"}, "i": {"s", "cat", "args"}, "s": {"cat", "id"},
+          "f": {"cat", "id", "bp"}}                          # of each phase, besides those that all events have
+METADATA = {"process_name": "name", "process_labels": "labels", "thread_name": "name"}
+
+
+def nanoseconds(us):
+    """As Perfetto's importer reads a time: cut off to nanoseconds."""
+    return int(us * 1000.0)
+
+
 def check_trace_events(events):
-    """The rules of Chrome's trace event format that Perfetto's importer holds events to."""
+    """The rules of the Trace Event Format, field by field, and of Perfetto's importer, which drops what breaks them."""
     threads, flows = {}, {}
     for event in events:
-        assert event["ph"] in "XMCisf" and isinstance(event["name"], str)
-        assert isinstance(event["pid"], int) and isinstance(event["tid"], int)
+        phase, where = event["ph"], (event["pid"], event["tid"])
+        assert set(event) == {"ph", "name", "pid", "tid", "ts"} | FIELDS[phase]
+        assert isinstance(event["name"], str) and event["name"] and isinstance(event.get("cat", ""), str)
+        assert all(isinstance(number, int) and 0 <= number < 1 << 32 for number in where)
         assert isinstance(event["ts"], (int, float)) and event["ts"] >= 0
-        if event["ph"] == "X":
+        assert isinstance(event.get("args", {}), dict)
+        if phase == "X":
+            start = nanoseconds(event["ts"])
             assert event["dur"] >= 0
-            threads.setdefault((event["pid"], event["tid"]), []).append((event["ts"], -event["dur"], event["name"]))
-        elif event["ph"] == "C":
-            assert all(isinstance(n, (int, float)) for n in event["args"].values())
-        elif event["ph"] in "sf":
-            flows.setdefault(event["id"], []).append(event)
+            threads.setdefault(where, []).append((start, -nanoseconds(event["dur"]), event["name"]))
+        elif phase == "M":
+            assert isinstance(event["args"][METADATA[event["name"]]], str)
+        elif phase == "C":
+            assert event["args"] and all(isinstance(n, (int, float)) for n in event["args"].values())
+        elif phase == "i":
+            assert event["s"] == "t"
+        else:
+            flows.setdefault((event["cat"], event["id"]), []).append(event)
     for spans in threads.values():                           # complete events of a thread lie in each other, or apart
         stack = []
         for start, length, name in sorted(spans):
             end = start - length
-            while stack and stack[-1] <= start + 0.0005:
+            while stack and stack[-1] <= start:
                 stack.pop()
-            assert not stack or end <= stack[-1] + 0.0005, name
+            assert not stack or end <= stack[-1], name
             stack.append(end)
     for start, end in flows.values():
         assert (start["ph"], end["ph"], end["bp"]) == ("s", "f", "e") and start["ts"] <= end["ts"]
+        for one in (start, end):                             # an arrow stands on a complete event of its thread
+            time = nanoseconds(one["ts"])
+            assert any(begin <= time <= begin - length for begin, length, _ in threads[one["pid"], one["tid"]])
 
 
 @pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
@@ -306,6 +327,9 @@ def test_chrome_trace(tmp_path, name, native):
             loss = net(x).sum()
         loss.backward()
         loss.item()
+        other = threading.Thread(target=lambda: torch.ones(50).exp().sum().item())
+        other.start()
+        other.join()
     prof.export_chrome_trace(tmp_path / name)
     with (gzip.open if name.endswith("gz") else open)(tmp_path / name, "rt", encoding="utf-8") as file:
         trace = json.load(file)

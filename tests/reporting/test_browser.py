@@ -14,6 +14,7 @@ import pytest
 
 import flambeau as torch
 from tests.patience import PATIENCE
+from tests.thorough import sample
 
 pytestmark = pytest.mark.pinned
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
@@ -126,7 +127,7 @@ def looked_at(page, folder, width, dark=False):
     return json.loads(unescape(found[1]))
 
 
-@pytest.mark.parametrize("width, dark", [(1200, False), (400, True)])
+@pytest.mark.parametrize("width, dark", sample([(400, True), (1200, False)], 2))
 def test_a_person_looks_at_it(page, tmp_path, width, dark):
     found = looked_at(page, tmp_path, width, dark)
     assert found["wrong"] == [] and found["loads"] == []

@@ -212,6 +212,74 @@ print(scores.softmax(-1).sum().item(), scores[0, 1].item())
 (scores.softmax(-1)[:, 0] ** 2).sum().backward()
 """)
 case("non-finite", TRAINING + """
+with torch.no_grad():
+    net.bias.fill_(-1000.0)         # nothing comes through the relu, and the parameters stay finite
+for i in range(4):
+    optimizer.zero_grad()
+    part = net(x).relu() + torch.tensor([[0.0]] + [[1.0]] * 7)
+    loss = (part.log() * part).mean()           # found
+    loss.backward()
+    optimizer.step()
+    print(loss.item())
+""", TRAINING + """
+with torch.no_grad():
+    net.bias.fill_(-1000.0)
+for i in range(4):
+    optimizer.zero_grad()
+    part = net(x).relu() + torch.tensor([[0.1]] + [[1.0]] * 7)
+    loss = (part.log() * part).mean()
+    loss.backward()
+    optimizer.step()
+    print(loss.item())
+""")
+case("non-finite", TRAINING + """
+for i in range(4):
+    optimizer.zero_grad()
+    part = net(x).relu() * 0 + torch.tensor([[0.0]] + [[1.0]] * 7)
+    share = part / part.sum(0)
+    loss = (share.log() * share).mean()         # found
+    loss.backward()
+    optimizer.step()
+    print(loss.item())
+""", TRAINING + """
+for i in range(4):
+    optimizer.zero_grad()
+    part = net(x).relu() * 0 + torch.tensor([[0.0]] + [[1.0]] * 7)
+    share = part / part.sum(0)
+    loss = torch.special.xlogy(share, share.clamp(min=1e-9)).mean()
+    loss.backward()
+    optimizer.step()
+    print(loss.item())
+scores = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(scores.parameters(), lr=0.1)
+for i in range(3):                  # infinities that are meant
+    optimizer.zero_grad()
+    masked = scores(torch.ones(4, 4)).masked_fill(torch.ones(4, 4).triu(1) == 1, float("-inf"))
+    (masked.softmax(-1) ** 2).sum().backward()
+    optimizer.step()
+""")
+case("non-finite", TRAINING + """
+for i in range(3):
+    optimizer.zero_grad()
+    loss = ((net(x) - y) ** 2).mean() * 1e30
+    loss = loss * loss              # found
+    loss.backward()
+    with torch.no_grad():           # by hand, and nobody looks but at the end
+        for p in net.parameters():
+            p -= 0.1 * p.grad
+    print(loss)
+    print(loss.item())
+""", TRAINING + """
+for i in range(3):
+    loss = ((net(x) - y) ** 2).mean()
+    loss.backward()
+    with torch.no_grad():
+        for p in net.parameters():
+            p -= 0.1 * p.grad
+            p.grad = None
+    print(loss.item())
+""")
+case("non-finite", TRAINING + """
 scale = torch.tensor(1e30)
 for i in range(3):
     optimizer.zero_grad()
@@ -226,7 +294,7 @@ for i in range(12):
     loss = ((net(x) - y) ** 2).mean()
     loss.backward()
     optimizer.step()
-""", full=True)
+""")
 case("non-finite", """
 net = torch.nn.Linear(3, 2)
 optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
@@ -243,7 +311,7 @@ h = h - h
 length = ((h ** 2).sum(1) + 1e-12).sqrt()
 length.sum().backward()
 optimizer.step()
-""", full=True)
+""")
 case("non-finite", """
 data = torch.tensor([[1.0, float("nan"), 2.0]] * 4)         # found
 net = torch.nn.Linear(3, 1)
@@ -258,7 +326,7 @@ optimizer = torch.optim.Adam(net.parameters())
 loss = net(data).mean()
 loss.backward()
 optimizer.step()
-""", full=True)
+""")
 case("no-gradient", """
 class Net(torch.nn.Module):
     def __init__(self):
@@ -292,6 +360,12 @@ for i in range(6):
     second(first(torch.ones(2, 3)).relu()).sum().backward()
     optimizer.step()
 """, """
+critic = torch.nn.Linear(4, 1)                          # of a difference, which its bias takes no part in
+optimizer = torch.optim.SGD(critic.parameters(), lr=0.1)
+for i in range(6):
+    optimizer.zero_grad()
+    (critic(torch.ones(2, 4)).mean() - critic(torch.zeros(2, 4)).mean()).backward()
+    optimizer.step()
 first, second = torch.nn.Linear(3, 4), torch.nn.Linear(4, 1)
 with torch.no_grad():
     first.bias.fill_(1.0)

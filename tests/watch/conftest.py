@@ -23,6 +23,7 @@ def run(tmp_path):
     """run(source, full=…, **watch's arguments): the findings of a program, which stands in a file of its own."""
     def run(source, full=False, **options):
         torch.watch.clear()
+        torch.manual_seed(0)                              # whatever ran before
         path = tmp_path / "train.py"
         path.write_text(source)
         sys.modules["linecache"].checkcache(str(path))

@@ -89,6 +89,11 @@ def test_a_name_that_does_not_exist(wrong):
         wrong()
 
 
+def test_what_is_given_without_its_name():
+    with pytest.raises(TypeError, match=r"given 'strict': it takes watch\(strict=True\)"):
+        watch("strict")
+
+
 def test_start_and_stop():
     before = torch.config.watch
     try:

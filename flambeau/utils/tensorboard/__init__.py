@@ -2,7 +2,11 @@
 
 Without that package the import is a ModuleNotFoundError, as in PyTorch: programs ask that way whether it is there.
 """
-import tensorboard
+try:
+    import tensorboard
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(f"{error}: SummaryWriter writes through the package of TensorBoard; pip install "
+                              "tensorboard", name=error.name) from None
 
 from ...missing import rest_of
 

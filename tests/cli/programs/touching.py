@@ -108,5 +108,10 @@ schedulers = [CosineAnnealingLR(optimizer, 10), LambdaLR(optimizer, lambda step:
 print("pickle:", pickle.loads(pickle.dumps(torch.float32)), pickle.loads(pickle.dumps(torch.device("cpu"))),
       torch.equal(pickle.loads(pickle.dumps(model)).linear.weight, model.linear.weight))
 print("start method:", mp.get_start_method(allow_none=True) in (None, "fork", "spawn", "forkserver"))
+import torch.autograd.gradcheck  # it is both: importing the module leaves the function where it is
+from torch.autograd.gradcheck import gradcheck
+
+print("gradcheck, module and function:", torch.autograd.gradcheck is gradcheck,
+      gradcheck(torch.sin, (torch.ones(2, dtype=torch.float64, requires_grad=True),)))
 if __name__ == "__main__":
     print("done")

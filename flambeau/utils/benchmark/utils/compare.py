@@ -107,7 +107,7 @@ class Compare:
         cells = [_Cells([line[i] for line in grid], scale, self._trim, self._warn) for i in range(len(columns))]
         several = len({env_of(one) for one in results}) > 1
         room = max(len(env_of(one)) for one in results) + 4 if several else 4
-        texts = [["", *columns]]
+        texts = [["", *[column or "" for column in columns]]]
         for at, (row, line) in enumerate(zip(rows, grid, strict=True)):
             new_env = several and (at == 0 or rows[at - 1][:2] != row[:2])
             env = f"({row[1]})" if new_env else ""

@@ -1,0 +1,150 @@
+"""Where a number stopped being one, when the graph is gone: found in what the latest backward ran, by running it again.
+
+A thread holds the recording of its latest backward, with the values that it read, until a step was taken with it and
+all was well (`autograd/engine.py`, `trace/rerun.py`, `check_backward` in steps.py). If it was not, the recording is run
+again, one instruction at a time, and the way is gone back from what is not finite, through what is not finite either,
+to what was made so from finite numbers.
+"""
+from ..base.errors import name_of
+from ..tensor.messages import called_as
+from ..tensor.tensor import Tensor
+from ..trace.rerun import UNWRITTEN
+from .finding import listens
+from .nonfinite import MASKS, NumberRange, fix_for, origin, told_origin
+from .steps import is_finite
+
+
+class RerunSearch:
+    """The instruction of a HeldRecording that made what is not finite at `slot`, or at any result of its backward.
+
+    `culprit` is it, with the ranges of its inputs, `inputs`, and of what it gave, `made`; `entered` is (Value, range,
+    instruction that reads it) of what came in so from outside.
+    """
+
+    def __init__(self, recording, slot):
+        self.recording, self.culprit, self.entered = recording, None, None
+        self.bad = self._not_finite()
+        self.maker = {first + at: index for index, (entry, _, _, _, first, _) in enumerate(recording.instructions)
+                      for at in range(len(entry.outs))}
+        index = self._first_behind(self._ends(slot))
+        if index is not None:
+            self._look_at(index)
+
+    def _not_finite(self):
+        """The slots of what is not finite."""
+        bad = {slot for value, slot in self.recording.inputs.items() if not is_finite(value)}
+        for _, (entry, _, _, _, first, _), values in self.recording.rerun():
+            if entry.op.__name__ not in UNWRITTEN:
+                bad.update(first + at for at in range(len(entry.outs)) if not is_finite(values[first + at]))
+        return bad
+
+    def _ends(self, slot):
+        """Where to begin: at the slot that was seen, or, where it was not computed here, at all that backward made."""
+        if slot in self.bad:
+            return [slot]
+        code, site = self.recording.instructions, self.recording.site
+        return [slot for slot in self.bad if slot in self.maker and code[self.maker[slot]][5] == site]
+
+    def _first_behind(self, ends):
+        """The index of the first instruction on the way that made such values from finite ones.
+
+        An infinity that was put there on purpose (a mask) is no origin, but what first made something else of it is.
+        """
+        code, seen, stack = self.recording.instructions, set(ends), list(ends)
+        while stack:
+            index = self.maker.get(stack.pop())
+            for read in code[index][1] if index is not None else ():
+                if read in self.bad and read not in seen:
+                    seen.add(read)
+                    stack.append(read)
+        outside = [slot for slot in seen if slot not in self.maker]
+        if outside:
+            self._enters(min(outside, key=lambda slot: self._reader(slot)[0]))
+            return None
+        makers = sorted({self.maker[slot] for slot in seen})
+        return next((index for index in makers if not self._masks(index)
+                     and all(slot not in self.bad or self._masks(self.maker[slot]) for slot in code[index][1])), None)
+
+    def _masks(self, index):
+        return self.recording.instructions[index][0].op.__name__.strip("_") in MASKS
+
+    def _reader(self, slot):
+        return next((index, one) for index, one in enumerate(self.recording.instructions) if slot in one[1])
+
+    def _enters(self, slot):
+        value = next(value for value, at in self.recording.inputs.items() if at == slot)
+        self.entered = value, NumberRange(value.array), self._reader(slot)[1]
+
+    def _look_at(self, index):
+        *_, (_, self.culprit, values) = self.recording.rerun(until=index)
+        entry, slots, offsets, _, first, _ = self.culprit
+        names = _input_names(entry)
+        self.inputs = [(names[at] if at < len(names) else f"input {at}", NumberRange(values[slot].look(kind, offset)))
+                       for at, (slot, kind, offset) in enumerate(zip(slots, entry.kinds, offsets, strict=False))]
+        made = next(slot for slot in range(first, first + len(entry.outs)) if slot in self.bad)
+        self.made = NumberRange(values[made].array)
+
+    def forward_of(self):
+        """Of a culprit in the backward, the instruction of the forward whose result it read, or None.
+
+        It is that of the fewest steps away: the gradient that came in has come by more of them.
+        """
+        code, site, slots, seen = self.recording.instructions, self.recording.site, set(self.culprit[1]), set()
+        while slots:
+            makers = {self.maker[slot] for slot in slots if slot in self.maker}
+            forward = [index for index in makers if code[index][5] != site]
+            if forward:
+                return code[max(forward)]
+            seen |= slots
+            slots = {slot for index in makers for slot in code[index][1]} - seen
+        return None
+
+
+def _input_names(entry):
+    return [name for name, slot in zip(entry.op.arg_names, entry.template, strict=False) if slot.__class__ is int] \
+        if hasattr(entry.op, "arg_names") else []
+
+
+def tell_recorded(recording, seen, at, raises=True):
+    """Say which instruction made the first value behind the tensor `seen` that is not finite; the finding, or None."""
+    if not listens("non-finite"):
+        return None
+    value, root = seen._storage.value, recording.root()
+    is_loss = seen is root
+    slot = recording.slot if is_loss else getattr(value, "slot", None)
+    search = RerunSearch(recording, slot)
+    name = (name_of(seen) or "the loss") if is_loss else "a gradient"
+    shown = [(f"{name} was seen to be {NumberRange(value.array).words} at", at)]
+    if search.entered is not None:
+        return told_origin() or _tell_entered(search, name, shown, raises)
+    if search.culprit is None:
+        return None
+    entry, site = search.culprit[0], search.culprit[5]
+    ranges = "; ".join(f"{name} {facts}" for name, facts in search.inputs)
+    operation = called_as(entry.op)
+    if site == recording.site and (forward := search.forward_of()) is not None:
+        return origin("non-finite", f"the derivative of {called_as(forward[0].op)} made the first gradient that is not "
+                      f"finite: {operation} gave {search.made}, from {ranges}", forward[5],
+                      [("backward() was called at", recording.site), *shown],
+                      "the step has written it into the parameters", fix_for(forward[0].op), raises=raises)
+    return origin("non-finite", f"{operation} made the first values that are not finite, {search.made}, from finite "
+                  f"inputs: {ranges}", site, shown, f"{name} is not finite, and the step has written that into the "
+                  "parameters", fix_for(entry.op), raises=raises)
+
+
+def _tell_entered(search, name, shown, raises):
+    value, facts, (entry, *_, site) = search.entered
+    holders: list = []
+
+    def is_it(one):
+        if isinstance(one, Tensor) and one._storage is not None and one._storage.value is value:
+            holders.append(one)
+        return bool(holders)
+    held = name_of(None, same=is_it)
+    read = [(f"{called_as(entry.op)} read it at", site)]
+    site, read = (holders[0]._site, read) if holders and holders[0]._site is not None else (site, [])
+    return origin("non-finite", f"{held or f'what {called_as(entry.op)} reads here'} already held values that are not "
+                  f"finite, {facts}", site, [*read, *shown],
+                  f"{name} is computed from them, and the step has written that into the parameters",
+                  "check the data and the initial parameters with isfinite(); of what was computed and looked at "
+                  "before, flambeau.watch() around the loop names the operation", raises=raises)

@@ -1,0 +1,111 @@
+"""The operation that made the first number that is none, after backward() has freed the graph and step() has run."""
+import gc
+import threading
+import warnings
+import weakref
+
+import numpy as np
+import pytest
+
+import flambeau as torch
+from flambeau.autograd import engine
+from flambeau.base import settings
+from flambeau.trace.record import current
+
+from .conftest import marked
+
+# What a line makes of finite h that is not finite, or whose derivative is not; and the operation that is named.
+POISONS = {
+    "log": "h = (h - h).log()",
+    "divide": "h = h / (h - h)",
+    "exp": "h = (h * 0 + 1000).exp()",
+    "sqrt": "h = (h - h).square().sum(1, keepdim=True).sqrt() + h",       # its derivative
+    "pow": "h = (h - h) ** -1",
+}
+LOOP = """
+torch.manual_seed(0)
+first, last = torch.nn.Linear(3, 4), torch.nn.Linear(4, 1)
+optimizer = torch.optim.{optimizer}([*first.parameters(), *last.parameters()], lr=0.01)
+for i in range(6):
+    optimizer.zero_grad()
+    h = first(torch.ones(8, 3)).tanh()
+    if i == {when}:
+        {poison}                    # found
+    loss = (last(h) - 1).square().mean()
+    loss.backward()
+    optimizer.step()
+print(loss.item())
+"""
+
+
+@pytest.mark.parametrize("executor", ["native", "reference"])
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("poison", POISONS)
+def test_it_is_named_at_its_line(run, monkeypatch, poison, large, executor):
+    monkeypatch.setattr(settings, "executor", executor)
+    monkeypatch.setattr(engine, "HELD_BYTES", 0 if large else engine.HELD_BYTES)
+    source = LOOP.format(poison=POISONS[poison], when=4 if large else 0, optimizer="Adam" if large else "SGD")
+    found, = run(source)
+    assert (found.name, found.lineno) == ("non-finite", marked(source, "found")), str(found)
+    assert poison in found.text and not [one for one in run.warnings if one.category is RuntimeWarning]
+
+
+def test_a_mask_is_no_origin_but_what_makes_nothing_of_it_is(run):
+    source = """
+w = torch.ones(2, 3, requires_grad=True)
+optimizer = torch.optim.SGD([w], lr=0.1)
+for i in range(8):
+    optimizer.zero_grad()
+    scores = (w * 2).masked_fill(torch.ones(2, 3) == 1, float("-inf"))
+    shares = scores.softmax(1)      # found
+    loss = (shares * w).sum()
+    loss.backward()
+    optimizer.step()
+    float(loss)
+"""
+    found, = run(source)
+    assert found.lineno == marked(source, "found") and "softmax" in found.text
+
+
+def test_each_thread_has_its_own(run):
+    source = LOOP.format(poison=POISONS["log"], when=3, optimizer="SGD")
+    fine = LOOP.format(poison="pass", when=3, optimizer="SGD")
+    started = threading.Barrier(2)
+
+    def other():
+        started.wait()
+        exec(compile(fine, "fine.py", "exec"), {"torch": torch})
+    thread = threading.Thread(target=other)
+    thread.start()
+    started.wait()
+    found, = run(source)
+    thread.join()
+    assert found.lineno == marked(source, "found")
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_nothing_is_held_after_a_step_that_went_well(monkeypatch, large):
+    monkeypatch.setattr(engine, "HELD_BYTES", 0 if large else engine.HELD_BYTES)
+    net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+    optimizer = torch.optim.Adam(net.parameters())
+    for _ in range(2):
+        batch = torch.from_numpy(held := np.ones((8, 3), np.float32))
+        optimizer.zero_grad()
+        loss = net(batch).square().mean()
+        loss.backward()
+        optimizer.step()
+    assert current().backward is None
+    gone = weakref.ref(held)
+    del batch, held
+    gc.collect()
+    assert gone() is None
+
+
+def test_off_is_off(monkeypatch):
+    x = torch.ones(2, requires_grad=True)
+    with torch.config.using(watch="off"), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loss = (x - x).log().sum()
+        loss.backward()
+        assert current().backward is None
+        assert loss.item() == float("-inf")
