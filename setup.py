@@ -13,7 +13,10 @@ from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).parent
 ASKED = os.environ.get("FLAMBEAU_BUILD_CORE", "").strip()
-DIRECTIVES = {"language_level": 3, "binding": True, "annotation_typing": True, "infer_types": False}
+# Without `auto_pickle`, which would give every class a `__setstate__` of its own, and so Tensor and its subclasses one.
+# Who changes this counts FORM_OF_FILES in core.py up.
+DIRECTIVES = {"language_level": 3, "binding": True, "annotation_typing": True, "infer_types": False,
+              "auto_pickle": False}
 
 
 def core_module():
@@ -41,7 +44,7 @@ def extensions(core):
     os.chdir(ROOT)                        # Cython finds the package of a module by the folders around it
     made = cythonize([Extension(f"flambeau.{module}", [source(module)])
                       for module in core.MODULES], build_dir="build/core", compiler_directives=DIRECTIVES,
-                     quiet=True, nthreads=0)
+                     quiet=True, nthreads=0, force=True)
     for module, extension in zip(core.MODULES, made, strict=True):
         extension.name = f"flambeau._compiled.{core.compiled_name(module, core.fingerprint())}"
         extension.optional = ASKED != "1"
