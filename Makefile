@@ -4,7 +4,7 @@ VENV   ?= .venv
 PY     := $(VENV)/bin/python
 EXAMPLES_COMMIT := 77f55b912142e11fcfdf5b530231fb9c52f181e8
 
-.PHONY: run test core core-test data executors processors pythons thorough cuda conformance programs programs-quick check images docs bench clean
+.PHONY: run test core compiled data executors processors pythons thorough cuda conformance programs programs-quick check images docs bench clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -17,7 +17,7 @@ test: $(VENV)/.has-test               ## every test that does not need PyTorch; 
 core: $(VENV)/.has-core               ## the compiled core, in place; an edited source runs interpreted until this is called again
 	FLAMBEAU_BUILD_CORE=1 CFLAGS="-g0 -O2" $(PY) setup.py --quiet build_ext --inplace --parallel 2 --build-temp build/core
 
-core-test: core $(VENV)/.has-test     ## the same tests with the compiled core
+compiled: core $(VENV)/.has-test      ## the same tests with the compiled core
 	FLAMBEAU_CORE=compiled $(PY) -m pytest -n 2 -q --ignore=tests/torch
 
 thorough: $(VENV)/.has-test           ## the same with the whole tables
