@@ -4,7 +4,7 @@ VENV   ?= .venv
 PY     := $(VENV)/bin/python
 EXAMPLES_COMMIT := 77f55b912142e11fcfdf5b530231fb9c52f181e8
 
-.PHONY: run test data executors processors pythons thorough cuda conformance programs programs-quick check images docs bench clean
+.PHONY: run test core compiled data executors processors pythons thorough cuda conformance programs programs-quick check images docs bench clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -13,6 +13,12 @@ run: $(VENV)/.has-examples            ## from a table in a database to a page ab
 
 test: $(VENV)/.has-test               ## every test that does not need PyTorch; of the longest tables of cases a part
 	$(PY) -m pytest -n 2 -q --ignore=tests/torch
+
+core: $(VENV)/.has-core               ## the compiled core, in place; an edited source runs interpreted until this is called again
+	FLAMBEAU_BUILD_CORE=1 CFLAGS="-g0 -O2" $(PY) setup.py --quiet build_ext --inplace --parallel 2 --build-temp build/core
+
+compiled: core $(VENV)/.has-test      ## the same tests with the compiled core
+	FLAMBEAU_CORE=compiled $(PY) -m pytest -n 2 -q --ignore=tests/torch
 
 thorough: $(VENV)/.has-test           ## the same with the whole tables
 	FLAMBEAU_TEST_THOROUGH=1 $(PY) -m pytest -n 2 -q --ignore=tests/torch
@@ -58,7 +64,7 @@ bench: $(VENV)/.has-conformance       ## one file per question, each prints its 
 	@set -e; for question in overhead speed scaling memory data images curves; do echo "bench/$$question.py"; $(PY) bench/$$question.py; done
 
 clean:
-	rm -rf $(VENV) .venv-3.* .venv-programs site examples/out build *.egg-info
+	rm -rf $(VENV) .venv-3.* .venv-programs site examples/out build flambeau/_compiled *.egg-info
 
 # Debian and Ubuntu have venv in a package of its own. Without it, `python3 -m venv` would leave half a folder behind.
 $(PY):
@@ -69,7 +75,7 @@ $(PY):
 # The environment of the programs: Flambeau is its torch before anything that requires torch is installed.
 .venv-programs/bin/python:
 	$(PYTHON) -m venv .venv-programs
-	$@ -m pip install --quiet --disable-pip-version-check --editable '.[lu]'
+	FLAMBEAU_BUILD_CORE=0 $@ -m pip install --quiet --disable-pip-version-check --editable '.[lu]'
 	$@ -m flambeau provide-torch
 
 .venv-programs/.has-%: tests/programs/requirements-%.txt | .venv-programs/bin/python
@@ -84,7 +90,8 @@ $(PY):
 	git -C $@.new checkout --quiet FETCH_HEAD
 	mv $@.new $@
 
-# .has-NAME says that the package is installed, in place, with the extra NAME of this pyproject.toml.
+# .has-NAME says that the package is installed, in place, with the extra NAME of this pyproject.toml. The compiled core
+# is `make core`'s alone.
 $(VENV)/.has-%: pyproject.toml | $(PY)
-	$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
+	FLAMBEAU_BUILD_CORE=0 $(PY) -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
 	@touch $@

@@ -1,4 +1,7 @@
 """Flambeau: PyTorch's tensors and autograd in Python. `import flambeau as torch`."""
+from .base import core as _core  # before everything else: from here on the core's modules are found, compiled or not
+
+# isort: split
 from importlib import import_module as _import_module
 from math import e, inf, nan, pi
 from sys import is_finalizing as _is_finalizing

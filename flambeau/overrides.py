@@ -10,7 +10,7 @@ from importlib import import_module
 
 from .base.op import Op
 from .tensor import function_modes
-from .tensor.forms import function_name, namespace
+from .tensor.forms import FORM_TYPE, function_name, namespace
 from .tensor.overrides import function_modes as _local, handle_torch_function, has_torch_function, is_tensor_like
 from .tensor.subclass import UNASKED_ATTRIBUTES, nowrap, opted_out
 from .tensor.tensor import Tensor
@@ -110,7 +110,7 @@ def _named():
             continue
         if isinstance(held, property):
             methods[name] = held.__get__
-        elif isinstance(held, types.FunctionType):
+        elif isinstance(held, (types.FunctionType, FORM_TYPE)):
             methods[name] = held
     found.append((Tensor, methods))
     return found

@@ -15,13 +15,13 @@ pytestmark = pytest.mark.pinned
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("flambeau", "tests", "docs", "examples", "bench", ".ci")
-LEFT_OUT = ("__pycache__", ".pyc", ".egg-info", "examples/out")
+LEFT_OUT = ("__pycache__", ".pyc", ".egg-info", "examples/out", "flambeau/_compiled/")
 
 
 def files():
     """Every file of ours, by its path from the root."""
     found = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.is_file()]
-    found += [path for path in ROOT.iterdir() if path.suffix in (".md", ".toml", ".in") or path.name in
+    found += [path for path in ROOT.iterdir() if path.suffix in (".md", ".toml", ".in", ".py") or path.name in
               ("LICENSE", "Makefile", ".gitignore")]
     names = {path.relative_to(ROOT).as_posix() for path in found}
     return {name for name in names if not any(part in name for part in LEFT_OUT)}
@@ -44,11 +44,11 @@ def built(tmp_path_factory):
 
 
 def build(source, target, kind):
-    """Build in a process of its own, offline, with the setuptools that is installed."""
+    """Build in a process of its own, offline, with the setuptools that is installed, and without the compiled core."""
     target.mkdir(exist_ok=True)
     code = f"import setuptools.build_meta as build; print(build.build_{kind}({str(target)!r}))"
     done = subprocess.run([sys.executable, "-c", code], cwd=source, capture_output=True, text=True, timeout=600,
-                          env={**os.environ, "PYTHONPATH": ""})
+                          env={**os.environ, "PYTHONPATH": "", "FLAMBEAU_BUILD_CORE": "0"})
     assert done.returncode == 0, done.stderr
     return target / done.stdout.splitlines()[-1]
 
@@ -63,6 +63,7 @@ def test_the_wheel_holds_every_file_of_the_package(built):
     _, wheel = built
     with zipfile.ZipFile(wheel) as archive:
         held = set(archive.namelist())
+    assert wheel.name.endswith("-py3-none-any.whl")
     assert {name for name in files() if name.startswith("flambeau/")} <= held
     assert not {name for name in held if name.split("/")[0] in ("tests", "docs", "examples", "bench")}
 
@@ -79,5 +80,5 @@ def test_the_wheel_works_by_itself(built, tmp_path):
             "except AttributeError as error: assert 'which PyTorch has' in str(error)\n"
             "print(torch.__file__)")
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE,
-                          env={**os.environ, "PYTHONPATH": str(tmp_path / "site")})
+                          env={**os.environ, "PYTHONPATH": str(tmp_path / "site"), "FLAMBEAU_CORE": ""})
     assert done.returncode == 0 and done.stdout.strip().startswith(str(tmp_path)), done.stderr

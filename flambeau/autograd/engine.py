@@ -20,7 +20,8 @@ from ..trace.rerun import HeldRecording
 from ..trace.value import Storage
 from .graph import GradientEdge
 from .modes import modes
-from .node import AccumulateGrad, OpNode, edge_of, requires
+from .node import AccumulateGrad, edge_of, requires
+from .walk import run_nodes
 
 _accumulate_lock = new_lock()
 _pass_numbers = itertools.count()
@@ -69,66 +70,14 @@ def run_backward(roots, grads, retain_graph, create_graph, wanted=None, accumula
         if (tell := observers.backward_began) is not None:
             tell(this_pass)
         # Behind a call: see "Loops and interrupts" in CONTRIBUTING.md.
-        _run_nodes(ready, readers, buffers, reached, useful, capture, captured, careful, retain_graph, create_graph,
-                   site)
+        run_nodes(ready, readers, buffers, reached, careful, retain_graph, create_graph, site,
+                  functools.partial(_run, capture, captured, useful, create_graph), _accumulate, match_spec, _add)
     finally:
         modes.grad, modes.backward_pass, modes.autocast = before, around, casting
         trace.site = outer
         if (tell := observers.backward_ended) is not None:
             tell(this_pass)
     return captured
-
-
-def _run_nodes(ready, readers, buffers, reached, useful, capture, captured, careful, retain_graph, create_graph, site):
-    """Run the nodes in the heap `ready`, and those that become so: a node is when all its `readers` have run."""
-    node = None
-    while node is not None or ready:
-        if node is None:
-            node = heapq.heappop(ready)[2]
-            gs = buffers.pop(node, None) or [None] * node.n_outputs
-        edges = node.edges
-        if node.__class__ is OpNode and not careful and not node.hooked and gs[0] is not None:
-            recipe = node.recipe
-            made, kinds = node.backward(gs), recipe.input_specs
-            if not retain_graph and recipe.saves:
-                node.release(site)
-            if len(edges) == 1 and edges[0] is not None:
-                target, g = edges[0][0], made[0]
-                if readers[target] == 1 and target not in buffers and target.n_outputs == 1 \
-                        and (not ready or -target.seq < ready[0][0]):
-                    if g is not None and g._spec is not kinds[0]:
-                        g = match_spec(g, kinds[0])
-                    node, gs = target, [g]           # a chain: straight on, nothing else is due before it
-                    continue
-        else:
-            start = observers.clock() if observers.node_ran is not None else 0
-            made = _run(node, gs, capture, captured, useful, create_graph)
-            if start and (tell := observers.node_ran) is not None:
-                tell(node, start, observers.clock())
-            if made is None:
-                node = None
-                continue
-            if not retain_graph:
-                node.release(site)
-            kinds = node.kinds or itertools.repeat(None)
-        node = None
-        for edge, g, kind in zip(edges, made, kinds, strict=False):
-            if edge is None:
-                continue
-            target, nr = edge
-            if careful and target not in reached:
-                continue
-            if g is not None and kind is not None and g._spec is not kind:
-                g = match_spec(g, kind)
-            readers[target] = left = readers[target] - 1
-            if left == 0 and target.__class__ is AccumulateGrad and g is not None and target not in buffers \
-                    and not careful and not target.hooked:
-                _accumulate(target, g, create_graph)         # a leaf's turn is as soon as it is ready
-                continue
-            if g is not None:
-                _add(buffers, target, nr, g)
-            if left == 0:
-                heapq.heappush(ready, (-target.seq, id(target), target))
 
 
 def _dependencies(roots, wanted, accumulate):
@@ -221,7 +170,7 @@ def _given_by(hook, got, had):
     return got
 
 
-def _run(node, gs, capture, captured, useful, create_graph):
+def _run(capture, captured, useful, create_graph, node, gs):
     """The gradients a node sends on, reduced to the shapes and dtypes of its inputs; None where none go on.
 
     Hooks are called here, and the gradients that were asked for taken out.

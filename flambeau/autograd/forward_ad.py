@@ -228,7 +228,7 @@ def _keep_tangent(out):
 
 def _node(op, entry, args, inputs, outs, live):
     """A node like the one a call makes, for all inputs with a tangent, whether or not they require grad."""
-    node = object.__new__(OpNode)
+    node = OpNode()
     node.recipe = BackwardRecipe(op, entry.kinds, entry.template, sum(1 << i for i, use in enumerate(live) if use))
     node.edges = tuple(edge_of(t) or (None, 0) for t, use in zip(inputs, live, strict=True) if use)
     kept = []

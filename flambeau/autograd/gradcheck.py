@@ -112,13 +112,19 @@ def _compare(analytic, numeric, i, nr, atol, rtol, mode):
             f"{numeric[worst]}\nnumerical:{numeric}\nanalytical:{analytic}\n")
 
 
+def _set(thing, **fields):
+    for name, held in fields.items():
+        setattr(thing, name, held)
+
+
 def _numeric(func, inputs, i, nr, out, eps):
     """(input elements, output elements): central differences in PyTorch's complex convention."""
     t = inputs[i]
     storage, columns = t._storage, []
     device, contents = t.device, storage.value.ready().bytes_on_host()
     out_real = not out.dtype.is_complex
-    as_it_was = dict(vars(storage))
+    other_memory = dict(exported=False, fingerprint=None, _export=None, _keeper=None, _pinned=False)
+    as_it_was = {name: getattr(storage, name) for name in ("value", "version", "saved_at", *other_memory)}
 
     def at(delta, j):
         moved = Value.of_bytes(contents.copy())
@@ -126,12 +132,11 @@ def _numeric(func, inputs, i, nr, out, eps):
         if device is not CPU:
             moved = Value.of_bytes(device.backend.from_host(moved.array, moved.spec.on(device)), device)
         # for the call it holds other memory, which nobody outside has seen
-        vars(storage).update(value=moved, exported=False, fingerprint=None, _export=None, _keeper=None, _pinned=False)
+        _set(storage, value=moved, **other_memory)
         try:
             return _array(_outputs(func, inputs)[nr]).reshape(-1).copy()
         finally:
-            vars(storage).clear()
-            vars(storage).update(as_it_was)
+            _set(storage, **as_it_was)
 
     for j in range(t.numel()):
         along = (at(eps, j) - at(-eps, j)) / (2 * eps)

@@ -15,24 +15,20 @@ from ..base import observers
 from ..base.errors import here, line_of, name_of
 from ..base.op import door
 from .modes import modes
+from .slots import NodeBase, RecipeBase
 
 numbering = itertools.count()
 LEAF_SEQUENCE_NUMBER = 1 << 62        # above all others: AccumulateGrad nodes run as soon as they are ready
 
 
-class Node:
+class Node(NodeBase):
     """One step of the graph. `edges[i]` is (node, output number) or None for each differentiable input."""
 
-    edges: tuple = ()
-    site = None
-    released = None           # the site of the backward that freed what was kept
     pre_hooks = None
     hooks = None
     tensor_hooks = None       # output number → hooks of the tensor that it is
     retained = None           # output number → weak reference to a tensor that keeps its gradient
     _metadata = None
-    hooked = False            # whether any of the hooks above, or a retained gradient, is there
-    n_outputs = 1
     kinds = None              # spec of each input, where gradients are to be brought to it
     takes_none = False        # whether it runs even where no gradient came
 
@@ -358,7 +354,7 @@ def outside_error(kept, owner):
         "the forward pass.")
 
 
-class BackwardRecipe:
+class BackwardRecipe(RecipeBase):
     """What the backward of one kind of call needs, found once: inputs that get a gradient, what is kept, the rules.
 
     Only inputs that want a gradient count in a node: its edges, its gradients and `input_specs` stand in the
@@ -369,8 +365,7 @@ class BackwardRecipe:
     places.
     """
 
-    __slots__ = ("op", "template", "live", "inputs", "input_specs", "asked", "only_kept", "keep_out", "steps",
-                 "single_rule", "saves", "name")
+    __slots__ = ()
 
     def __init__(self, op, kinds, template, wanted):
         self.op, self.template = op, template
@@ -436,7 +431,10 @@ def how_kept(slot):
 
 
 class OpNode(Node):
-    """The node of a declared operation. `kept` holds what its recipe asked for, the result (or results) last."""
+    """The node of a declared operation. `kept` holds what its recipe asked for, the result (or results) last.
+
+    Its methods `fetch` and `backward` are walk.py's.
+    """
 
     # recipe; edges; kept; outs: spec of each result; site; seq. Set by `make_node` in tensor/history.py, at every call.
     op = property(lambda self: self.recipe.op)
@@ -494,25 +492,6 @@ class OpNode(Node):
                 kept.storage, kept.spec, kept.offset = here, tensor._spec, tensor._offset
                 kept.version = here.saved_at = version
 
-    def fetch(self, how, what):
-        """One argument that a rule asks for."""
-        if how == TENSOR:
-            held = self.kept if what is None else self.kept[what]
-            if held.__class__ is Kept:
-                return held.unpack(self)
-            tensor, storage, version, node = held                         # see Note [What is kept]
-            if storage.version == version and storage.fingerprint is None and tensor._node is node:
-                return tensor
-            if storage.version == version and node is not None and tensor._node is None:
-                raise RuntimeError("Trying to use a saved tensor that has been detached in-place, i.e. with "
-                                   ".detach_(). This is not supported, please use out-of-place `.detach()` instead")
-            return Kept.of_input(*held).unpack(self)
-        if how == SPEC:
-            return what
-        if how == LIST:
-            return tuple([h if h is None else h.unpack(self) for h in self.kept[what]])
-        return self.kept[what] if how == NUMBER else self.result(what)
-
     def result(self, nr=None):
         """The node's own result as it was kept; number `nr` of several, or all of them."""
         held = self.kept[-1]
@@ -527,36 +506,6 @@ class OpNode(Node):
         if kind.dtype.category >= 2:
             tensor._node, tensor._nr = self, 0
         return tensor
-
-    def backward(self, grads):
-        """The gradient of each input that wants one, in the order of `edges`."""
-        if self.kept is None:
-            raise second_error(self)
-        g = grads[0] if self.n_outputs == 1 else grads
-        recipe, fetch = self.recipe, self.fetch
-        if recipe.single_rule is not None:
-            rule, how, what = recipe.single_rule
-            return [rule(g) if how is None else rule(g, fetch(how, what))]
-        if recipe.op.joint is not None:
-            _, rule, wanted = recipe.steps[0]
-            out = rule(g, recipe.live, *[fetch(*w) for w in wanted])
-            out = out if isinstance(out, (tuple, list)) else (out,)
-            return [out[i] for i in recipe.inputs]
-        out = [None] * len(recipe.inputs)
-        for place, rule, wanted in recipe.steps:
-            if not wanted:
-                made = rule(g)
-            elif len(wanted) == 1:
-                made = rule(g, fetch(*wanted[0]))
-            else:
-                made = rule(g, *[fetch(*w) for w in wanted])
-            if place.__class__ is int:
-                out[place] = made
-            else:
-                for p, part in zip(place, made, strict=True):
-                    if p is not None:
-                        out[p] = part
-        return out
 
 
 _node_types: dict = {}

@@ -7,6 +7,8 @@ import os
 import sys
 import warnings
 
+from .core import COMPILED
+
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _getframe = sys._getframe
 _ours: dict = {}                      # id of a code object → (the object, kept alive; whether it is Flambeau's own)
@@ -22,7 +24,6 @@ class Ended(Exception):
 
 def here(inside=1):
     """The innermost line of the user's: (code, offset), or None. At least `inside` frames are known to be ours."""
-    global _user
     try:
         frame = _getframe(inside)
     except ValueError:                            # nobody of the user's called: an exit handler, a bare thread
@@ -30,6 +31,12 @@ def here(inside=1):
     code = frame.f_code
     if code is _user:
         return (code, frame.f_lasti)
+    return _innermost(frame)
+
+
+def _innermost(frame):
+    """The innermost line of the user's, from `frame` outwards."""
+    global _user
     while frame is not None:
         code = frame.f_code
         known = _ours.get(id(code))               # hashing a code object itself walks all of its contents
@@ -42,6 +49,11 @@ def here(inside=1):
             return (code, frame.f_lasti)
         frame = frame.f_back
     return None
+
+
+if COMPILED:                                      # functions of the core have no frames: how many are ours is not known
+    def here(inside=1):
+        return _innermost(_getframe(0).f_back)
 
 
 def user_frame():

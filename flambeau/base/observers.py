@@ -25,11 +25,13 @@ is told the rest all the same, and then the first error goes to the user, whose 
 What an observer keeps of what it is told stays alive: a Value that somebody holds has to be computed.
 """
 import contextlib
+import os
+import sys
 import threading
 import time
 from functools import partial
 
-from .errors import here, line_of
+from .errors import PACKAGE, here, line_of
 from .locks import new_lock
 
 # The clock of native code (backends/native_runtime.py), so that all times can be compared; nanoseconds that only go
@@ -151,6 +153,17 @@ allocated = freed = None
 backward_called = node_made = backward_began = node_ran = backward_ended = None
 gradient_read = module_began = module_ended = step_began = step_ended = None
 during_runs = False           # whether any of those that happen during runs is asked for
+
+TELLING_FILES = (__file__, os.path.join(PACKAGE, "trace", "value.py"))
+
+
+def who_looked():
+    """The frame of who wants contents; for the `looked` of an observer, which asks at once."""
+    frame = sys._getframe(2)
+    while frame.f_code.co_filename in TELLING_FILES:
+        frame = frame.f_back
+    return frame
+
 
 on_change: list = []          # functions to call when another observer has come, or gone
 catch_up: list = []           # functions that tell what has happened and could not be told at that moment

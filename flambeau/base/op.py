@@ -114,14 +114,6 @@ class Facts:
 known: dict = {}              # operation → its Facts, once it was called
 
 
-class Entry:
-    """All that is known about one call before it runs; found again by its key (operation, specs, parameters)."""
-
-    __slots__ = ("op", "outs", "many", "casts", "template", "simple", "param_at", "pick", "wrap", "kinds", "zeros",
-                 "deltas", "look", "nbytes", "weight", "device", "compiles", "recipes", "quick", "compute", "fits",
-                 "rounded", "larger")
-
-
 class Page:
     """The `__doc__` of an operation: its docstring, with what the tensor layer knows to add (`door.page`)."""
 

@@ -8,6 +8,7 @@ import sys
 from types import TracebackType
 
 from . import settings
+from .core import source_of
 from .errors import PACKAGE
 
 
@@ -56,7 +57,7 @@ def shortened(traceback):
 
 
 def ours(one):
-    return one.tb_frame.f_code.co_filename.startswith(PACKAGE)
+    return source_of(one.tb_frame.f_code.co_filename).startswith(PACKAGE)
 
 
 def raises(one):
@@ -64,5 +65,8 @@ def raises(one):
     from dis import opmap
     from linecache import getline
     code = one.tb_frame.f_code
+    source = source_of(code.co_filename)
+    if source != code.co_filename:                    # a compiled function, which has no instructions
+        return getline(source, one.tb_lineno).lstrip().startswith("raise ")
     return code.co_code[one.tb_lasti] == opmap["RAISE_VARARGS"] and not \
         getline(code.co_filename, one.tb_lineno).lstrip().startswith("assert")

@@ -244,6 +244,7 @@ def screen(known):
     shared = memory["shared"]
     yield "memory", f"{gib(memory['available'])} of {gib(memory['limit'])} can be had" + (
         f"; {shared['folder']} {gib(shared['free'])} of {gib(shared['total'])} free" if shared else "")
+    yield "core", known["core"]
     yield "executor", known["executor"]
     for name, kept in known["caches"].items():
         yield f"{name} in", f"{kept['folder'] or 'no folder'}: " + (

@@ -11,7 +11,7 @@ import flambeau
 from ..backends import cpu, memory_limits, threads
 from ..backends.cuda import chain, driver
 from ..backends.object_cache import distrusted
-from ..base import settings
+from ..base import core, settings
 
 SHARED_MEMORY = "/dev/shm"
 NOT_NEEDED = ("scipy", "torch")
@@ -31,6 +31,7 @@ def gather():
         "threads": {"used": threads.get_num_threads(), "processors": os.cpu_count(), "allowed": threads.processors(),
                     "quota": threads.time_granted(), "asked": settings.num_threads or None},
         "memory": memory(),
+        "core": core.described(),
         "executor": settings.executor,
         "caches": {"kernels": {**folder(settings.object_dir, trusted=True), "most": settings.object_bytes},
                    "hub": folder(flambeau.hub.get_dir())},

@@ -7,6 +7,7 @@ import os
 import sys
 from types import ModuleType
 
+from ..base.core import source_of
 from ..base.errors import PACKAGE
 from .facade import install_as_torch
 
@@ -135,7 +136,8 @@ def _settle(argv, start):
 def _hide_us(error):
     """If `error` ends the process, its traceback starts with the program, as it would under `python`."""
     found = error.__traceback__
-    while found is not None and found.tb_frame.f_code.co_filename.startswith((PACKAGE, "<frozen importlib")):
+    while found is not None and source_of(found.tb_frame.f_code.co_filename).startswith(
+            (PACKAGE, "<frozen importlib")):
         found = found.tb_next
     shown = sys.excepthook
 

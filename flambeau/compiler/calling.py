@@ -8,6 +8,7 @@ from importlib import import_module
 
 from ..autograd.function import Function
 from ..base.op import Op
+from ..tensor.forms import FORM_TYPE
 from ..tensor.tensor import Tensor
 from ..tensor.write import update
 from .journal import FUNCTION_TYPES, MAPPING_TYPES, MISSING, PLAIN_TYPES, SEQUENCE_TYPES, is_engine
@@ -66,7 +67,7 @@ class Calling:
             return self.call(f.__func__, (f.__self__, *args), kwargs)
         if kind is types.FunctionType:
             return self._function(f, args, kwargs)
-        if isinstance(f, Op):
+        if isinstance(f, (Op, FORM_TYPE)):
             return self._engine(f, args, kwargs)
         if isinstance(f, type):
             return self._construct(f, args, kwargs)

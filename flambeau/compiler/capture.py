@@ -14,13 +14,13 @@ from ..autograd.modes import modes
 from ..autograd.node import checksum
 from ..base import settings
 from ..base.errors import PACKAGE, here, line_of, warn
-from ..base.observers import Observer, observing
+from ..base.observers import Observer, observing, who_looked
 from ..base.spec import CPU
 from ..tensor.infer import calls, entries
 from ..tensor.tensor import Tensor
 from ..trace import on_host, plan as plans
 from ..trace.effects import stands_in
-from ..trace.record import Trace, _local, current
+from ..trace.record import Trace, _local, current, set_current
 from ..trace.update import update
 from ..trace.value import Value
 from .follow import Follower
@@ -221,11 +221,8 @@ class Watcher(Observer):
         recorder = self._recorder()
         if recorder is None:
             return
-        frame = sys._getframe(1)
-        while frame.f_code is not Value.ready.__code__:
-            frame = frame.f_back
-        frame = frame.f_back
-        if frame.f_code is checksum.__code__ or frame.f_code is Trace.append.__code__:
+        frame = who_looked()
+        if frame.f_code is checksum.__code__:
             return
         recorder.stop(look_words(frame))
         Trace.run(recorder)
@@ -284,7 +281,7 @@ class Capture:
         journal.known = self._known
         self.modes_before, self.drawn_before = mode_state(), numpy_state()
         with observing(Watcher(recorder), only_this_thread=True):
-            _local.trace = recorder
+            set_current(recorder)
             try:
                 journal.take_arguments()
                 journal.see(fn, "self")
@@ -311,7 +308,7 @@ class Capture:
                 self.number_log.close()
                 follower.close()
                 self._forget_entries()
-                _local.trace = before
+                set_current(before)
                 before.special = recorder.special
                 self.modes_after, self.drawn_after = mode_state(), numpy_state()
         journal.known = None

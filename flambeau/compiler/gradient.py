@@ -37,7 +37,7 @@ def is_live(tensor):
     for node in graph_of([tensor]):
         if node.released is not None:
             used = True
-        elif not hasattr(node, "recipe") or node.recipe.saves:
+        elif getattr(node, "recipe", None) is None or node.recipe.saves:
             return True
     return not used
 
@@ -96,7 +96,8 @@ class Differentiated:
         """The slots of results that the graph itself holds."""
         found = set()
         for node in graph_of(self.live):
-            for thing in (*flat(node.kept or () if hasattr(node, "kept") else ()), *vars(node).values()):
+            kept = getattr(node, "kept", None)
+            for thing in (*flat(kept or ()), kept, *vars(node).values()):
                 storage = thing.storage if isinstance(thing, Kept) else getattr(thing, "_storage", thing)
                 if isinstance(storage, Storage) and storage.value is not None and storage.value.trace is trace:
                     found.add(storage.value.slot)

@@ -26,11 +26,13 @@ from ..base.dtypes import dtype as Dtype
 from ..base.layout import layout as Layout, memory_format as MemoryFormat
 from ..base.op import Op
 from ..base.spec import Spec, device as Device
+from ..tensor.forms import FORM_TYPE
 from ..tensor.random import Generator
 from ..tensor.tensor import Tensor
 
 PLAIN_TYPES = (type(None), bool, int, float, complex, str, bytes)
-IDENTITY_TYPES = (Dtype, Spec, Layout, MemoryFormat, RandomStream, Generator, enum.Enum, Op, type(...),
+IDENTITY_TYPES = (Dtype, Spec, Layout, MemoryFormat, RandomStream, Generator, enum.Enum, Op, FORM_TYPE,
+                  type(...),
                   type(NotImplemented), range, slice, types.BuiltinFunctionType, types.MethodDescriptorType,
                   types.WrapperDescriptorType, types.MethodWrapperType, types.GetSetDescriptorType,
                   types.MemberDescriptorType, types.CodeType, types.GenericAlias, types.UnionType, re.Pattern, np.dtype,

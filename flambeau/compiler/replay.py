@@ -175,7 +175,7 @@ class BoundPlan:
                 value = values[at]
                 try:
                     table[index] = value._address
-                except AttributeError:
+                except (AttributeError, TypeError):          # there is none, or None
                     table[index] = value.address()
             makers = self.program.makers(self.runner.code) if observers.during_runs and observers.gathering() else None
             blocks = []

@@ -2,11 +2,11 @@
 from ..tensor.random import filled
 from ..tensor.tensor import Tensor
 from ..trace import on_host
-from ..trace.value import Storage, Value
+from ..trace.value import Storage, TensorBase, Value
 from .capture import Noted, evaluate
 from .gradient import is_live
 
-_new = object.__new__
+_new = TensorBase.__new__
 MAXIMUM_REMEMBERED_BYTES = 1 << 20        # of checked contents
 
 

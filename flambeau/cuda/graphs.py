@@ -13,12 +13,11 @@ wrote to. So the rules of PyTorch's hold: nothing inside may look at contents, a
 is not a tensor's (numbers, branches) is as it was. Addresses may change, and tensors of the CPU may take part.
 """
 import gc
-import sys
 
 from ..autograd.node import checksum
 from ..backends.cuda import driver
 from ..base.errors import here, line_of
-from ..base.observers import Observer, observing
+from ..base.observers import Observer, observing, who_looked
 from ..compiler import compile
 from ..compiler.capture import Noted, evaluate
 from ..compiler.replay import Runner
@@ -27,7 +26,7 @@ from ..nn.modules.module import Module
 from ..streams import hand_over, need_cuda
 from ..tensor.tensor import Tensor
 from ..trace import on_host
-from ..trace.record import Trace, _local, current
+from ..trace.record import Trace, _local, current, set_current
 from ..trace.value import Storage, Value
 from .streams import Stream, StreamContext
 
@@ -122,7 +121,7 @@ class GraphObserver(Observer):
         self.trace = trace
 
     def looked(self, value):
-        if _local.trace is self.trace and sys._getframe(2).f_code is not checksum.__code__:
+        if _local.trace is self.trace and who_looked().f_code is not checksum.__code__:
             self.trace.run(value)
 
     def made(self, value):
@@ -163,7 +162,7 @@ class CUDAGraph:
         trace = GraphTrace(self._outer)
         self._observing = observing(GraphObserver(trace), only_this_thread=True)
         self._observing.__enter__()
-        _local.trace = trace
+        set_current(trace)
 
     def capture_end(self):
         """End the recording. Nothing of it has been computed: tensors that were there before are as they were, and
@@ -180,7 +179,8 @@ class CUDAGraph:
             trace.clear()
 
     def _leave(self, trace):
-        _local.trace, self._outer = self._outer, None
+        set_current(self._outer)
+        self._outer = None
         _local.trace.special = trace.special
         self._observing.__exit__(None, None, None)
 

@@ -15,12 +15,12 @@ from ..base.errors import here
 from ..base.op import door, known
 from ..base.spec import META
 from ..trace import effects, on_host
-from ..trace.record import _local, current
+from ..trace.record import _local
 from ..trace.value import Storage, Value
 from . import overrides
 from .autocast import aside, handled
 from .composite import call_composite
-from .history import add_history, make_node
+from .history import add_history
 from .infer import check_fits, find, infer_entry, number_in, plain_types, prepared, remember
 from .messages import explained
 from .movement import new_pinned
@@ -34,11 +34,10 @@ from .overrides import (
     opened,
     overloaded,
 )
+from .recorder import record_one, run_if_exported
 from .results import array_of, named
 from .tensor import Tensor, wrap
 from .views import view_any, view_one
-
-_new = object.__new__
 
 
 def call(op, args, kwargs, public=None):
@@ -179,7 +178,7 @@ def record(entry, op, args, inputs, params, inside):
                 effects.append(_local.trace, entry, inputs, params, site)
             storages = [Storage.of(value, value.spec.nbytes, value.spec.device)
                         for value in (values if entry.many else (values,))]
-            _run_if_exported(inputs)
+            run_if_exported(inputs)
     outs = []
     for storage in storages:
         tensor = wrap(storage, storage.value.spec if storage.value is not None else entry.outs[len(outs)])
@@ -189,58 +188,6 @@ def record(entry, op, args, inputs, params, inside):
     if not entry.many:
         return outs[0]
     return named(op, outs)
-
-
-def record_one(entry, args, inputs, params, inside):
-    """The common case, short: one result, on a device, nothing to verify. The same as `record`.
-
-    `inside`: how many frames, counted from `here`, are known to be ours.
-    """
-    trace = _local.trace
-    site = trace.site or here(inside)
-    value = trace.append(entry, inputs, params, site)
-    kind = value.spec
-    storage = Storage()
-    storage.value = value
-    storage.nbytes = kind.nbytes
-    storage.device = kind.device
-    storage.version = 0
-    storage.exported = storage.inference = False
-    storage.fingerprint = None
-    tensor = _new(Tensor)
-    tensor._storage = storage
-    tensor._spec = kind
-    tensor._offset = 0
-    tensor._node = tensor._base = tensor._cut = None
-    tensor._requires_grad = False
-    tensor._site = site
-    wanted, bit, cut = 0, 1, None
-    for t in inputs:
-        if t._node is not None or t._requires_grad or t._base is not None and requires(t):
-            wanted |= bit
-        elif t._cut is not None:
-            cut = t._cut
-        if t._storage.exported:
-            _run_if_exported(inputs)
-        bit += bit
-    if trace.special:
-        add_history(entry.op, entry, args, inputs, (tensor,), site)
-    elif wanted:
-        if not modes.grad:
-            tensor._cut = ("torch.no_grad()", site)
-        else:
-            make_node(entry, args, inputs, (tensor,), site, wanted, False)
-    elif cut is not None:
-        tensor._cut = cut
-    return tensor
-
-
-def _run_if_exported(inputs):
-    """Run at the call what reads memory that the outside can write; see Note [Exported storages] in value.py."""
-    for t in inputs:
-        if t._storage.exported and t._storage.still_exported():
-            current().run()
-            return
 
 
 def run_now(entry, op, args, inputs, params, site):

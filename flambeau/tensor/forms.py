@@ -1,5 +1,7 @@
 """Declarations to forms: the function, the method, the in-place form and the operators of every operation.
 
+A part of the compiled core: see Note [One source, two speeds] in base/core.py.
+
 `namespace` maps a dotted prefix ("" for the top, "nn.functional", "linalg", …) to its functions by name.
 """
 import importlib
@@ -9,11 +11,13 @@ import numpy as np
 
 from ..base.arguments import LEAST_INT, MOST_INT, beyond_64_bits
 from ..base.op import Op, _snake_to_camel, door, known
+from ..trace.value import TensorBase
 from . import overrides
 from .autocast import cast_of_operation, casts_on, note
-from .call import call, call_primitive, record_one
+from .call import call, call_primitive
 from .infer import UNKNOWN_KEY, find, number_types, tables
 from .overrides import tensor_types
+from .recorder import record_one
 from .tensor import Tensor
 from .views import view_one
 from .write import inplace
@@ -45,8 +49,9 @@ def method(op, name):
     primitive = not op.composite and op not in cast_of_operation  # autocast is asked in `call`
 
     def form(self, *args, **kwargs):
-        if primitive and not args and not kwargs and (self.__class__ is Tensor or self.__class__ in tensor_types):
-            found = table.get(self._spec)
+        if primitive and not args and not kwargs and (type(self) is Tensor or type(self) in tensor_types):
+            tensor: TensorBase = self
+            found = table.get(tensor._spec)
             if found is not None:
                 entry, tail, params = found
                 inputs = (self,)
@@ -79,6 +84,7 @@ def dressed(form, op, name, docstring):
     return form
 
 
+FORM_TYPE = type(method)      # the type of functions; where the core is compiled, forms have one of their own
 DOCSTRING_INDENT = "" if sys.version_info >= (3, 13) else "    "        # Python takes it away from 3.13 on
 
 
@@ -114,16 +120,21 @@ def operator(op, name, reverse):
     composite = op.composite
 
     def form(self, other):
-        c = other.__class__
-        if self.__class__ is not Tensor and self.__class__ not in tensor_types:
+        c = type(other)       # not `__class__`: a number that is being traced says there what it stands for
+        if type(self) is not Tensor and type(self) not in tensor_types:
             return general(self, other, c)
         plain = c is Tensor or c in tensor_types
         if composite:
             if plain or c in number_types:
                 return call(op, (other, self) if reverse else (self, other), {})
             return general(self, other, c)
+        left: TensorBase = self
         try:
-            entry = table[self._spec][other._spec if plain else c]
+            if plain:
+                right: TensorBase = other
+                entry = table[left._spec][right._spec]
+            else:
+                entry = table[left._spec][c]
         except KeyError:
             return general(self, other, c)
         args = (other, self) if reverse else (self, other)
@@ -136,7 +147,7 @@ def operator(op, name, reverse):
     def general(self, other, c):
         nonlocal tail
         plain = c in tensor_types
-        if (plain or c in number_types) and self.__class__ in tensor_types and op.prepared and op.pointwise \
+        if (plain or c in number_types) and type(self) in tensor_types and op.prepared and op.pointwise \
                 and not overrides.modes_active and not asks_autocast(op, self) \
                 and not (plain and asks_autocast(op, other)):
             kind = other._spec if plain else c

@@ -1,8 +1,14 @@
-"""History beside a call: the autograd node that results came from, what it keeps, and where a graph was cut."""
+"""History beside a call: the autograd node that results came from, what it keeps, and where a graph was cut.
+
+A part of the compiled core: see Note [One source, two speeds] in base/core.py.
+"""
 from ..autograd.forward_ad import propagate
 from ..autograd.modes import modes
 from ..autograd.node import NUMBER, TENSOR, BackwardRecipe, OpNode, edge_of, keep, numbering, refresh, requires
+from ..autograd.slots import NodeBase
 from ..base import observers
+from ..base.core import COMPILED
+from ..trace import new
 from ..trace.record import _local
 from .messages import called_as, said
 from .overrides import tensor_types
@@ -76,7 +82,7 @@ def make_node(entry, args, inputs, outs, site, wanted, special):
         for i in recipe.inputs:
             t = inputs[i]
             edges.append((t._node, t._nr) if t._base is None and t._node is not None else edge_of(t))
-    node = OpNode()
+    node = new.instance(NodeBase, OpNode) if COMPILED else OpNode()
     node.recipe = recipe
     node.n_outputs = 1
     node.hooked = False

@@ -13,6 +13,7 @@ from ..base.errors import here, line_of, name_of, user_frame, warn
 from ..base.op import NUMBER_CLASSES
 from ..base.spec import CPU
 from ..trace.record import _local
+from ..trace.value import TensorBase
 from .create import from_array
 from .forms import declared
 from .infer import entries, infer_entry, tables
@@ -23,7 +24,7 @@ from .tensor import Tensor
 from .views import view_one
 from .write import before_write
 
-_new = object.__new__
+_new = TensorBase.__new__
 _rows: dict = {}              # spec → (spec of a row, how many there are, how far apart they are)
 tables.append(_rows)
 

@@ -16,8 +16,9 @@ import numpy as np
 
 from ..base import dtypes, limited_dtypes, shapes
 from ..base.arguments import LEAST_INT, MOST_INT, beyond_64_bits, fitted_places, fitting, rounded_places
+from ..base.entry import Entry
 from ..base.errors import need
-from ..base.op import NUMBER_CLASSES, Entry, check_devices, known
+from ..base.op import NUMBER_CLASSES, check_devices, known
 from ..base.spec import META, Spec, device, forget_unused, spec
 from .messages import call_words, explained
 from .overrides import tensor_types

@@ -16,7 +16,7 @@ from ..trace import record
 from ..trace.value import Storage, Value
 from .messages import called_as
 from .tensor import Tensor
-from .user_attributes import fields
+from .user_attributes import has_storage
 
 Line = namedtuple("Line", "line nbytes count largest")
 ROLES = ("parameters", "gradients", "optimizer state", "graph", "other")
@@ -111,7 +111,7 @@ def _alive(*kinds):
             wanted[kind] = next((found[base] for base in found if issubclass(kind, base)), None)
         if wanted[kind] is not None:
             wanted[kind].append(thing)
-    return [[t for t in found.pop(Tensor) if "_storage" in fields(t)], *found.values()]
+    return [[t for t in found.pop(Tensor) if has_storage(t)], *found.values()]
 
 
 def _once(seen, value, line, kind=None, device=CPU):
@@ -123,7 +123,7 @@ def _once(seen, value, line, kind=None, device=CPU):
 
 def _kept(node):
     """The storages that a node keeps for its backward."""
-    stack = [vars(node).get("kept")]
+    stack = [getattr(node, "kept", None)]
     while stack:
         thing = stack.pop()
         if isinstance(thing, (list, tuple)):

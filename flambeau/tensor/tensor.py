@@ -17,7 +17,8 @@ from ..base.op import door
 from ..base.spec import META
 from ..trace import value as values
 from ..trace.record import current, run_all
-from .user_attributes import OWN_FIELDS, TensorBase, attributes, replace_attributes
+from ..trace.value import TensorBase
+from .user_attributes import OWN_FIELDS, TensorFields, attributes, replace_attributes
 
 
 class TensorType(type):
@@ -35,28 +36,17 @@ class TensorType(type):
         return signature(MethodType(cls.__new__, cls))
 
 
-class Tensor(TensorBase, metaclass=TensorType):
+class Tensor(TensorFields, metaclass=TensorType):
     """A multi-dimensional array of one dtype that can be differentiated."""
 
     __dict__ = property(attributes, replace_attributes)      # type: ignore[assignment]  # see user_attributes.py
 
-    # What most tensors never set stays on the class.
-    _site = None              # the line that made it
-    _requires_grad = False    # a leaf's own wish
-    _node = None              # the autograd node it came from
-    _nr = 0                   # which of the node's results it is
-    _grad = None
-    _base = None              # the tensor it is a view of
-    _seen = 0                 # a view's version of the storage when its history was last taken from the base
-    _view_of = None           # why writing in place to this view is restricted
-    _cut = None               # (what, site) where the graph to it was cut
-    _accumulator = None
+    # What most tensors never set stays on the class. Fields that recording asks for stand in TensorBase.
     _leaf_hooks = None
     _post_hooks = None
     _retains = None           # the node that will put its gradient into `.grad`
     _tangent = None           # (level, tangent) in forward mode
     _dual_of = None           # the dual tensor that it is a view of
-    _data_version = None      # of `.data` and its views: their own count; see Note [Writes through .data] in value.py
     _labels = None            # (names of its axes, site); see watch/axes.py
     _stepped = None           # of a gradient: its version when a step had used it; see watch/steps.py
     _stale = None             # of a gradient: (version, site) of a backward that added to it after that
@@ -419,8 +409,8 @@ class Tensor(TensorBase, metaclass=TensorType):
         return made
 
 
-OWN_FIELDS.update(("_storage", "_spec", "_offset"), (name for name in vars(Tensor) if name.startswith("_")
-                                                     and not name.startswith("__")))
+OWN_FIELDS.update(("_storage", "_spec", "_offset"), (name for name in (*vars(TensorBase), *vars(Tensor))
+                                                     if name.startswith("_") and not name.startswith("__")))
 
 
 def wrap(storage, kind, offset=0):
@@ -436,7 +426,7 @@ def wrap(storage, kind, offset=0):
 
 def _look(tensor):
     """A plain tensor over the same memory, without history."""
-    out = object.__new__(Tensor)
+    out = _new(Tensor)
     out._storage, out._spec, out._offset = tensor._storage, tensor._spec, tensor._offset
     out._site = here()
     if tensor._data_version is not None:
@@ -449,6 +439,6 @@ def _who(tensor):
     return f"\n  {name} is {tensor._spec}, made at {line_of(tensor._site)}."
 
 
-_new = object.__new__
+_new = TensorBase.__new__
 door.tensor = Tensor
 door.wrap = wrap

@@ -5,14 +5,41 @@
 Every field of ours starts with an underscore. Any other name that PyTorch's tensors do not have is the program's to
 use: `t.spec`, `t.offset`, `t.site` are attributes like any other.
 """
+from types import GetSetDescriptorType
+
+from ..base.core import COMPILED
+from ..trace.value import TensorBase
+
+if COMPILED:
+    class TensorFields(TensorBase):
+        """A compiled TensorBase has room for its own fields, and no dictionary: here is one, for all others."""
+else:
+    TensorFields = TensorBase                         # type: ignore[misc]  # its dictionary holds the common fields, too
 
 
-class TensorBase:
-    """What a tensor's fields are kept in: the dictionary of an ordinary object, which recording writes fastest."""
-
-
-fields = vars(TensorBase)["__dict__"].__get__         # of a tensor: all that it holds, ours and the program's
+fields = vars(TensorFields)["__dict__"].__get__       # of a tensor: its dictionary, with ours and the program's
 OWN_FIELDS: set = set()                               # the names that are ours; tensor.py fills it
+_PLACES = tuple(name for name, held in vars(TensorBase).items()           # the fields that a compiled one has room for
+                if isinstance(held, GetSetDescriptorType) and not name.startswith("__"))
+
+
+def has_storage(tensor):
+    """Whether a tensor is one already, and not still being made; a subclass is not asked."""
+    try:
+        return object.__getattribute__(tensor, "_storage") is not None
+    except AttributeError:
+        return False
+
+
+def swap_fields(one, two):
+    """Give each of two tensors all that the other holds."""
+    first, second = ({name: getattr(tensor, name) for name in _PLACES} for tensor in (one, two))
+    held, other = dict(fields(one)), dict(fields(two))
+    for tensor, places, attributes in ((one, second, other), (two, first, held)):
+        for name, thing in places.items():
+            setattr(tensor, name, thing)
+        fields(tensor).clear()
+        fields(tensor).update(attributes)
 
 
 class UserAttributes(dict):

@@ -1,30 +1,33 @@
-"""Views: other looks at a tensor's storage. They record no instruction; their history says what they are views of."""
+"""Views: other looks at a tensor's storage. They record no instruction; their history says what they are views of.
+
+A part of the compiled core: see Note [One source, two speeds] in base/core.py.
+"""
 from ..autograd.forward_ad import propagate
 from ..autograd.modes import modes
 from ..autograd.node import requires
-from ..base.errors import here
+from ..base.core import COMPILED
+from ..trace import new, quick
 from ..trace.record import _local
 from .history import add_history, make_node
 from .tensor import Tensor, wrap
 
-_new = object.__new__
-
 
 def view_one(entry, args, source, moved, inside):
     """The common case of `view_any`, short: one view, of the same dtype, of an operation with a gradient."""
-    trace = _local.trace
+    trace = quick.this_trace() if COMPILED else _local.trace
     storage = source._storage
     if trace.special or storage.inference:
         return view_any(entry, entry.op, args, source, moved, inside + 1)
     base = source._base
-    tensor = _new(Tensor)
+    tensor = new.tensor(Tensor)
     tensor._storage = storage
-    tensor._spec, delta = entry.look
+    kind, delta = entry.look
+    tensor._spec = kind
     tensor._offset = source._offset + delta + moved
     tensor._node = tensor._cut = None
     tensor._requires_grad = False
     tensor._seen = storage.version
-    tensor._site = site = trace.site or here(inside)
+    tensor._site = site = trace.site or quick.here(inside)
     if source._data_version is not None:
         tensor._data_version = source._data_version
     if base is None:
@@ -50,7 +53,7 @@ def view_one(entry, args, source, moved, inside):
 
 def view_any(entry, op, args, source, moved, inside):
     """Views of `source`: same storage, no instruction. They start `moved` elements after where the entry says."""
-    site = _local.trace.site or here(inside)
+    site = _local.trace.site or quick.here(inside)
     storage = source._storage
     itemsize = source._spec.dtype.itemsize
     outs = []

@@ -233,7 +233,7 @@ class Program:
         for slot, index in self.inputs:
             try:
                 table[index] = values[slot]._address         # most know it: a call would cost more than all of this
-            except AttributeError:
+            except (AttributeError, TypeError):              # there is none, or None
                 table[index] = values[slot].address()
         made = []
         for slot, spec, index in self.outputs:

@@ -16,15 +16,14 @@ from ..base import observers, settings
 from ..base.locks import in_child, new_lock
 from ..base.ownership import INPUT, RESULT, counts, only_traced
 from ..base.weakbag import WeakBag
-from . import effects
+from . import effects, quick
+from .append import TraceBase
 from .effects import Lost, Raised, perform
 from .update import infer_update, update, update_entries
-from .value import Value
 
 HELD_INPUT_WEIGHT = 8             # weight of an input byte that only the trace keeps alive: results may never be
 AFTER_ALL_INSTRUCTIONS = 1 << 60  # the last reader of what an instruction that failed reads
 notes: list = []                  # functions of (Failure, what was looked at) that give words to add to an error
-tell_recorded = None              # `observers.recorded`, a load nearer: it is looked at in every call that is recorded
 _traces = WeakBag()
 _registry = new_lock()
 
@@ -47,7 +46,7 @@ class Failure:
         return self.error
 
 
-class Trace:
+class Trace(TraceBase):
     """A straight line of instructions waiting to run: (entry, input slots, offsets, parameters, first result slot,
     site).
 
@@ -57,8 +56,7 @@ class Trace:
     lock, so never both go on. Runners exclude each other with `lock`.
     """
 
-    __slots__ = ("code", "values", "last", "slots", "bytes", "held", "lock", "owner", "busy", "sealed", "site",
-                 "special", "failures", "aside", "asides", "quiet", "ran", "begun", "unsettled", "backward",
+    __slots__ = ("lock", "owner", "failures", "aside", "asides", "quiet", "ran", "begun", "unsettled", "backward",
                  "__weakref__")
     reader = None             # reader(op, names, args): how a check reads data, where it will have to be repeated
 
@@ -67,6 +65,7 @@ class Trace:
         self.owner = threading.get_ident()
         self.quiet = _quiet()
         self.busy = self.sealed = False
+        self.own_append = type(self).append is not TraceBase.append
         self.failures = {}    # slot → Failure, of the run now going on
         self.aside = False    # whether this is what another has set aside; see `_set_aside`
         self.asides = []      # what this one has
@@ -87,74 +86,6 @@ class Trace:
         self.held = 0         # the bytes of the inputs since they were last weighed
         self.begun = None     # index of an effect that the run now going on has begun → whether it has happened
         self.unsettled = None # of a run that was ended: (what could not be computed, how many instructions are done)
-
-    def append(self, entry, inputs, params, site):
-        """Record one instruction of line `site` over the tensors `inputs`; gives the pending Value of its result, or
-        several."""
-        if self.busy:
-            return self._append_beside(entry, inputs, params, site)
-        try:
-            self.busy = True                      # see Note [Whose turn]
-            if self.sealed:
-                return self._append_later(entry, inputs, params, site)
-            code = self.code
-            values = self.values
-            last = self.last
-            ready = self.slots
-            index = len(code)
-            offsets = entry.zeros                 # most views start at their storage's beginning
-            slots = None
-            if len(inputs) == 2:                  # what `_read` does, without its loop, for inputs that are known here
-                one, two = inputs
-                value = one._storage.value
-                slot = value.slot if value.trace is self else ready.get(value)
-                value = two._storage.value
-                more = value.slot if value.trace is self else ready.get(value)
-                if slot is not None and more is not None:
-                    last[slot] = last[more] = index
-                    slots = (slot, more)
-                    if one._offset or two._offset:
-                        offsets = (one._offset, two._offset)
-            if slots is None:
-                slots, offsets = self._read(inputs, index, offsets)
-            if slots is not None:
-                first = len(values)
-                if not entry.many:
-                    outs = Value()
-                    outs.trace = self
-                    outs.slot = first
-                    outs.spec = entry.outs[0]
-                    values.append(outs)
-                    last.append(index)
-                else:
-                    outs = []
-                    for spec in entry.outs:
-                        made = Value()
-                        made.trace = self
-                        made.slot = len(values)
-                        made.spec = spec
-                        values.append(made)
-                        last.append(index)
-                        outs.append(made)
-                code.append((entry, slots, offsets, params, first, site))
-                self.bytes = total = self.bytes + entry.weight
-                if total < settings.trace_bytes and index < settings.trace_instructions and tell_recorded is None:
-                    return outs
-        except BaseException:
-            self._mend()
-            raise
-        finally:
-            self.busy = False
-        if slots is None:
-            for tensor in inputs:                 # pending in another thread's trace: run that first
-                if tensor._storage.value.trace is not self:
-                    tensor._storage.value.ready()
-            return self.append(entry, inputs, params, site)
-        if (tell := tell_recorded) is not None:
-            tell(code[index])
-        if total >= settings.trace_bytes or index >= settings.trace_instructions:
-            self.run()
-        return outs
 
     def before_effect(self, op):
         """Run what was recorded before `op`, whose effect happens at the call: theirs come first."""
@@ -207,9 +138,10 @@ class Trace:
 
     def _append_beside(self, entry, inputs, params, site):
         """Record in another trace: a signal handler or a finaliser came in the middle of a run or an append of ours."""
-        _local.trace = Trace()
-        _local.trace.special = self.special
-        return _local.trace.append(entry, inputs, params, site)
+        beside = Trace()
+        beside.special = self.special
+        set_current(beside)
+        return beside.append(entry, inputs, params, site)
 
     def _append_later(self, entry, inputs, params, site):
         """Wait until whoever runs this trace is done, then record."""
@@ -546,6 +478,15 @@ def current():
     return _local.trace
 
 
+def set_current(trace):
+    """Make `trace` this thread's."""
+    _local.trace = trace
+    quick.forget_trace()
+
+
+quick.remember_traces(_local)
+
+
 def instruction_of(value):
     """The instruction that will compute a pending Value; None of one that is there, or None."""
     trace = value.trace if value is not None else None
@@ -569,14 +510,6 @@ def milestone(least):
     trace = current()
     if len(trace.code) >= least:
         trace.run()
-
-
-def _observe():
-    global tell_recorded
-    tell_recorded = observers.recorded
-
-
-observers.on_change.append(_observe)
 
 
 def run_all():

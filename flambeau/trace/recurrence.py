@@ -11,7 +11,7 @@ together afterwards, and a sequence of another length takes nothing more to comp
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from ..base.op import Entry
+from ..base.entry import Entry
 from ..base.spec import spec as make_spec
 
 

@@ -20,6 +20,7 @@ import numpy as np
 
 from ..backends import host
 from ..base import dtypes, observers
+from ..base.core import give_defaults
 from ..base.ownership import outside_holds_keeper, shares_value
 from ..base.shapes import extent
 from ..base.spec import CPU, spec as make_spec
@@ -58,11 +59,10 @@ class Value:
 
     def address(self):
         """Where the array starts in memory."""
-        try:
-            return self._address
-        except AttributeError:
+        found = getattr(self, "_address", None)
+        if found is None:
             self._address = found = self.spec.device.backend.address(self.array)
-            return found
+        return found
 
     @property
     def memory(self):
@@ -118,6 +118,28 @@ class Value:
             return device.backend.to_host(array)
 
 
+class TensorBase:
+    """The fields of a tensor that recording reads and writes: a look at a storage (_spec, _offset), and its history.
+
+    They begin with an underscore, as all fields of ours do: other names are the program's to use.
+    """
+
+
+give_defaults(
+    TensorBase,
+    _site=None,               # the line that made it
+    _requires_grad=False,     # a leaf's own wish
+    _node=None,               # the autograd node it came from
+    _nr=0,                    # which of the node's results it is
+    _grad=None,
+    _base=None,               # the tensor it is a view of
+    _seen=0,                  # a view's version of the storage when its history was last taken from the base
+    _view_of=None,            # why writing in place to this view is restricted
+    _cut=None,                # (what, site) where the graph to it was cut
+    _accumulator=None,        # weak reference to its AccumulateGrad node
+    _data_version=None)       # of `.data` and its views: their own count; see Note [Writes through .data]
+
+
 class HiddenWrites:
     """Writes through `.data` in a row: numbers `start` to `end` of a storage's writes, and the cells they touched."""
 
@@ -151,6 +173,7 @@ def overlap(nbytes, a, b):
     return host.overlap(*looks, OVERLAP_WORK)
 
 
+NEVER_SAVED = -1              # a `saved_at`
 OVERLAP_WORK = 1_000_000      # steps that are spent on finding a common cell before one is supposed
 HIDDEN_STRETCHES = 1000       # how many a storage remembers; what was kept before them counts as overwritten
 
@@ -167,21 +190,8 @@ class Held:
 class Storage:
     """A mutable cell: the current Value, and a version that every in-place write raises and all views share."""
 
-    version = 0
-    writer = None             # (site, name of the operation) of the last in-place write
-    readonly = False
-    exported = False          # outside arrays may look at this memory; see Note [Exported storages]
-    inference = False
-    saved_at = -1             # the version that autograd last kept for a backward
-    fingerprint = None        # (version, checksum) of exported memory when autograd kept it
-    hidden = 0                # how many of the writes came through `.data`; see Note [Writes through .data]
-    hidden_writes = None      # where they were: a list of HiddenWrites
-    _keeper = None            # the outside array whose memory this is
-    _export = None            # weak reference to what our own exports stand on
-    _pinned = False           # somebody knows the address
-    shared = None             # (block, offset) where other processes see it: see Note [Shared storages]
-    page_locked = False       # it lies where a device copies from and to by itself, and stays there
-    in_flight = None          # what has to be waited for before it is written to: a copy of its contents is under way
+    def __cinit__(self):          # compiled; interpreted, it stands with the other defaults, below
+        self.saved_at = NEVER_SAVED
 
     @staticmethod
     def of(value, nbytes, device):
@@ -305,3 +315,22 @@ class Storage:
             return True                   # one that looks at somebody else's memory does not say who else looks at it
         del keeper
         return outside_holds_keeper(self)
+
+
+give_defaults(
+    Storage,
+    version=0,
+    writer=None,              # (site, name of the operation) of the last in-place write
+    readonly=False,
+    exported=False,           # outside arrays may look at this memory; see Note [Exported storages]
+    inference=False,
+    saved_at=NEVER_SAVED,     # the version that autograd last kept for a backward
+    fingerprint=None,         # (version, checksum) of exported memory when autograd kept it
+    hidden=0,                 # how many of the writes came through `.data`; see Note [Writes through .data]
+    hidden_writes=None,       # where they were: a list of HiddenWrites
+    _keeper=None,             # the outside array whose memory this is
+    _export=None,             # weak reference to what our own exports stand on
+    _pinned=False,            # somebody knows the address
+    shared=None,              # (block, offset) where other processes see it: see Note [Shared storages]
+    page_locked=False,        # it lies where a device copies from and to by itself, and stays there
+    in_flight=None)           # what has to be waited for before it is written to: a copy of its contents is under way

@@ -3,7 +3,7 @@ import weakref
 from importlib import import_module
 
 from ..base.names import attribute_error
-from ..tensor.user_attributes import fields
+from ..tensor.user_attributes import swap_fields
 from . import checkpoint, dlpack
 
 __all__ = ["checkpoint", "data", "dlpack", "swap_tensors"]
@@ -23,11 +23,8 @@ def swap_tensors(t1, t2):
         if tensor._accumulator is not None and tensor._accumulator() is not None:
             raise RuntimeError(f"Cannot swap {name} while a graph that leads to it is alive: its gradient would go to "
                                "the other tensor. Run backward, or let go of the results, before.")
-    first, second = dict(fields(t1)), dict(fields(t2))
     t1.__class__, t2.__class__ = t2.__class__, t1.__class__
-    for tensor, held in ((t1, second), (t2, first)):
-        fields(tensor).clear()
-        fields(tensor).update(held)
+    swap_fields(t1, t2)
 
 
 def __getattr__(name):

@@ -11,6 +11,7 @@ import collections
 import linecache
 import sys
 
+from ..base.core import source_of
 from ..base.errors import PACKAGE
 from .finding import found, listens
 
@@ -53,7 +54,7 @@ def _is_ours(error):
     at = error.__traceback__
     while at is not None and at.tb_next is not None:
         at = at.tb_next
-    return at is None or at.tb_frame.f_code.co_filename.startswith(PACKAGE)
+    return at is None or source_of(at.tb_frame.f_code.co_filename).startswith(PACKAGE)
 
 
 def tell_swallowed():

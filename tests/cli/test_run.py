@@ -183,7 +183,7 @@ def test_the_command(capsys):
     assert main(["info"]) == 0
     said = capsys.readouterr().out
     for word in ("flambeau", "Python", "numpy", "llvmlite", "processor", "compiles for", "vectors", "features",
-                 "threads", "executor", "cache directory"):
+                 "threads", "core", "executor", "cache directory"):
         assert re.search(rf"^{word} +\S", said, re.MULTILINE), word
     assert flambeau.__version__ in said
 

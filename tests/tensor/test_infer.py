@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import flambeau as torch
+from flambeau.base.core import COMPILED
 from flambeau.base.op import known
 from flambeau.tensor import call as calling, forms, infer, overrides
 from flambeau.tensor.forms import declared
@@ -139,6 +140,7 @@ OPERATORS = [name for short in (*forms.BINARY_OPERATORS, *forms.COMPARISON_OPERA
              if hasattr(torch.Tensor, name) and not getattr(torch.Tensor, name).op.composite]
 
 
+@pytest.mark.skipif(COMPILED, reason="nobody can step between a compiled operator and the recorder")
 @settings(max_examples=300, deadline=None)
 @given(name=st.sampled_from(OPERATORS), self=st.sampled_from(PLAIN),
        other=st.one_of(st.sampled_from(PLAIN), numbers))

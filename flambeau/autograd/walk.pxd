@@ -1,0 +1,19 @@
+cimport cython
+from flambeau.autograd.slots cimport NodeBase, RecipeBase
+from flambeau.trace.value cimport Storage, TensorBase
+
+
+cdef object OpNode, AccumulateGrad, Kept
+
+
+@cython.locals(node=NodeBase, target=NodeBase, recipe=RecipeBase, gs=list, left=Py_ssize_t)
+cpdef run_nodes(list ready, dict readers, dict buffers, reached, bint careful, bint retain_graph, bint create_graph, site,
+                run_with_hooks, accumulate, match_spec, add)
+
+
+@cython.locals(recipe=RecipeBase, wanted=tuple)
+cdef list gradients_of(NodeBase node, grads)
+
+
+@cython.locals(tensor=TensorBase, storage=Storage)
+cdef fetch(NodeBase node, how, what)

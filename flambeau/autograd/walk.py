@@ -1,0 +1,130 @@
+"""The walk of a backward: from node to node, and in each the rules of its operation.
+
+A part of the compiled core: see Note [One source, two speeds] in base/core.py.
+"""
+import heapq
+import itertools
+
+from ..base import observers
+from .node import LIST, NUMBER, SPEC, TENSOR, AccumulateGrad, Kept, OpNode, second_error
+
+
+def run_nodes(ready, readers, buffers, reached, careful, retain_graph, create_graph, site, run_with_hooks, accumulate,
+              match_spec, add):
+    """Run the nodes in the heap `ready`, and those that become so: a node is when all its `readers` have run.
+
+    The last four are functions of the engine's.
+    """
+    node = gs = None
+    while node is not None or ready:
+        if node is None:
+            node = heapq.heappop(ready)[2]
+            gs = buffers.pop(node, None) or [None] * node.n_outputs
+        edges = node.edges
+        if node.__class__ is OpNode and not careful and not node.hooked and gs[0] is not None:
+            recipe = node.recipe
+            made, kinds = gradients_of(node, gs), recipe.input_specs
+            if not retain_graph and recipe.saves:
+                node.kept, node.released = None, site
+            if len(edges) == 1 and edges[0] is not None:
+                target, g = edges[0][0], made[0]
+                if readers[target] == 1 and target not in buffers and target.n_outputs == 1 \
+                        and (not ready or -target.seq < ready[0][0]):
+                    if g is not None and g._spec is not kinds[0]:
+                        g = match_spec(g, kinds[0])
+                    node, gs = target, [g]           # a chain: straight on, nothing else is due before it
+                    continue
+        else:
+            start = observers.clock() if observers.node_ran is not None else 0
+            made = run_with_hooks(node, gs)
+            if start and (tell := observers.node_ran) is not None:
+                tell(node, start, observers.clock())
+            if made is None:
+                node = None
+                continue
+            if not retain_graph:
+                node.release(site)
+            kinds = node.kinds or itertools.repeat(None)
+        node = None
+        for edge, g, kind in zip(edges, made, kinds, strict=False):
+            if edge is None:
+                continue
+            target, nr = edge
+            if careful and target not in reached:
+                continue
+            if g is not None and kind is not None and g._spec is not kind:
+                g = match_spec(g, kind)
+            readers[target] = left = readers[target] - 1
+            if left == 0 and target.__class__ is AccumulateGrad and g is not None and target not in buffers \
+                    and not careful and not target.hooked:
+                accumulate(target, g, create_graph)         # a leaf's turn is as soon as it is ready
+                continue
+            if g is not None:
+                add(buffers, target, nr, g)
+            if left == 0:
+                heapq.heappush(ready, (-target.seq, id(target), target))
+
+
+def gradients_of(node, grads):
+    """The gradient of each input that wants one, in the order of `edges`."""
+    if node.kept is None:
+        raise second_error(node)
+    g = grads[0] if node.n_outputs == 1 else grads
+    recipe = node.recipe
+    if recipe.single_rule is not None:
+        rule, how, what = recipe.single_rule
+        return [rule(g) if how is None else rule(g, fetch(node, how, what))]
+    if recipe.op.joint is not None:
+        _, rule, wanted = recipe.steps[0]
+        out = rule(g, recipe.live, *[fetch(node, how, what) for how, what in wanted])
+        out = out if isinstance(out, (tuple, list)) else (out,)
+        return [out[i] for i in recipe.inputs]
+    out = [None] * len(recipe.inputs)
+    for place, rule, wanted in recipe.steps:
+        if not wanted:
+            made = rule(g)
+        elif len(wanted) == 1:
+            how, what = wanted[0]
+            made = rule(g, fetch(node, how, what))
+        else:
+            made = rule(g, *[fetch(node, how, what) for how, what in wanted])
+        if place.__class__ is int:
+            out[place] = made
+        else:
+            for p, part in zip(place, made, strict=True):
+                if p is not None:
+                    out[p] = part
+    return out
+
+
+def fetch(node, how, what):
+    """One argument that a rule asks for."""
+    if how == TENSOR:
+        held = node.kept if what is None else node.kept[what]
+        if held.__class__ is Kept:
+            return held.unpack(node)
+        tensor, storage, version, maker = held                        # see Note [What is kept] in node.py
+        if storage.version == version and storage.fingerprint is None and tensor._node is maker:
+            return tensor
+        if storage.version == version and maker is not None and tensor._node is None:
+            raise RuntimeError("Trying to use a saved tensor that has been detached in-place, i.e. with "
+                               ".detach_(). This is not supported, please use out-of-place `.detach()` instead")
+        return Kept.of_input(*held).unpack(node)
+    if how == SPEC:
+        return what
+    if how == LIST:
+        return tuple([h if h is None else h.unpack(node) for h in node.kept[what]])
+    return node.kept[what] if how == NUMBER else node.result(what)
+
+
+class _Methods:
+    """The same as methods of a node."""
+
+    def backward(self, grads):
+        return gradients_of(self, grads)
+
+    def fetch(self, how, what):
+        return fetch(self, how, what)
+
+
+OpNode.backward, OpNode.fetch = _Methods.backward, _Methods.fetch

@@ -1,0 +1,12 @@
+"""What is known about a call before it runs.
+
+A part of the compiled core: see Note [One source, two speeds] in core.py.
+"""
+
+
+class Entry:
+    """All that is known about one call before it runs; found again by its key (operation, specs, parameters)."""
+
+    __slots__ = ("op", "outs", "many", "casts", "template", "simple", "param_at", "pick", "wrap", "kinds", "zeros",
+                 "deltas", "look", "nbytes", "weight", "device", "compiles", "recipes", "quick", "compute", "fits",
+                 "rounded", "larger")

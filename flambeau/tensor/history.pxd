@@ -1,0 +1,17 @@
+cimport cython
+from flambeau.autograd.slots cimport NodeBase, RecipeBase
+from flambeau.base.entry cimport Entry
+from flambeau.trace cimport new
+from flambeau.trace.value cimport Storage, TensorBase
+
+
+cdef bint COMPILED
+cdef object OpNode, Tensor, BackwardRecipe, tensor_types, numbering, edge_of, keep
+
+
+@cython.locals(recipe=RecipeBase, node=NodeBase, t=TensorBase, out=TensorBase, storage=Storage, i=Py_ssize_t)
+cpdef make_node(Entry entry, tuple args, inputs, outs, site, int wanted, bint special)
+
+
+@cython.locals(storage=Storage, version=Py_ssize_t)
+cdef _kept(TensorBase tensor, bint special)

@@ -1,0 +1,14 @@
+cimport cython
+from flambeau.base.entry cimport Entry
+from flambeau.tensor cimport history
+from flambeau.trace cimport new, quick
+from flambeau.trace.append cimport TraceBase
+from flambeau.trace.value cimport Storage, TensorBase, Value
+
+
+cdef object Tensor, modes, requires
+cdef bint COMPILED
+
+
+@cython.locals(trace=TraceBase, value=Value, storage=Storage, tensor=TensorBase, t=TensorBase, wanted=int, bit=int)
+cpdef record_one(Entry entry, tuple args, inputs, tuple params, int inside)

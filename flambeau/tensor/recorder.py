@@ -1,0 +1,67 @@
+"""Record a call of the common kind: the way of nearly all calls, and written to be short.
+
+A part of the compiled core: see Note [One source, two speeds] in base/core.py.
+"""
+from ..autograd.modes import modes
+from ..autograd.node import requires
+from ..base.core import COMPILED
+from ..trace import new, quick
+from ..trace.append import TraceBase
+from ..trace.record import _local, current
+from .history import add_history, make_node
+from .tensor import Tensor
+
+
+def record_one(entry, args, inputs, params, inside):
+    """The common case, short: one result, on a device, nothing to verify. The same as `record`.
+
+    `inside`: how many frames, counted from `here`, are known to be ours.
+    """
+    trace = quick.this_trace() if COMPILED else _local.trace
+    site = trace.site or quick.here(inside)
+    if COMPILED and not trace.own_append:         # compiled, a function is called in less time than a method
+        value = TraceBase.append(trace, entry, inputs, params, site)
+    else:
+        value = trace.append(entry, inputs, params, site)
+    kind = value.spec
+    storage = new.storage()
+    storage.value = value
+    storage.nbytes = kind.nbytes
+    storage.device = kind.device
+    storage.version = 0
+    storage.exported = storage.inference = False
+    storage.fingerprint = None
+    tensor = new.tensor(Tensor)
+    tensor._storage = storage
+    tensor._spec = kind
+    tensor._offset = 0
+    tensor._node = tensor._base = tensor._cut = None
+    tensor._requires_grad = False
+    tensor._site = site
+    wanted, bit, cut = 0, 1, None
+    for t in inputs:
+        if t._node is not None or t._requires_grad or t._base is not None and requires(t):
+            wanted |= bit
+        elif t._cut is not None:
+            cut = t._cut
+        if t._storage.exported:
+            run_if_exported(inputs)
+        bit += bit
+    if trace.special:
+        add_history(entry.op, entry, args, inputs, (tensor,), site)
+    elif wanted:
+        if not modes.grad:
+            tensor._cut = ("torch.no_grad()", site)
+        else:
+            make_node(entry, args, inputs, (tensor,), site, wanted, False)
+    elif cut is not None:
+        tensor._cut = cut
+    return tensor
+
+
+def run_if_exported(inputs):
+    """Run at the call what reads memory that the outside can write; see Note [Exported storages] in value.py."""
+    for t in inputs:
+        if t._storage.exported and t._storage.still_exported():
+            current().run()
+            return

@@ -1,0 +1,13 @@
+cimport cython
+from flambeau.base.entry cimport Entry
+from flambeau.trace cimport new, quick
+from flambeau.trace.append cimport TraceBase
+from flambeau.trace.value cimport Storage, TensorBase
+
+
+cdef object Tensor, modes, requires, make_node
+cdef bint COMPILED
+
+
+@cython.locals(trace=TraceBase, storage=Storage, tensor=TensorBase)
+cpdef view_one(Entry entry, tuple args, TensorBase source, Py_ssize_t moved, int inside)

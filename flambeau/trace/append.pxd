@@ -1,0 +1,19 @@
+cimport cython
+from flambeau.base.entry cimport Entry
+from flambeau.trace cimport new
+from flambeau.trace.value cimport Storage, TensorBase, Value
+
+
+cdef dict limits
+cdef object tell_recorded
+
+
+cdef class TraceBase:
+    cdef public list code, values, last
+    cdef public dict slots
+    cdef public object bytes, held, site
+    cdef public bint busy, sealed, special, own_append
+
+    @cython.locals(code=list, values=list, last=list, ready=dict, index=Py_ssize_t, first=Py_ssize_t, one=TensorBase,
+                   two=TensorBase, tensor=TensorBase, value=Value, made=Value)
+    cpdef append(self, Entry entry, inputs, tuple params, site)

@@ -1,0 +1,7 @@
+from flambeau.trace.value cimport Storage, TensorBase, Value
+
+
+cdef Value value()
+cdef Storage storage()
+cdef TensorBase tensor(kind)
+cdef instance(base, kind)

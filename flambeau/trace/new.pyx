@@ -1,0 +1,23 @@
+"""The names of new.py in C; and `instance`, for classes that this module does not know."""
+from cpython.object cimport PyObject, PyTypeObject
+from flambeau.trace.value cimport Storage, TensorBase, Value
+
+cdef tuple nothing = ()
+
+
+cdef Value value():
+    return Value.__new__(Value)
+
+
+cdef Storage storage():
+    return Storage.__new__(Storage)
+
+
+cdef TensorBase tensor(kind):
+    # Not `kind.__new__`, which is for the user. The class gives room for its dictionary.
+    return <TensorBase>instance(TensorBase, kind)
+
+
+cdef instance(base, kind):
+    """An empty object of class `kind`, which derives from the compiled class `base`."""
+    return (<PyTypeObject*>base).tp_new(<type>kind, <PyObject*>nothing, NULL)

@@ -1,0 +1,19 @@
+cdef class Value:
+    cdef public object trace, array, spec, _memory, _address, on_host
+    cdef public Py_ssize_t slot
+
+
+cdef class Storage:
+    cdef public Value value
+    cdef public object nbytes, device, writer, fingerprint, hidden_writes, _keeper, _export, shared, in_flight
+    cdef public Py_ssize_t version, saved_at, hidden
+    cdef public bint readonly, exported, inference, _pinned, page_locked
+    cdef object __weakref__
+
+
+cdef class TensorBase:
+    cdef public Storage _storage
+    cdef public object _spec, _site, _node, _grad, _base, _view_of, _cut, _accumulator, _data_version
+    cdef public Py_ssize_t _offset, _seen
+    cdef public int _nr
+    cdef public bint _requires_grad
