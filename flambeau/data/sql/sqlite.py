@@ -379,7 +379,7 @@ class SQLiteSession(RowSession):
         rows = int(boundaries.rows_of(blocks).sum())
         answers = self.answers(text, params, wanted, rows)
         try:
-            return answers.take(rows + 1)
+            return [answers.take(rows + 1)]
         except (sqlite3.OperationalError, sqlite_rows.SQLiteError) as error:
             raise lost(error) from error
         finally:
