@@ -33,7 +33,8 @@ def _operand(number):
 MIX_NUMBER, MIX_STEP = tuple(map(_operand, NUMBER_FACTORS)), tuple(map(_operand, STEP_FACTORS))
 GOLDEN_WORD, ONE = _operand(GOLDEN_STEP), _operand(1)
 UNIT_BITS, UNIT = _operand(11), np.array(2.0**-53)   # a double in [0, 1) is 53 bits of a word
-PLACES = np.arange(1, 257, dtype=np.uint64)          # of the first numbers of a stream
+MANY_PLACES = 256
+PLACES = np.arange(1, MANY_PLACES + 1, dtype=np.uint64)[:, None]     # of the first numbers of a stream
 
 
 def mixed(words, how=MIX_NUMBER):
@@ -83,6 +84,8 @@ def _start(seed, epoch):
 def index_words(indices):
     """Indices as uint64, an integer as itself."""
     if isinstance(indices, range):
+        if indices.start >= 0 and indices.step > 0 and indices.stop < 1 << 63:
+            return np.arange(indices.start, indices.stop, indices.step, np.uint64)
         return np.arange(indices.start, indices.stop, indices.step, np.int64).view(np.uint64)
     if not isinstance(indices, np.ndarray):
         indices = list(indices)
@@ -116,7 +119,7 @@ class SampleRandom:
             self.keys = self.keys.reshape(-1)
         self._steps = _mixed_into(None, self.keys, MIX_STEP)
         self._steps |= ONE
-        self._each_drawn = 0                                  # how many numbers each has drawn, while there are no parts
+        self._each_drawn = 0                                  # how many numbers each has drawn, if there are no parts
         self._drawn = None                                    # then: of each how many; parts write here too
         self._rows = slice(None)                              # which of `_drawn` are ours
 
@@ -129,11 +132,11 @@ class SampleRandom:
             raise ValueError(f"count is how many numbers each sample draws, and got {count}")
         if self._drawn is None:
             before, self._each_drawn = self._each_drawn, self._each_drawn + count
-            if self._each_drawn <= len(PLACES):
+            if self._each_drawn <= MANY_PLACES:
                 places = PLACES[before:self._each_drawn]
             else:
-                places = np.arange(before + 1, self._each_drawn + 1, dtype=np.uint64)
-            places = places[:, None] * self._steps            # samples side by side: long rows are what NumPy is good at
+                places = np.arange(before + 1, self._each_drawn + 1, dtype=np.uint64)[:, None]
+            places = places * self._steps                 # samples side by side: NumPy is good at long rows
         else:
             places = np.arange(1, count + 1, dtype=np.uint64)[:, None] + self._drawn[self._rows]
             self._drawn[self._rows] += np.uint64(count)
