@@ -15,8 +15,8 @@ pytestmark = [pytest.mark.pinned, pytest.mark.usefixtures("small_blocks"),
               pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked here")]
 
 
-@pytest.fixture
-def data(connected):
+def dataset(connected):
+    """A table of 120 rows. It is made in the test: a dataset that was asked for rows holds a transaction."""
     plain_table(connected, 120)
     made = connected.sql("SELECT * FROM t", key="id", label="label")
     if connected.name == "duckdb":
@@ -37,7 +37,8 @@ def loader(data, workers=2):
                       generator=torch.Generator().manual_seed(5))
 
 
-def test_a_worker_is_killed_and_another_loader_goes_on(data):
+def test_a_worker_is_killed_and_another_loader_goes_on(connected):
+    data = dataset(connected)
     whole = [tuple(batch) for batch in loader(data, 0)]
     broken, given = loader(data), []
     batches = iter(broken)
@@ -61,7 +62,8 @@ def epoch(data, cache, pipe):
 
 
 @pytest.mark.parametrize("cached", [False, True])
-def test_a_program_is_killed_and_another_goes_on(data, tmp_path, cached):
+def test_a_program_is_killed_and_another_goes_on(connected, tmp_path, cached):
+    data = dataset(connected)
     cache = tmp_path / "rows.cache" if cached else None
     whole = [digest([batch]) for batch in data.batches(8, "block", 3, 1)]
     here, there = multiprocessing.Pipe()
@@ -83,8 +85,8 @@ def test_a_program_is_killed_and_another_goes_on(data, tmp_path, cached):
     assert [path.name for path in tmp_path.glob("rows.cache*")] == ["rows.cache"] * cached
 
 
-def test_a_cache_that_is_being_written_is_left_alone(data, tmp_path):
-    cache = tmp_path / "rows.cache"
+def test_a_cache_that_is_being_written_is_left_alone(connected, tmp_path):
+    data, cache = dataset(connected), tmp_path / "rows.cache"
     slow = data.batches(8, "block", 3, 1, cache=cache)
     first = next(slow)
     assert len(list(tmp_path.glob("rows.cache.*.partial"))) == 1
