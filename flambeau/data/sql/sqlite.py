@@ -178,7 +178,7 @@ class SQLiteDialect(Dialect):
         return expression
 
     def hash(self, key, salt):
-        return f"flambeau_hash({int(salt)}, {', '.join(key)})"
+        return f"{sqlite_rows.HASH_NAME}({int(salt)}, {', '.join(key)})"
 
     def columns(self, wanted, table="q"):
         """Cells go by position, so columns need no names."""
@@ -223,12 +223,6 @@ class SQLiteDialect(Dialect):
         return text + (f" ORDER BY b.n, {', '.join(terms)}" if ordered else "")
 
 
-def hash_of(salt, *key):
-    """The hash of a row's key, for shuffle='global': a whole number of 63 bits."""
-    text = "\0".join(map(repr, key)).encode("utf-8", "surrogatepass")
-    return int.from_bytes(blake2b(text, digest_size=8, salt=salt.to_bytes(8, "little")).digest(), "little") >> 1
-
-
 # --- kinds ----------------------------------------------------------------------------------------------------------
 
 # By the first of these that the declared type contains, in capital letters: SQLite's own rule of affinity, with dates
@@ -252,7 +246,7 @@ class SQLiteSession(RowSession):
         self.sorted_already, self.must_sort = None, True    # of which query `must_sort` speaks
         self.snapshot_read, self.handle = snapshot, None
         self.counted: tuple = (None, 0)                     # the query that was counted last, and how many rows it has
-        con.create_function("flambeau_hash", -1, hash_of, deterministic=True)
+        con.create_function(sqlite_rows.HASH_NAME, -1, sqlite_rows.hash_of_values, deterministic=True)
         if snapshot is not None and snapshot.exact:
             self.hold_state()
             if snapshot.changed():          # somebody has written since, and this transaction began behind it
@@ -321,8 +315,6 @@ class SQLiteSession(RowSession):
 
     def stream(self, query, wanted, rows, order=None, skip=0, limit=None):
         many = limit if limit is not None else self.counted[1] if self.counted[0] == query else 0
-        if order is not None and order.salt is not None:    # the hash is a function of Python's
-            many = -1
         answers = self.answers(self.dialect.stream(query, wanted, order, skip, limit), query.params, wanted, many)
         try:
             while True:
