@@ -106,8 +106,8 @@ end:
 """
 
 
-# A function of SQL's: a number of 63 bits out of any values. Words are mixed one by one, as in `hash_of_values` below: a
-# whole number is a word, a real one its bits; of text (in UTF-8) and bytes each eight are one, and so is the length.
+# A function of SQL's: a number of 63 bits out of any values. Words are mixed one by one, as in `hash_of_values` below:
+# a whole number is a word, a real one its bits; of text (in UTF-8) and bytes each eight are one, and so is the length.
 HASH_TEXT = """
 declare i32 @sqlite3_value_type(ptr)
 declare i64 @sqlite3_value_int64(ptr)

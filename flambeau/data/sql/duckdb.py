@@ -1,8 +1,9 @@
 """DuckDB, and with it Parquet and CSV files and folders of them.
 
 A database file is attached, read-only, to one instance of DuckDB for all sessions of a source in a process, which keeps
-little of the tables in memory; a forked process opens its own, and does not meet the threads of its parent. A
-connection that was given belongs to its process: all sessions share one transaction of it, and take turns.
+little of the tables in memory and has no threads but theirs; a forked process opens its own. A whole result is read by
+an instance for itself, of several threads. A connection that was given belongs to its process: all sessions share one
+transaction of it, and take turns.
 
 DuckDB reads columns in row groups of 122880 rows and finds those that a range of keys lies in. A block here is a
 fifteenth of one, since a statement costs about two milliseconds for each range that it asks for; small blocks would
@@ -37,9 +38,10 @@ from .source import (
 )
 from .tables import TABLE_NAME, parts
 
-MOST_THREADS = 4                          # of an instance of ours
-MEMORY_MIB, MEMORY_MIB_A_SESSION = 8, 8   # what it may keep of tables, if statements can be run with that
-SORTING_MEMORY_MIB = 1024                 # what an instance may take to sort, before it writes to disk
+MEMORY_MIB, MEMORY_MIB_A_SESSION = 8, 8   # what an instance may keep of tables, if statements can be run with that
+STREAM_THREADS = 4                        # of an instance that gives a whole result, at most;
+STREAM_MEMORY_MIB = 32                    # what it may keep,
+SORTING_MEMORY_MIB = 1024                 # and what it may take to sort, before it writes to disk
 INTEGER_TYPES = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "BIGINT": 64}
 FILE_READERS = {".parquet": "read_parquet", ".csv": "read_csv", ".tsv": "read_csv"}
 KEYS_AT_ONCE = 65536
@@ -110,7 +112,7 @@ class SharedInstance:
                 self.of_parents.append(self.con)
                 self.con, self.sessions, self.pid = None, 0, os.getpid()
             if self.con is None:
-                self.con = self.source.open(self.source.memory_mib)
+                self.con = self.source.open(self.source.memory_mib, 1)     # each session's own thread works in it
             made = self.con.cursor()
             self.source.enter(made)
             self.sessions += 1
@@ -145,11 +147,11 @@ class DuckDBSource(RowSource):
     def files(self):
         return [self.path]
 
-    def open(self, memory_mib):
+    def open(self, memory_mib, threads):
         """A new instance, with what is to be read in it."""
         spill = os.path.join(tempfile.gettempdir(), f"flambeau-duckdb-{os.getpid()}-{next(_numbers)}")
         con = duckdb.connect(":memory:", config={"memory_limit": f"{memory_mib}MiB", "temp_directory": spill,
-                                                 "threads": min(MOST_THREADS, os.cpu_count() or 1)})
+                                                 "threads": min(threads, os.cpu_count() or 1)})
         try:
             self.prepare(con)
             self.enter(con)
@@ -340,7 +342,7 @@ class DuckDBSession(RowSession):
         super().__init__()
         self.source, self.dialect, self.con, self.holder = source, source.dialect, con, holder
         self.lock = new_lock() if holder is None else holder.lock
-        self.shared, self.sorter = holder is not None, None
+        self.shared, self.streamer = holder is not None, None
         self.owns = owns or not isinstance(source, DuckDBSource)
 
     def batches(self, text, params=()):
@@ -381,7 +383,7 @@ class DuckDBSession(RowSession):
     def stream(self, query, wanted, rows, order=None, skip=0, limit=None):
         if order is not None and order.salt is None and not skip and limit is None and self.lies_in_order(query, order):
             order = None                          # to sort all columns costs many times what it costs to look at one
-        with self.sorting(order is not None) as session:
+        with self.with_threads(order is not None) as session:
             yield from session.chunks(self.dialect.stream(query, wanted, order, skip, limit), query.params, wanted,
                                       rows)
 
@@ -391,17 +393,18 @@ class DuckDBSession(RowSession):
                 yield from parts(chunk_of(columns, wanted), rows)
 
     @contextlib.contextmanager
-    def sorting(self, sorts):
-        """The session that a statement is asked of: to sort, one with an instance of its own, which has the memory."""
-        if not sorts or not isinstance(self.source, DuckDBSource):
+    def with_threads(self, sorts):
+        """The session that a whole result is asked of: one with an instance of its own, of several threads."""
+        if not isinstance(self.source, DuckDBSource):
             yield self
             return
-        self.sorter = DuckDBSession(self.source, self.source.open(SORTING_MEMORY_MIB), owns=True)
+        memory_mib = SORTING_MEMORY_MIB if sorts else max(STREAM_MEMORY_MIB, self.source.memory_mib)
+        self.streamer = DuckDBSession(self.source, self.source.open(memory_mib, STREAM_THREADS), owns=True)
         try:
-            yield self.sorter
+            yield self.streamer
         finally:
-            self.sorter.close()
-            self.sorter = None
+            self.streamer.close()
+            self.streamer = None
 
     def boundaries(self, query, key, step):
         facts = {fact.name: fact for fact in self.describe(query)}
@@ -411,10 +414,10 @@ class DuckDBSession(RowSession):
             found = self.scan(query, key, step, text.rpartition(" ORDER BY ")[0])
             if found is not None:
                 return found
-            with self.sorting(True) as session:
+            with self.with_threads(sorts=True) as session:
                 return session.scan(query, key, step, text)
         scan = BoundaryScan(key, step)
-        with self.sorting(True) as session:
+        with self.with_threads(sorts=True) as session:
             scan.add(session.tuples(text, query.params))
         return scan.done()
 
@@ -471,7 +474,7 @@ class DuckDBSession(RowSession):
         return TransactionSnapshot(self)
 
     def cancel(self):
-        for session in (self, self.sorter):
+        for session in (self, self.streamer):
             con = None if session is None else session.con
             if con is not None:
                 con.interrupt()

@@ -270,6 +270,38 @@ def test_a_column_that_cannot_be_decoded_may_be_left_out():
         torch.data.sql("SELECT * FROM data", table)
 
 
+def rows_over_adbc(con):
+    """The rows of a query over a connection of ADBC's, as the documentation says: as an Arrow stream."""
+    with contextlib.closing(con), contextlib.closing(con.cursor()) as cursor:
+        cursor.execute("SELECT * FROM t ORDER BY id")
+        data = torch.data.sql("SELECT * FROM data", cursor.fetch_arrow(), key="id", label="label")
+        return data.read(), together(data.batches(16, "block", 1, 0))[0]
+
+
+def test_postgres_over_adbc(tmp_path):
+    needs("psycopg", "adbc_driver_postgresql")
+    import adbc_driver_postgresql.dbapi
+    engine = PostgresEngine(tmp_path)
+    x, label = plain_table(engine, 150)
+    (read, labels), shuffled = rows_over_adbc(adbc_driver_postgresql.dbapi.connect(engine.address))
+    np.testing.assert_array_equal(read.numpy(), x)
+    assert labels.tolist() == label.tolist() and sorted(shuffled.tolist()) == sorted(x.tolist()) != shuffled.tolist()
+    with pytest.raises(NotImplementedError, match="over ADBC SQLite is read. For PostgreSQL give postgresql://…"):
+        torch.data.sql("SELECT * FROM t", lambda: adbc_driver_postgresql.dbapi.connect(engine.address), key="id")
+    engine.close()
+
+
+def test_duckdb_over_adbc(tmp_path):
+    needs("duckdb", "adbc_driver_manager")
+    adbc_driver_duckdb = pytest.importorskip("adbc_driver_duckdb.dbapi")
+    engine = DuckDBEngine(tmp_path)
+    x, label = plain_table(engine, 150)
+    engine.close()
+    (read, labels), shuffled = rows_over_adbc(adbc_driver_duckdb.connect(str(tmp_path / "tables.duckdb")))
+    np.testing.assert_array_equal(read.numpy(), x)
+    assert labels.tolist() == label.tolist() and sorted(shuffled.tolist()) == sorted(x.tolist()) != shuffled.tolist()
+
+
 # --- DB-API ---------------------------------------------------------------------------------------------------------
 
 STYLES = {"qmark": ("?", [20]), "format": ("%s", [20]), "pyformat": ("%(least)s", {"least": 20}),
