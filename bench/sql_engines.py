@@ -227,10 +227,40 @@ def memory(name, con, table, rows, workers):
           f"{most / 2 ** 20:.0f}{'' if used <= most else '  MISSED'}", flush=True)
 
 
+# DuckDB by itself, without us: what it holds of a file beyond what it counts, once it has looked at every row group.
+DUCKDB_ALONE = """
+import sys
+import duckdb
+
+def resident():
+    with open("/proc/self/status", encoding="ascii") as file:
+        return next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmRSS"))
+
+con = duckdb.connect(":memory:", config={"memory_limit": "24MiB", "threads": 1})
+con.execute("SELECT 1").fetchall()
+before = resident()
+con.execute(f"ATTACH '{sys.argv[1]}' AS f (READ_ONLY)")
+con.execute("USE f")
+columns = [name for name, *_ in con.execute("DESCRIBE t").fetchall()]
+con.execute(f"SELECT {', '.join(f'max({name})' for name in columns)} FROM t WHERE id % 122880 < 2048").fetchall()
+counted = con.execute("SELECT sum(memory_usage_bytes)::BIGINT FROM duckdb_memory()").fetchall()[0][0]
+print(resident() - before, counted)
+"""
+
+
+def duckdb_alone(con, rows):
+    done = subprocess.run([sys.executable, "-c", DUCKDB_ALONE, con], check=True, text=True, stdout=subprocess.PIPE)
+    used, counted = (int(word) / 2 ** 20 for word in done.stdout.split())
+    print(f"{f'DuckDB alone: memory of a scan, {rows:,} rows':<70} {used:8.1f} MiB, of which it counts {counted:.1f}",
+          flush=True)
+
+
 def memories(args, missing):
     """For each database, with ever more workers, and with ten times the rows."""
     asked = lambda name: wanted(f"{name}: memory", args.words)
     for rows in (args.rows, 10 * args.rows):
+        if asked("DuckDB alone") and "duckdb" not in missing:
+            duckdb_alone(duckdb_table(args.folder, rows), rows)
         for workers in (0, 1, 4):
             if asked("SQLite"):
                 memory("SQLite", narrow_sqlite_table(args.folder, rows), "t", rows, workers)
