@@ -181,7 +181,7 @@ def test_what_was_there_before_is_missed_when_it_goes(device):
 
 
 def test_what_came_and_went_between_two_recordings_is_no_trouble(native):
-    """Of a class of sizes, the first recording saw four blocks come back; before the second, three of them are taken."""
+    """Of a class of sizes, the first recording saw four blocks come back; before the second, three are taken."""
     with memory.record():
         many = [torch.ones(50_000) * n for n in range(4)]
         torch.cpu.synchronize()

@@ -3,11 +3,13 @@
 Names that PyTorch has twice are twice here too. Functions, methods and local variables may be called like others.
 """
 import ast
+import functools
 from collections import defaultdict
 
 import pytest
 
-from .test_layers import PACKAGE, modules
+from .sources import parsed
+from .test_layers import PACKAGE
 
 pytestmark = pytest.mark.pinned
 
@@ -34,10 +36,11 @@ def named_at_the_top(tree):
                         yield part.id
 
 
+@functools.cache
 def twins(package):
     """{name: the modules that make it}, of those that more than one does."""
     found = defaultdict(set)
-    for module, _, tree in modules(package):
+    for module, _, tree in parsed(package):
         for name in named_at_the_top(tree):
             found[name].add(module)
     return {name: sorted(places) for name, places in found.items() if len(places) > 1}

@@ -7,7 +7,6 @@ is None and rows are read through Python.
 """
 import ctypes
 import functools
-import struct
 
 import numpy as np
 
@@ -106,8 +105,9 @@ end:
 """
 
 
-# A function of SQL's: a number of 63 bits out of any values. Words are mixed one by one, as in `hash_of_values` below:
-# a whole number is a word, a real one its bits; of text (in UTF-8) and bytes each eight are one, and so is the length.
+# A function of SQL's: a number of 63 bits out of any values, the one of `hash_of_values` in data/sql/sqlite.py. Words are
+# mixed one by one: a whole number is a word, a real one its bits; of text (in UTF-8) and bytes each eight are one, and so
+# is the length.
 HASH_TEXT = """
 declare i32 @sqlite3_value_type(ptr)
 declare i64 @sqlite3_value_int64(ptr)
@@ -209,32 +209,6 @@ end:
 CALLED_BY_HASH = ("value_type", "value_int64", "value_double", "value_text", "value_blob", "value_bytes",
                   "result_int64")
 HASH_NAME, UTF8_DETERMINISTIC = "flambeau_hash", 0x801
-
-
-def hash_of_values(*values):
-    """What the function of HASH_TEXT gives, for connections of Python's own module."""
-    made = 0
-    for value in values:
-        for word in words_of(value):
-            made = made + GOLDEN_STEP * (word + 1) & WORD
-            made = (made ^ made >> 30) * 0xBF58476D1CE4E5B9 & WORD
-            made = (made ^ made >> 27) * 0x94D049BB133111EB & WORD
-            made ^= made >> 31
-    return made >> 1
-
-
-WORD, GOLDEN_STEP = 2 ** 64 - 1, 0x9E3779B97F4A7C15
-
-
-def words_of(value):
-    if value.__class__ is int:
-        return (value,)
-    if value.__class__ is float:
-        return struct.unpack("<q", struct.pack("<d", value))
-    if value is None:
-        return (0,)
-    held = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else bytes(value)
-    return *struct.unpack(f"<{-(-len(held) // 8)}Q", held + bytes(-len(held) % 8)), len(held)
 
 
 class SQLiteLibrary:

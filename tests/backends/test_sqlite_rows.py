@@ -4,6 +4,7 @@ from hypothesis import given, settings, strategies as st
 
 from flambeau.backends import sqlite_rows
 from flambeau.data.sql.permute import key_from
+from flambeau.data.sql.sqlite import hash_of_values
 from tests.thorough import THOROUGH
 
 pytestmark = pytest.mark.pinned
@@ -23,13 +24,13 @@ def test_the_native_hash_is_the_one_of_python(values):
     [[found]], *_ = statement.rows(["int64"], 1)
     statement.close()
     handle.close()
-    assert found == sqlite_rows.hash_of_values(*values) and 0 <= found < 2 ** 63
+    assert found == hash_of_values(*values) and 0 <= found < 2 ** 63
 
 
 def test_the_hash_of_numbers_is_the_key_of_permutations():
     for numbers in ((0,), (5, -7), (2 ** 31 - 1, 10 ** 12, -2 ** 63)):
-        assert sqlite_rows.hash_of_values(*numbers) == key_from(*numbers) >> 1
-    spread = [sqlite_rows.hash_of_values(3, i) * 16 >> 63 for i in range(1600)]       # into sixteen parts
+        assert hash_of_values(*numbers) == key_from(*numbers) >> 1
+    spread = [hash_of_values(3, i) * 16 >> 63 for i in range(1600)]       # into sixteen parts
     assert sum((spread.count(part) - 100) ** 2 / 100 for part in range(16)) < 50      # 15 on average; 50: 1 in 10^5
     unlike = (("a",), (b"a\0",), ("a", ""), ("",), (None, None))
-    assert len({sqlite_rows.hash_of_values(*values) for values in unlike}) == 5
+    assert len({hash_of_values(*values) for values in unlike}) == 5

@@ -29,7 +29,8 @@ def test_locks_are_made_in_one_place():
     for path in sorted(PACKAGE.rglob("*.py")):
         if path == PACKAGE / "base" / "locks.py":
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        text = path.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(text)) if any(name in text for name in MAKERS) else ():
             names = [alias.name for alias in node.names] if isinstance(node, ast.ImportFrom) else \
                 [node.attr] if isinstance(node, ast.Attribute) else []
             if isinstance(node, ast.ImportFrom) and node.module not in ("threading", "_thread", "os"):
@@ -155,9 +156,10 @@ def disturbed(work, does):
     """Do `work` again and again, the collector coming a little later every time, with finalisers that do something."""
     before = gc.get_threshold()
     try:
+        gc.collect()
         for later in range(0, 300, 4):
             gc.disable()
-            gc.collect()
+            gc.collect(0)
             for _ in range(3):
                 Restless(does)
             gc.set_threshold(gc.get_count()[0] + later, *before[1:])

@@ -79,7 +79,7 @@ READS = [spelling.strip() for line in READS.split("\n") for spelling in line.spl
 ORDER = (1, 2, 3, 1, 2, 0, 3, 1)       # so that most are met again
 
 
-@pytest.mark.parametrize("spelling, executor", mostly_reference(sample(READS, 2)))
+@pytest.mark.parametrize("spelling, executor", mostly_reference(sample(READS, 4)))
 def test_a_number_of_the_call(spelling, executor):
     source = f"d, x = torch.arange(8.0), fresh(1, 4, 3)\ndef entry(i):\n    return {spelling}\n"
     if spelling == "x[~i]":
@@ -115,7 +115,7 @@ WRITES = [
 ]
 
 
-@pytest.mark.parametrize("where, write, executor", mostly_reference(sample(COUNTERS, 3), sample(WRITES, 2)))
+@pytest.mark.parametrize("where, write, executor", mostly_reference(sample(COUNTERS, 3), sample(WRITES, 4)))
 def test_a_ring_buffer(where, write, executor):
     setup, at, step = COUNTERS[where]
     source = f"""
@@ -152,7 +152,7 @@ GIVEN = {"a result": "w * 2", "a view of a result": "(whole := w * 2)[:]", "part
          "data": "fresh(2, 4, 3)", "part of data": "v[1:5]", "a leaf": "w", "a view of a leaf": "w[:]"}
 
 
-@pytest.mark.parametrize("given, write, executor", mostly_reference(GIVEN, sample(IN_PLACE, 3)))
+@pytest.mark.parametrize("given, write, executor", mostly_reference(GIVEN, sample(IN_PLACE, 5)))
 def test_an_argument_is_written(write, given, executor):
     """Gradients go through the argument, through what it is a part of, and through the result; a refusal is the same."""
     number = list(GIVEN).index(given) + IN_PLACE.index(write)

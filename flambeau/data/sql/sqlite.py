@@ -14,6 +14,7 @@ processor's cache; `array` takes numbers alone, so that text, bytes and NULL are
 import os
 import re
 import sqlite3
+import struct
 import urllib.parse
 from array import array
 from hashlib import blake2b
@@ -22,6 +23,7 @@ import numpy as np
 
 from ...backends import sqlite_rows
 from ...base.locks import new_lock
+from ...utils.data.sample_random import GOLDEN_STEP, mixed_number
 from .query import without_parameters
 from .source import (
     BoundaryScan,
@@ -223,6 +225,27 @@ class SQLiteDialect(Dialect):
         return text + (f" ORDER BY b.n, {', '.join(terms)}" if ordered else "")
 
 
+def hash_of_values(*values):
+    """A number of 63 bits: what the native function of backends/sqlite_rows.py gives, for Python's own connections."""
+    made = 0
+    for value in values:
+        for word in words_of(value):
+            made = mixed_number(made + GOLDEN_STEP * (word + 1))
+    return made >> 1
+
+
+def words_of(value):
+    """A whole number, the bits of a real one; of text and bytes eight for each, and the length."""
+    if value.__class__ is int:
+        return (value,)
+    if value.__class__ is float:
+        return struct.unpack("<q", struct.pack("<d", value))
+    if value is None:
+        return (0,)
+    held = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else bytes(value)
+    return *struct.unpack(f"<{-(-len(held) // 8)}Q", held + bytes(-len(held) % 8)), len(held)
+
+
 # --- kinds ----------------------------------------------------------------------------------------------------------
 
 # By the first of these that the declared type contains, in capital letters: SQLite's own rule of affinity, with dates
@@ -246,7 +269,7 @@ class SQLiteSession(RowSession):
         self.sorted_already, self.must_sort = None, True    # of which query `must_sort` speaks
         self.snapshot_read, self.handle = snapshot, None
         self.counted: tuple = (None, 0)                     # the query that was counted last, and how many rows it has
-        con.create_function(sqlite_rows.HASH_NAME, -1, sqlite_rows.hash_of_values, deterministic=True)
+        con.create_function(sqlite_rows.HASH_NAME, -1, hash_of_values, deterministic=True)
         if snapshot is not None and snapshot.exact:
             self.hold_state()
             if snapshot.changed():          # somebody has written since, and this transaction began behind it

@@ -31,7 +31,7 @@ def _operand(number):
 
 
 MIX_NUMBER, MIX_STEP = tuple(map(_operand, NUMBER_FACTORS)), tuple(map(_operand, STEP_FACTORS))
-GOLDEN_WORD, ONE = _operand(GOLDEN_STEP), _operand(1)
+GOLDEN_WORD, ODD_BIT = _operand(GOLDEN_STEP), _operand(1)
 UNIT_BITS, UNIT = _operand(11), np.array(2.0**-53)   # a double in [0, 1) is 53 bits of a word
 MANY_PLACES = 256
 PLACES = np.arange(1, MANY_PLACES + 1, dtype=np.uint64)[:, None]     # of the first numbers of a stream
@@ -118,7 +118,7 @@ class SampleRandom:
         if self.keys.ndim != 1:
             self.keys = self.keys.reshape(-1)
         self._steps = _mixed_into(None, self.keys, MIX_STEP)
-        self._steps |= ONE
+        self._steps |= ODD_BIT
         self._each_drawn = 0                                  # how many numbers each has drawn, if there are no parts
         self._drawn = None                                    # then: of each how many; parts write here too
         self._rows = slice(None)                              # which of `_drawn` are ours
