@@ -105,9 +105,9 @@ end:
 """
 
 
-# A function of SQL's: a number of 63 bits out of any values, the one of `hash_of_values` in data/sql/sqlite.py. Words are
-# mixed one by one: a whole number is a word, a real one its bits; of text (in UTF-8) and bytes each eight are one, and so
-# is the length.
+# A function of SQL's: a number of 63 bits out of any values, the one of `hash_of_values` in data/sql/sqlite.py. Words
+# are mixed one by one: a whole number is a word, a real one its bits; of text (in UTF-8) and bytes each eight are one,
+# and so is the length.
 HASH_TEXT = """
 declare i32 @sqlite3_value_type(ptr)
 declare i64 @sqlite3_value_int64(ptr)
