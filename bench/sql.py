@@ -69,16 +69,21 @@ def fetchmany(path, size=4096):
     return at
 
 
-def in_order(path):
+def in_order(path, order="id"):
     """The driver's rows in batches, as they come."""
     con, rows = sqlite3.connect(path), 0
-    cursor = con.execute(f"SELECT {COLUMNS}, label FROM t ORDER BY id")
+    cursor = con.execute(f"SELECT {COLUMNS}, label FROM t ORDER BY {order}")
     while some := cursor.fetchmany(BATCH):
         table = np.array(some)
         rows += len(torch.tensor(table[:, :FEATURES].astype(np.float32)))
         torch.tensor(table[:, FEATURES].astype(np.int64))
     con.close()
     return rows
+
+
+def by_chance(path):
+    """The driver's rows in batches, in an order by chance that the database makes, and nobody can repeat."""
+    return in_order(path, "random()")
 
 
 def offsets(path, batches=20):
@@ -130,6 +135,7 @@ SPEEDS = [
     ("SQLite: block shuffle, 1 worker", epoch("block", 1), in_order, 0.8),
     ("SQLite: block shuffle, 2 workers", epoch("block", 2), in_order, 0.8),
     ("SQLite: in order, 1 worker", epoch(False, 1), in_order, 0.8),
+    ("SQLite: global shuffle beside the driver's ORDER BY random()", epoch("global", 0), by_chance, 1),
     ("SQLite: block shuffle beside OFFSET for each batch", epoch("block", 1), offsets, 1),
     ("SQLite: block shuffle beside a statement for each row", epoch("block", 1), row_by_row, 1),
 ]

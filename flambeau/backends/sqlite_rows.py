@@ -105,11 +105,118 @@ end:
 """
 
 
-class SQLiteLibrary:
-    """SQLite's C functions, and the native loop."""
+# A function of SQL's: a number of 63 bits out of any values, the one of `hash_of_values` in data/sql/sqlite.py. Words
+# are mixed one by one: a whole number is a word, a real one its bits; of text (in UTF-8) and bytes each eight are one,
+# and so is the length.
+HASH_TEXT = """
+declare i32 @sqlite3_value_type(ptr)
+declare i64 @sqlite3_value_int64(ptr)
+declare double @sqlite3_value_double(ptr)
+declare ptr @sqlite3_value_text(ptr)
+declare ptr @sqlite3_value_blob(ptr)
+declare i32 @sqlite3_value_bytes(ptr)
+declare void @sqlite3_result_int64(ptr, i64)
 
-    def __init__(self, found, loop):
+define internal i64 @mixed_in(i64 %hash, i64 %word) {
+  %next = add i64 %word, 1
+  %far = mul i64 %next, -7046029254386353131
+  %a = add i64 %hash, %far
+  %a.high = lshr i64 %a, 30
+  %b = xor i64 %a, %a.high
+  %c = mul i64 %b, -4658895280553007687
+  %c.high = lshr i64 %c, 27
+  %d = xor i64 %c, %c.high
+  %e = mul i64 %d, -7723592293110705685
+  %e.high = lshr i64 %e, 31
+  %f = xor i64 %e, %e.high
+  ret i64 %f
+}
+
+define void @sqlite_hash(ptr %context, i32 %count, ptr %values) {
+entry:
+  br label %argument
+argument:
+  %i = phi i32 [0, %entry], [%i.next, %argument.end]
+  %hash = phi i64 [0, %entry], [%hash.next, %argument.end]
+  %over = icmp eq i32 %i, %count
+  br i1 %over, label %end, label %look
+look:
+  %i.wide = sext i32 %i to i64
+  %p.value = getelementptr ptr, ptr %values, i64 %i.wide
+  %value = load ptr, ptr %p.value
+  %kind = call i32 @sqlite3_value_type(ptr %value)
+  switch i32 %kind, label %is.null [i32 1, label %is.whole i32 2, label %is.real i32 3, label %is.text
+                                    i32 4, label %is.blob]
+is.whole:
+  %whole = call i64 @sqlite3_value_int64(ptr %value)
+  br label %last.word
+is.real:
+  %real = call double @sqlite3_value_double(ptr %value)
+  %bits = bitcast double %real to i64
+  br label %last.word
+is.null:
+  br label %last.word
+is.text:
+  %text = call ptr @sqlite3_value_text(ptr %value)
+  br label %bytes
+is.blob:
+  %blob = call ptr @sqlite3_value_blob(ptr %value)
+  br label %bytes
+bytes:
+  %held = phi ptr [%text, %is.text], [%blob, %is.blob]
+  %length = call i32 @sqlite3_value_bytes(ptr %value)
+  %length.wide = sext i32 %length to i64
+  br label %word
+word:
+  %at = phi i64 [0, %bytes], [%at.next, %word.end]
+  %so.far = phi i64 [%hash, %bytes], [%more, %word.end]
+  %left = sub i64 %length.wide, %at
+  %none = icmp sle i64 %left, 0
+  br i1 %none, label %last.word, label %byte
+byte:
+  %k = phi i64 [0, %word], [%k.next, %byte]
+  %built = phi i64 [0, %word], [%built.next, %byte]
+  %place = add i64 %at, %k
+  %p.byte = getelementptr i8, ptr %held, i64 %place
+  %one = load i8, ptr %p.byte
+  %one.wide = zext i8 %one to i64
+  %shift = shl i64 %k, 3
+  %high = shl i64 %one.wide, %shift
+  %built.next = or i64 %built, %high
+  %k.next = add i64 %k, 1
+  %full = icmp eq i64 %k.next, 8
+  %out = icmp eq i64 %k.next, %left
+  %complete = or i1 %full, %out
+  br i1 %complete, label %word.end, label %byte
+word.end:
+  %more = call i64 @mixed_in(i64 %so.far, i64 %built.next)
+  %at.next = add i64 %at, 8
+  br label %word
+last.word:
+  %before = phi i64 [%hash, %is.whole], [%hash, %is.real], [%hash, %is.null], [%so.far, %word]
+  %given = phi i64 [%whole, %is.whole], [%bits, %is.real], [0, %is.null], [%length.wide, %word]
+  %hash.next = call i64 @mixed_in(i64 %before, i64 %given)
+  br label %argument.end
+argument.end:
+  %i.next = add i32 %i, 1
+  br label %argument
+end:
+  %result = lshr i64 %hash, 1
+  call void @sqlite3_result_int64(ptr %context, i64 %result)
+  ret void
+}
+"""
+CALLED_BY_HASH = ("value_type", "value_int64", "value_double", "value_text", "value_blob", "value_bytes",
+                  "result_int64")
+HASH_NAME, UTF8_DETERMINISTIC = "flambeau_hash", 0x801
+
+
+class SQLiteLibrary:
+    """SQLite's C functions, the native loop, and the function that hashes."""
+
+    def __init__(self, found, loop, hash_address):
         pointer, number, wide, text = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64, ctypes.c_char_p
+        self.hash_address = hash_address
         self.loop = ctypes.CFUNCTYPE(None, *[pointer] * 5, wide, wide, *[pointer] * 4)(loop)
         for name, result, *given in [
             ("open_v2", number, text, pointer, number, text), ("close_v2", number, pointer), ("errmsg", text, pointer),
@@ -123,6 +230,7 @@ class SQLiteLibrary:
             ("column_type", number, pointer, number), ("column_int64", wide, pointer, number),
             ("column_double", ctypes.c_double, pointer, number), ("column_bytes", number, pointer, number),
             ("column_blob", pointer, pointer, number),
+            ("create_function_v2", number, pointer, text, number, number, *[pointer] * 5),
         ]:
             function = found[f"sqlite3_{name}"]           # a function object of our own: nobody else's types are set
             function.restype, function.argtypes = result, given
@@ -138,7 +246,10 @@ def library():
         import _sqlite3
         found = ctypes.CDLL(_sqlite3.__file__)
         from . import cpu
-        return SQLiteLibrary(found, cpu.function("sqlite_rows", LOOP_TEXT))
+        called = {f"sqlite3_{name}": ctypes.cast(found[f"sqlite3_{name}"], ctypes.c_void_p).value
+                  for name in CALLED_BY_HASH}
+        return SQLiteLibrary(found, cpu.function("sqlite_rows", LOOP_TEXT),
+                             cpu.function("sqlite_hash", HASH_TEXT, called))
     except (ImportError, OSError, AttributeError, NoCompiler, NotCompiled):    # or SQLite is hidden in the interpreter
         return None
 
@@ -160,6 +271,8 @@ class SQLiteHandle:
                                         READ_ONLY | URI_NAMES | ONE_THREAD, None))
         self.library.extended_result_codes(self.pointer, 1)
         self.library.busy_timeout(self.pointer, busy_milliseconds)
+        self.check(self.library.create_function_v2(self.pointer, HASH_NAME.encode(), -1, UTF8_DETERMINISTIC, None,
+                                                   self.library.hash_address, None, None, None))
 
     def check(self, code):
         if code not in (0, ROW, DONE):

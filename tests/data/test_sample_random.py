@@ -44,7 +44,7 @@ def test_numbers_are_evenly_spread_whichever_way_one_goes(way):
 
 
 def test_every_bit_is_a_coin():
-    words = of(range(2000))._words(32)
+    words = np.ascontiguousarray(of(range(2000))._words(32))
     ones = np.unpackbits(words.view(np.uint8).reshape(-1, 8), axis=1).mean(0)
     assert abs(ones - 0.5).max() < 5 * 0.5 / np.sqrt(words.size)
 

@@ -6,10 +6,10 @@ somebody has written; the rows alone come through the driver.
 import contextlib
 
 from ...backends.arrow import ArrowError, ArrowStream
-from .arrow import chunk_of, joined
+from .arrow import chunk_of
 from .source import ConnectionLost
 from .sqlite import SQLiteSession, SQLiteSource
-from .tables import empty_chunk, parts
+from .tables import parts
 
 BATCH_ROWS_OPTION, BATCH_ROWS = "adbc.sqlite.query.batch_rows", "16384"
 
@@ -106,7 +106,7 @@ class AdbcSQLiteSession(SQLiteSession):
             found = list(batches(self.adbc, text, (*query.params, *values), {BATCH_ROWS_OPTION: BATCH_ROWS}.items()))
         except ArrowError:
             return super().fetch(query, wanted, boundaries, blocks)       # as above; or it says what is wrong
-        return joined([chunk_of(columns, wanted) for length, columns in found if length]) or empty_chunk(wanted)
+        return [chunk_of(columns, wanted) for length, columns in found if length]
 
     def cancel(self):
         super().cancel()

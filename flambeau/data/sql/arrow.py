@@ -100,18 +100,6 @@ def refuse_form(wanted, value):
     raise TypeError(f"column {wanted.name!r} is taken for {wanted.kind} and holds {said}; {hint}")
 
 
-def joined(chunks):
-    """Several Chunks as one, None if there is none."""
-    if len(chunks) <= 1:
-        return chunks[0] if chunks else None
-    columns = [np.concatenate(parts) for parts in zip(*(chunk.columns for chunk in chunks))]
-    nulls = []
-    for parts in zip(*(chunk.nulls for chunk in chunks)):
-        known = [np.zeros(len(chunk), bool) if part is None else part for part, chunk in zip(parts, chunks)]
-        nulls.append(None if all(part is None for part in parts) else np.concatenate(known))
-    return Chunk(columns, nulls)
-
-
 class ArrowTable:
     """The columns of an object with `__arrow_c_stream__`, for a TableSource."""
 

@@ -2,9 +2,12 @@
 
 The file is a line of JSON that says what it is a copy of, and then the rows in the order of the key, each as the bytes
 of its tensors side by side. It is written under another name and renamed when every row is in it, so that there is
-never a part of one. Rows are read with `pread`, not mapped: memory stays bounded, and threads share the file.
+never a part of one. Whoever writes holds a lock on the file, which ends with the process, however that does: a file
+that nobody holds was left by a process that was killed, and the next writer deletes it. Rows are read with `pread`, not
+mapped: memory stays bounded, and threads share the file.
 """
 import errno
+import glob
 import itertools
 import json
 import os
@@ -148,9 +151,9 @@ class CacheWriter:
         line = json.dumps({**header, "begin": 0})
         self.begin = -(-(len(line) + 32) // HEADER_ALIGNMENT) * HEADER_ALIGNMENT
         line = json.dumps({**header, "begin": self.begin}) + "\n"
-        self.partial = f"{path}.{os.getpid()}-{next(_numbers)}.partial"
-        self.file = os.open(self.partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
+        self.partial, self.file = new_partial(path)
         try:
+            delete_abandoned(path)
             self._reserve(self.begin + self.boundaries.count * self.record)
             self._write(line.encode(), 0)
         except BaseException:
@@ -213,6 +216,42 @@ class CacheWriter:
             os.close(file)
         if partial is not None:
             os.unlink(partial)
+
+
+def new_partial(path):
+    """(name, file) of a file to write a cache to, which this process alone holds."""
+    while True:
+        name = f"{path}.{os.getpid()}-{next(_numbers)}.partial"
+        file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
+        if held(file) and os.fstat(file).st_nlink:      # nobody took it for abandoned before it was held
+            return name, file
+        os.close(file)
+
+
+def delete_abandoned(path):
+    """Delete what processes that were killed have written of this cache."""
+    for name in glob.glob(f"{glob.escape(path)}.*.partial"):
+        try:
+            file = os.open(name, os.O_RDWR | getattr(os, "O_CLOEXEC", 0))
+        except OSError:                                 # complete by now, or not ours to delete
+            continue
+        try:
+            if held(file):
+                os.unlink(name)
+        except FileNotFoundError:
+            pass
+        finally:
+            os.close(file)
+
+
+def held(file):
+    """Hold a file, until it is closed or the process ends; False if somebody else does."""
+    import fcntl  # not there on Windows, where there are no caches
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def read_into(file, memory, at):

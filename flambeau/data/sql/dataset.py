@@ -310,7 +310,8 @@ class BatchIterator:
             makers = [StreamMaker(Link(reading), self.layout, dataset.key, salt, self.row, self.end)]
         else:
             boundaries = reading.boundaries if cached is None else cached.boundaries
-            order = EpochOrder(boundaries, dialect.blocks_in_group, bool(shuffle), self.seed, self.epoch)
+            size = dialect.blocks_in_group if shuffle else dialect.neighbours_in_group or dialect.blocks_in_group
+            order = EpochOrder(boundaries, size, bool(shuffle), self.seed, self.epoch)
             if cached is None:
                 self.starts = order.starts
                 makers = [GroupMaker(Link(reading), order, self.layout, self.tee) for _ in range(workers or 1)]

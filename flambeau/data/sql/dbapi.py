@@ -29,6 +29,7 @@ from .source import (
 from .tables import empty_chunk, gathered
 
 ROWS_FETCHED = 4096                       # tuples that exist at a time
+MOST_PARAMETERS = 2000                    # of a statement: SQL Server takes 2100
 OWN_ENGINES = {"sqlite3": "sqlite", "psycopg": "postgres", "duckdb": "duckdb", "_duckdb": "duckdb",
                "adbc_driver_manager": "adbc"}
 
@@ -135,8 +136,6 @@ class Placing:
 class StandardDialect(Dialect):
     """SQL that every database knows: ranges are conditions, side by side."""
     name = "SQL"
-    rows_in_block = 1024
-    blocks_in_group = 64                  # two parameters each, of which some databases take two thousand
     limits = False                        # whether LIMIT and OFFSET are known
 
     def fetch(self, query, wanted, key, ranges, places=None):
@@ -323,12 +322,18 @@ class DbapiSession(RowSession):
     def fetch(self, query, wanted, boundaries, blocks):
         blocks = np.asarray(blocks)
         ranges = boundaries.ranges(np.sort(blocks))
+        each = len(range_values(ranges[:1]))
+        size = max(1, (MOST_PARAMETERS - len(query.params)) // each) if ranges else 1
+        found = [row for begin in range(0, len(ranges), size)
+                 for row in self.rows_in(query, wanted, boundaries.key, ranges[begin:begin + size])]
+        return [in_listed_order(chunk_of_tuples(found, wanted), boundaries, blocks)]
+
+    def rows_in(self, query, wanted, key, ranges):
+        """The rows of these ranges, by key."""
         values = range_values(ranges)
         placing = Placing(query, self.source.style, len(values))
-        text = self.dialect.fetch(query._replace(text=placing.text), wanted, boundaries.key, len(ranges),
-                                  placing.places)
-        found = [row for rows in self.tuples(text, placing.with_values(values)) for row in rows]
-        return in_listed_order(chunk_of_tuples(found, wanted), boundaries, blocks)
+        text = self.dialect.fetch(query._replace(text=placing.text), wanted, key, len(ranges), placing.places)
+        return (row for rows in self.tuples(text, placing.with_values(values)) for row in rows)
 
     def snapshot(self):
         made = self.dialect.begin(self)

@@ -1,19 +1,20 @@
 """DuckDB, and with it Parquet and CSV files and folders of them.
 
-A database file is attached, read-only, to an instance of DuckDB that each session has for itself; so it holds no memory
-of others, and a fork does not meet the threads of its parent. A connection that was given belongs to its process: all
-sessions share one transaction of it, and take turns.
+A database file is attached, read-only, to one instance of DuckDB for all sessions of a source in a process, which keeps
+little of the tables in memory and has no threads but theirs; a forked process opens its own. A whole result is read by
+an instance for itself, of several threads. A connection that was given belongs to its process: all sessions share one
+transaction of it, and take turns.
 
 DuckDB reads columns in row groups of 122880 rows and finds those that a range of keys lies in. A block here is a
 fifteenth of one, since a statement costs about two milliseconds for each range that it asks for; small blocks would
-spend the time on planning. Rows come as Arrow's batches, which are read where they lie.
+spend the time on planning. Rows come as Arrow's batches, one for each range, which are read where they lie and let go.
 """
 import contextlib
 import glob
+import itertools
 import os
 import re
 import tempfile
-import threading
 from hashlib import blake2b
 
 import duckdb
@@ -21,7 +22,7 @@ import numpy as np
 
 from ...backends.arrow import ArrowError, ArrowStream
 from ...base.locks import new_lock
-from .arrow import chunk_of, in_form, joined
+from .arrow import chunk_of, in_form
 from .ranges import range_condition, range_values
 from .source import (
     BoundaryScan,
@@ -35,14 +36,16 @@ from .source import (
     UnmarkedSnapshot,
     Wanted,
 )
-from .tables import TABLE_NAME, empty_chunk, gathered, parts
+from .tables import TABLE_NAME, parts
 
-MOST_THREADS = 4                          # of an instance of ours: there is one for each worker
-MEMORY_MIB, MEMORY_MIB_A_THREAD = 64, 32  # what it may keep of tables
+MEMORY_MIB, MEMORY_MIB_A_SESSION = 8, 8   # what an instance may keep of tables, if statements can be run with that
+STREAM_THREADS = 4                        # of an instance that gives a whole result, at most;
+STREAM_MEMORY_MIB = 32                    # what it may keep,
 SORTING_MEMORY_MIB = 1024                 # and what it may take to sort, before it writes to disk
 INTEGER_TYPES = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "BIGINT": 64}
 FILE_READERS = {".parquet": "read_parquet", ".csv": "read_csv", ".tsv": "read_csv"}
 KEYS_AT_ONCE = 65536
+_numbers = itertools.count()               # of folders to sort in
 
 
 def source(con):
@@ -94,32 +97,73 @@ def literal(text):
 # --- sources --------------------------------------------------------------------------------------------------------
 
 
+class SharedInstance:
+    """The instance of a source in this process: opened for the first session, closed with the last."""
+
+    def __init__(self, source):
+        self.source, self.lock = source, new_lock()
+        self.con, self.sessions, self.pid = None, 0, 0
+        self.of_parents: list = []            # instances whose threads did not come along: not even closed
+
+    def cursor(self):
+        """A connection to it, for one session."""
+        with self.lock:
+            if self.pid != os.getpid():
+                self.of_parents.append(self.con)
+                self.con, self.sessions, self.pid = None, 0, os.getpid()
+            if self.con is None:
+                self.con = self.source.open(self.source.memory_mib, 1)     # each session's own thread works in it
+            made = self.con.cursor()
+            self.source.enter(made)
+            self.sessions += 1
+            made.execute(f"SET memory_limit = '{self.source.memory_mib + self.sessions * MEMORY_MIB_A_SESSION}MiB'")
+        return made
+
+    def leave(self, cursor):
+        cursor.close()
+        with self.lock:
+            self.sessions -= 1
+            if not self.sessions:
+                self.con.close()
+                self.con = None
+
+
 class DuckDBSource(RowSource):
     """A database file."""
+    unordered = False                         # whether a fetch has found rows that do not lie in the order of their key
+    memory_mib = MEMORY_MIB
 
     def __init__(self, path):
         self.path, self.name = path, f"DuckDB, {path}"
         self.dialect = DuckDBDialect()
+        self.instance = SharedInstance(self)
+
+    def __getstate__(self):
+        return {name: value for name, value in self.__dict__.items() if name != "instance"}
+
+    def __setstate__(self, state):
+        self.__dict__.update(state, instance=SharedInstance(self))
 
     def files(self):
         return [self.path]
 
-    @staticmethod
-    def memory_mib():
-        return MEMORY_MIB + min(MOST_THREADS, os.cpu_count() or 1) * MEMORY_MIB_A_THREAD
-
-    def open(self):
+    def open(self, memory_mib, threads):
         """A new instance, with what is to be read in it."""
-        spill = os.path.join(tempfile.gettempdir(), f"flambeau-duckdb-{os.getpid()}-{threading.get_ident()}")
-        threads = min(MOST_THREADS, os.cpu_count() or 1)
-        con = duckdb.connect(":memory:", config={"memory_limit": f"{self.memory_mib()}MiB", "threads": threads,
-                                                 "temp_directory": spill})
+        spill = os.path.join(tempfile.gettempdir(), f"flambeau-duckdb-{os.getpid()}-{next(_numbers)}")
+        con = duckdb.connect(":memory:", config={"memory_limit": f"{memory_mib}MiB", "temp_directory": spill,
+                                                 "threads": min(threads, os.cpu_count() or 1)})
         try:
             self.prepare(con)
+            self.enter(con)
         except BaseException:
             con.close()
             raise
         return con
+
+    def more_memory(self):
+        """Let the instances that are opened from now on keep twice as much; False if that is enough for anything."""
+        self.memory_mib *= 2
+        return self.memory_mib <= SORTING_MEMORY_MIB
 
     def prepare(self, con):
         try:
@@ -131,10 +175,13 @@ class DuckDBSource(RowSource):
             if "lock" in str(error):
                 raise ConnectionLost(f"{self.path} is being written to by another process: {error}") from error
             raise
+
+    def enter(self, con):
+        """Let the query's tables be found from a new connection."""
         con.execute("USE flambeau_file")
 
     def connect(self, snapshot=None):
-        return DuckDBSession(self, self.open())
+        return DuckDBSession(self, self.instance.cursor())
 
     def mark(self):
         """What the files look like: names, sizes, and when they were written."""
@@ -161,9 +208,13 @@ class FilesSource(DuckDBSource):
             files = ", ".join(map(literal, self.files()))
             con.execute(f"CREATE VIEW {TABLE_NAME} AS SELECT * FROM {self.reader}([{files}])")
 
+    def enter(self, con):
+        """A view is found by all."""
+
 
 class ConnectingSource(RowSource):
     """What a function of the user's connects to. The connections read for themselves; of changes nothing is known."""
+    unordered = False
 
     def __init__(self, make):
         self.make, self.dialect = make, DuckDBDialect()
@@ -175,6 +226,7 @@ class ConnectingSource(RowSource):
 
 class ConnectionSource(RowSource):
     """A connection of the user's, in its process; its sessions are cursors of it."""
+    unordered = False
 
     def __init__(self, con):
         self.con, self.pid = con, os.getpid()
@@ -226,6 +278,7 @@ class DuckDBDialect(Dialect):
     name = "DuckDB"
     rows_in_block = 8192                  # a fifteenth of a row group
     blocks_in_group = 16
+    neighbours_in_group = 4               # DuckDB gives neighbours as one batch
 
     def cast(self, expression, wanted):
         if wanted.form == "text":
@@ -238,7 +291,7 @@ class DuckDBDialect(Dialect):
     def fetch(self, query, wanted, key, ranges, sorts=True, places=None):
         """A branch for each range, so that each reads its own row groups; `q` is put in their places, not kept.
 
-        Not `sorts`: the rows of a branch are put in order here, which for whole numbers costs less.
+        Not `sorts`: the rows of a branch come as they lie, with their key, which tells whether they lie in order.
         """
         places = iter(lambda: "?", None) if places is None else iter(places)
         names = [f"q.{self.quote(name)}" for name in key]
@@ -282,13 +335,15 @@ def rows_in(result):
 
 
 class DuckDBSession(RowSession):
-    """One connection; with a `holder`, that session's, in whose transaction it reads."""
+    """One connection: one that it `owns`, or of its source's instance; with a `holder`, that session's, in whose
+    transaction it reads."""
 
-    def __init__(self, source, con, holder=None):
+    def __init__(self, source, con, holder=None, owns=False):
         super().__init__()
         self.source, self.dialect, self.con, self.holder = source, source.dialect, con, holder
         self.lock = new_lock() if holder is None else holder.lock
-        self.shared = holder is not None
+        self.shared, self.streamer = holder is not None, None
+        self.owns = owns or not isinstance(source, DuckDBSource)
 
     def batches(self, text, params=()):
         """The Arrow batches of a statement, (rows, columns). In a shared transaction all at once: another session's
@@ -299,19 +354,27 @@ class DuckDBSession(RowSession):
             return iter(list(self.read(text, params)))
 
     def read(self, text, params):
-        try:
-            with ArrowStream(self.con.sql(text, params=params or None)) as stream:
-                yield from stream
-        except (ArrowError, duckdb.Error) as error:
-            raise said_by_duckdb(error) from error
+        with self.losing(), ArrowStream(self.con.sql(text, params=params or None)) as stream:
+            yield from stream
 
     def tuples(self, text, params=()):
         """The rows of a statement as Python's objects."""
-        with self.lock:
-            try:
-                yield from rows_in(self.con.execute(text, params or None))
-            except duckdb.Error as error:
-                raise said_by_duckdb(error) from error
+        with self.lock, self.losing():
+            yield from rows_in(self.con.execute(text, params or None))
+
+    @contextlib.contextmanager
+    def losing(self):
+        """DuckDB's errors, as ConnectionLost where asking again may help: with more memory, for one."""
+        try:
+            yield
+        except (ArrowError, duckdb.Error) as error:
+            said = str(error)
+            if isinstance(error, duckdb.IOException) or "IO Error" in said[:40]:
+                raise ConnectionLost(said) from error
+            if isinstance(error, duckdb.OutOfMemoryException) or "Out of Memory Error" in said[:60]:
+                if isinstance(self.source, DuckDBSource) and self.source.more_memory():
+                    raise ConnectionLost(said) from error
+            raise
 
     def describe(self, query):
         rows = list(self.tuples(f"DESCRIBE\n{query.text}", query.params))
@@ -320,8 +383,9 @@ class DuckDBSession(RowSession):
     def stream(self, query, wanted, rows, order=None, skip=0, limit=None):
         if order is not None and order.salt is None and not skip and limit is None and self.lies_in_order(query, order):
             order = None                          # to sort all columns costs many times what it costs to look at one
-        with self.sorting(order is not None):
-            yield from self.chunks(self.dialect.stream(query, wanted, order, skip, limit), query.params, wanted, rows)
+        with self.with_threads(order is not None) as session:
+            yield from session.chunks(self.dialect.stream(query, wanted, order, skip, limit), query.params, wanted,
+                                      rows)
 
     def chunks(self, text, params, wanted, rows):
         for length, columns in self.batches(text, params):
@@ -329,18 +393,18 @@ class DuckDBSession(RowSession):
                 yield from parts(chunk_of(columns, wanted), rows)
 
     @contextlib.contextmanager
-    def sorting(self, sorts):
-        """Let an instance of ours have the memory to sort, while it does."""
-        if not sorts or not isinstance(self.source, DuckDBSource):
-            yield
+    def with_threads(self, sorts):
+        """The session that a whole result is asked of: one with an instance of its own, of several threads."""
+        if not isinstance(self.source, DuckDBSource):
+            yield self
             return
-        self.con.execute(f"SET memory_limit = '{SORTING_MEMORY_MIB}MiB'")
+        memory_mib = SORTING_MEMORY_MIB if sorts else max(STREAM_MEMORY_MIB, self.source.memory_mib)
+        self.streamer = DuckDBSession(self.source, self.source.open(memory_mib, STREAM_THREADS), owns=True)
         try:
-            yield
+            yield self.streamer
         finally:
-            if self.con is not None:
-                with contextlib.suppress(duckdb.Error):   # it may still hold more than that
-                    self.con.execute(f"SET memory_limit = '{self.source.memory_mib()}MiB'")
+            self.streamer.close()
+            self.streamer = None
 
     def boundaries(self, query, key, step):
         facts = {fact.name: fact for fact in self.describe(query)}
@@ -350,11 +414,11 @@ class DuckDBSession(RowSession):
             found = self.scan(query, key, step, text.rpartition(" ORDER BY ")[0])
             if found is not None:
                 return found
-            with self.sorting(True):
-                return self.scan(query, key, step, text)
+            with self.with_threads(sorts=True) as session:
+                return session.scan(query, key, step, text)
         scan = BoundaryScan(key, step)
-        with self.sorting(True):
-            scan.add(self.tuples(text, query.params))
+        with self.with_threads(sorts=True) as session:
+            scan.add(session.tuples(text, query.params))
         return scan.done()
 
     def lies_in_order(self, query, order):
@@ -378,17 +442,20 @@ class DuckDBSession(RowSession):
 
     def fetch(self, query, wanted, boundaries, blocks):
         ranges = boundaries.ranges(blocks)
-        sorts = any(column.dtype == object for column in boundaries.first)
+        sorts = self.source.unordered or not all(column.whole for column in boundaries.first)
         params, places = with_values(query, range_values(ranges))
         text = self.dialect.fetch(query, wanted, boundaries.key, len(ranges), sorts, places)
-        chunks, orders = [], []
-        for _, columns in self.batches(text, params):
-            chunks.append(chunk_of(columns, wanted))
-            orders.append([column.values for column in columns[len(wanted):]])
-        if not chunks:
-            return empty_chunk(wanted)
-        chunk = joined(chunks)
-        return chunk if sorts else in_order(chunk, [np.concatenate(column) for column in zip(*orders)])
+        before = None
+        for length, columns in self.batches(text, params):
+            if not length:
+                continue
+            if not sorts:
+                *key, number = (column.values for column in columns[len(wanted):])
+                if not ascending(before, [number, *key]):
+                    self.source.unordered = True
+                    raise ConnectionLost("rows do not lie in the order of their key: asked again, they are sorted")
+                before = [number[-1:], *(column[-1:] for column in key)]
+            yield chunk_of(columns, wanted)
 
     def plan(self, query, wanted, boundaries):
         nothing = (None,) * len(boundaries.key)
@@ -407,14 +474,19 @@ class DuckDBSession(RowSession):
         return TransactionSnapshot(self)
 
     def cancel(self):
-        con = self.con
-        if con is not None:
-            con.interrupt()
+        for session in (self, self.streamer):
+            con = None if session is None else session.con
+            if con is not None:
+                con.interrupt()
 
     def close(self):
         con, self.con = self.con, None
-        if con is not None and self.holder is None:
+        if con is None or self.holder is not None:
+            return
+        if self.owns:
             con.close()
+        else:
+            self.source.instance.leave(con)
 
 
 def with_values(query, values):
@@ -428,17 +500,14 @@ def with_values(query, values):
     return (*query.params, *values), places
 
 
-def in_order(chunk, columns):
-    """The rows by range and key: mostly they are already."""
-    *key, ranges = columns
-    steps = [np.diff(ranges), *(np.diff(column) for column in key)]
-    if len(key) == 1 and ((steps[0] > 0) | (steps[0] == 0) & (steps[1] > 0)).all():
-        return chunk
-    return gathered(chunk, np.lexsort([*key[::-1], ranges]))
-
-
-def said_by_duckdb(error):
-    """What to raise for an error: ConnectionLost where asking again may help."""
-    if isinstance(error, duckdb.IOException) or "IO Error" in str(error)[:40]:
-        return ConnectionLost(str(error))
-    return error
+def ascending(before, columns):
+    """Whether rows come strictly by these columns, the first of them first; `before` is the row ahead of them."""
+    same = None
+    for i, values in enumerate(columns):
+        values = values if before is None else np.concatenate([before[i], values])
+        more, equal = values[1:] > values[:-1], values[1:] == values[:-1]
+        right = more if i == len(columns) - 1 else more | equal
+        if not (right if same is None else right | ~same).all():
+            return False
+        same = equal if same is None else same & equal
+    return True

@@ -28,6 +28,16 @@ def permutation(count, *numbers):
     return (words & np.uint64((1 << int(bits)) - 1)).astype(np.int64)
 
 
+def ranks_of_hashes(count, length, *numbers):
+    """`count` numbers, a permutation of 0 … length - 1 behind the other: each place's rank by hash in its stretch."""
+    places = np.arange(count, dtype=np.uint64)
+    hashes = mixed(places * np.uint64(GOLDEN_STEP) + np.uint64(key_from(*numbers)))
+    order = hashes.reshape(-1, length).argsort(1, kind="stable") if count else hashes.reshape(0, 1)
+    ranks = np.empty(order.shape, np.int64)
+    np.put_along_axis(ranks, order.astype(np.int64), np.arange(order.shape[1])[None], 1)
+    return ranks.reshape(-1)
+
+
 FEISTEL_ROUNDS = 6                # of the network below: four make a permutation that looks random, two are in reserve
 
 

@@ -20,6 +20,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.types.string import ByteaBinaryLoader
 
 from ...backends.host import array_over
+from .keys import KeyColumn
 from .postgres_arrays import element_starts
 from .source import (
     Boundaries,
@@ -31,6 +32,7 @@ from .source import (
     RowSource,
     Snapshot,
     SnapshotLost,
+    append_key,
     refuse_duplicate_key,
     refuse_null_key,
 )
@@ -188,7 +190,8 @@ def chunks_in(cursor, rows, wanted):
 
 def boundaries_in(cursor, key, step):
     """The Boundaries in what the dialect's statement gives; NULL and equal keys are refused."""
-    first, last, previous, final = [], [], -1, ()
+    first, last = ([KeyColumn() for _ in key] for _ in range(2))
+    previous, final = -1, ()
     while found := cursor.fetchmany(ROWS_A_TRIP):
         for n, twice, *row in found:
             if None in row:
@@ -197,13 +200,12 @@ def boundaries_in(cursor, key, step):
                 refuse_duplicate_key(key, row)
             previous, final = n, row
             if n % step == 0:
-                first.append(row)
+                append_key(first, row)
             if n % step == step - 1:
-                last.append(row)
-    if len(last) < len(first):
-        last.append(final)
-    columns = lambda rows: list(zip(*rows)) if rows else [()] * len(key)
-    return Boundaries(key, step, previous + 1, columns(first), columns(last))
+                append_key(last, row)
+    if (previous + 1) % step:
+        append_key(last, final)
+    return Boundaries(key, step, previous + 1, first, last)
 
 
 class PostgresSession(RowSession):
@@ -263,7 +265,7 @@ class PostgresSession(RowSession):
         rows.sort(key=lambda row: row[0])         # they come like that: a nested loop walks the ranges in their order
         columns = list(zip(*rows))[1:] if rows else [()] * len(wanted)
         pairs = [column_of_arrays(cells, each) for cells, each in zip(columns, wanted)]
-        return Chunk([values for values, _ in pairs], [nulls for _, nulls in pairs])
+        return [Chunk([values for values, _ in pairs], [nulls for _, nulls in pairs])]
 
     def fetch_statement(self, query, wanted, key, ranges):
         """(text, parameters): the bounds of all ranges are one array for each column of the key and side."""

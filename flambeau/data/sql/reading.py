@@ -60,8 +60,10 @@ class ReadingPass:
                                "database that keeps a state for its readers (SQLite in WAL mode, PostgreSQL)")
 
     def connect(self):
-        """A session that reads the state of this pass."""
+        """A session that reads the state of this pass, as long as it is not over: nobody would close it then."""
         with self.lock:
+            if self.stopped.is_set():
+                raise ConnectionLost(f"the connections to {self.source.name} are closed")
             try:
                 return self.source.connect(self.snapshot)
             except SnapshotLost:
@@ -128,7 +130,13 @@ class Link:
     def ask(self, work):
         """`work(session)`; once more, over a new connection, when the connection is lost in it."""
         def attempt():
-            made = work(self.open())
+            try:
+                made = work(self.open())
+            except ConnectionLost:
+                raise
+            except Exception:
+                self.reading.check_unchanged()      # then that is what is wrong
+                raise
             self.reading.check_unchanged()
             return made
         return patiently(attempt, self.close, self.reading)
@@ -164,15 +172,21 @@ class GroupMaker:
         return Piece(arrays, group.order)
 
     def rows_of(self, blocks, rows):
-        reading = self.link.reading
         arrays = self.layout.empty(rows)
-        chunk = self.link.ask(lambda session: session.fetch(reading.query, self.layout.wanted, reading.boundaries,
-                                                            blocks))
-        if len(chunk) != rows:
-            raise TableChanged(f"{reading.source.name} gave {len(chunk)} rows where there were {rows} when the epoch "
-                               "was planned: the table was written to. Begin a new epoch")
-        self.layout.fill(arrays, 0, chunk)
+        found = self.link.ask(lambda session: self.fill(arrays, session, blocks, rows))
+        if found != rows:
+            raise TableChanged(f"{self.link.reading.source.name} gave {found} rows where there were {rows} when the "
+                               "epoch was planned: the table was written to. Begin a new epoch")
         return arrays
+
+    def fill(self, arrays, session, blocks, rows):
+        """Write the rows of the blocks into the arrays, chunk by chunk; gives how many there are, however many."""
+        reading, at = self.link.reading, 0
+        for chunk in session.fetch(reading.query, self.layout.wanted, reading.boundaries, blocks):
+            if at + len(chunk) <= rows:
+                self.layout.fill(arrays, at, chunk)
+            at += len(chunk)
+        return at
 
     def cancel(self):
         self.link.cancel()

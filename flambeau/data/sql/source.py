@@ -11,10 +11,12 @@ batches, and nobody above it knows a driver.
                                     RowSession.snapshot    the state that other sessions are to read, too
 """
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from .keys import KeyColumn
 
 # --- errors ---------------------------------------------------------------------------------------------------------
 
@@ -127,13 +129,14 @@ class Boundaries:
     """Where blocks of `step` rows begin and end, in the order of the key: planned once for a dataset.
 
     Block b holds the rows whose key is between `first[b]` and `last[b]`, both included: `step` of them, in the last
-    block what is left. `first` and `last` hold one array for each column of the key, int64 or object (whatever the
-    driver gives, and takes as a parameter).
+    block what is left. `first` and `last` hold one KeyColumn for each column of the key, of whatever the driver gives,
+    and takes as a parameter.
     """
 
     def __init__(self, key: Sequence[str], step: int, count: int, first: Sequence, last: Sequence):
         self.key, self.step, self.count = tuple(key), step, count
-        self.first, self.last = [key_array(c) for c in first], [key_array(c) for c in last]
+        self.first, self.last = ([column if isinstance(column, KeyColumn) else KeyColumn(column) for column in side]
+                                 for side in (first, last))
         self.blocks = -(-count // step)
 
     def rows_of(self, blocks) -> np.ndarray:
@@ -148,28 +151,15 @@ class Boundaries:
         blocks = np.asarray(blocks, np.int64)
         starts = np.flatnonzero(np.diff(blocks, prepend=-2) != 1)
         ends = np.append(starts[1:], len(blocks))[:len(starts)] - 1
-        lows = zip(*(column[blocks[starts]].tolist() for column in self.first))
-        highs = zip(*(column[blocks[ends]].tolist() for column in self.last))
+        lows = zip(*(column.take(blocks[starts].tolist()) for column in self.first))
+        highs = zip(*(column.take(blocks[ends].tolist()) for column in self.last))
         return list(zip(lows, highs))
 
     def __eq__(self, other):
         return (isinstance(other, Boundaries) and self.key == other.key and self.step == other.step
-                and self.count == other.count
-                and all(a.tolist() == b.tolist() for a, b in zip(self.first + self.last, other.first + other.last)))
+                and self.count == other.count and self.first == other.first and self.last == other.last)
 
     __hash__ = None
-
-
-def key_array(values) -> np.ndarray:
-    """Key values as an array: int64 if all are such integers, which takes a tenth of the memory; objects otherwise."""
-    if isinstance(values, np.ndarray) and values.dtype in (np.int64, object):
-        return values
-    values = list(values)
-    if all(type(value) is int for value in values) and all(-2**63 <= v < 2**63 for v in values):
-        return np.array(values, np.int64)
-    made = np.empty(len(values), object)
-    made[:] = values
-    return made
 
 
 class BoundaryScan:
@@ -181,11 +171,11 @@ class BoundaryScan:
 
     def __init__(self, key: Sequence[str], step: int):
         self.key, self.step, self.count = tuple(key), step, 0
-        self.first: list = []
-        self.last: list = []
+        self.first = [KeyColumn() for _ in key]
+        self.last = [KeyColumn() for _ in key]
         self.previous: tuple | None = None
 
-    def add(self, rows: Sequence[tuple]) -> None:
+    def add(self, rows: Iterable[tuple]) -> None:
         """Take the keys of the next rows: one tuple for each, with a value for each column of the key."""
         for row in rows:
             if None in row:
@@ -194,8 +184,8 @@ class BoundaryScan:
                 refuse_duplicate_key(self.key, row)
             if self.count % self.step == 0:
                 if self.previous is not None:
-                    self.last.append(self.previous)
-                self.first.append(row)
+                    append_key(self.last, self.previous)
+                append_key(self.first, row)
             self.previous = row
             self.count += 1
 
@@ -210,18 +200,21 @@ class BoundaryScan:
         if (keys[1:] < keys[:-1]).any():
             return False
         starts = np.arange(-self.count % self.step, len(values), self.step) + known
-        self.first += zip(keys[starts].tolist())
-        self.last += zip(keys[starts[starts > 0] - 1].tolist())
+        self.first[0].extend(keys[starts])
+        self.last[0].extend(keys[starts[starts > 0] - 1])
         self.count += len(values)
         self.previous = tuple(keys[-1:].tolist()) or None
         return True
 
     def done(self) -> Boundaries:
         if self.previous is not None:
-            self.last.append(self.previous)
-        width = len(self.key)
-        columns = lambda rows: list(zip(*rows)) if rows else [()] * width
-        return Boundaries(self.key, self.step, self.count, columns(self.first), columns(self.last))
+            append_key(self.last, self.previous)
+        return Boundaries(self.key, self.step, self.count, self.first, self.last)
+
+
+def append_key(columns, row):
+    for column, value in zip(columns, row):
+        column.append(value)
 
 
 def refuse_null_key(key, row):
@@ -274,6 +267,7 @@ class Dialect:
     name = "sql"
     rows_in_block = 256                     # rows that lie side by side in a block: the step of `boundaries`
     blocks_in_group = 256                   # blocks of one fetch, whose rows are mixed with each other
+    neighbours_in_group: int | None = None  # the same for an epoch by key, if it is another number
     positional = False                      # whether rows have places without a key: see RowSession.boundaries
 
     def quote(self, name: str) -> str:
@@ -370,14 +364,15 @@ class RowSession:
     def boundaries(self, query: Query, key: Sequence[str], step: int) -> Boundaries:
         """See Boundaries. Raises ValueError for NULL and duplicate keys, in the words of this module's functions.
 
-        With a `positional` dialect the key may be (): rows are where they are, and `first` and `last` are one array
+        With a `positional` dialect the key may be (): rows are where they are, and `first` and `last` are one column
         each, of row numbers.
         """
         raise NotImplementedError
 
-    def fetch(self, query: Query, wanted: Sequence[Wanted], boundaries: Boundaries, blocks: Sequence[int]) -> Chunk:
+    def fetch(self, query: Query, wanted: Sequence[Wanted], boundaries: Boundaries,
+              blocks: Sequence[int]) -> Iterable[Chunk]:
         """The rows of these blocks (each at most once), with one statement: in the order of the list, inside a block by
-        key.
+        key. They come as one Chunk or more, so that a driver which streams holds no group as a whole.
 
         `boundaries.ranges(blocks)` gives the key ranges. How many rows come is counted by the caller, who knows how
         many there have to be; so a fetch that finds more or fewer simply gives them.

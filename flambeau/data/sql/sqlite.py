@@ -14,6 +14,7 @@ processor's cache; `array` takes numbers alone, so that text, bytes and NULL are
 import os
 import re
 import sqlite3
+import struct
 import urllib.parse
 from array import array
 from hashlib import blake2b
@@ -22,6 +23,7 @@ import numpy as np
 
 from ...backends import sqlite_rows
 from ...base.locks import new_lock
+from ...utils.data.sample_random import GOLDEN_STEP, mixed_number
 from .query import without_parameters
 from .source import (
     BoundaryScan,
@@ -178,7 +180,7 @@ class SQLiteDialect(Dialect):
         return expression
 
     def hash(self, key, salt):
-        return f"flambeau_hash({int(salt)}, {', '.join(key)})"
+        return f"{sqlite_rows.HASH_NAME}({int(salt)}, {', '.join(key)})"
 
     def columns(self, wanted, table="q"):
         """Cells go by position, so columns need no names."""
@@ -223,10 +225,25 @@ class SQLiteDialect(Dialect):
         return text + (f" ORDER BY b.n, {', '.join(terms)}" if ordered else "")
 
 
-def hash_of(salt, *key):
-    """The hash of a row's key, for shuffle='global': a whole number of 63 bits."""
-    text = "\0".join(map(repr, key)).encode("utf-8", "surrogatepass")
-    return int.from_bytes(blake2b(text, digest_size=8, salt=salt.to_bytes(8, "little")).digest(), "little") >> 1
+def hash_of_values(*values):
+    """A number of 63 bits: what the native function of backends/sqlite_rows.py gives, for Python's own connections."""
+    made = 0
+    for value in values:
+        for word in words_of(value):
+            made = mixed_number(made + GOLDEN_STEP * (word + 1))
+    return made >> 1
+
+
+def words_of(value):
+    """A whole number, the bits of a real one; of text and bytes eight for each, and the length."""
+    if value.__class__ is int:
+        return (value,)
+    if value.__class__ is float:
+        return struct.unpack("<q", struct.pack("<d", value))
+    if value is None:
+        return (0,)
+    held = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else bytes(value)
+    return *struct.unpack(f"<{-(-len(held) // 8)}Q", held + bytes(-len(held) % 8)), len(held)
 
 
 # --- kinds ----------------------------------------------------------------------------------------------------------
@@ -252,7 +269,7 @@ class SQLiteSession(RowSession):
         self.sorted_already, self.must_sort = None, True    # of which query `must_sort` speaks
         self.snapshot_read, self.handle = snapshot, None
         self.counted: tuple = (None, 0)                     # the query that was counted last, and how many rows it has
-        con.create_function("flambeau_hash", -1, hash_of, deterministic=True)
+        con.create_function(sqlite_rows.HASH_NAME, -1, hash_of_values, deterministic=True)
         if snapshot is not None and snapshot.exact:
             self.hold_state()
             if snapshot.changed():          # somebody has written since, and this transaction began behind it
@@ -321,8 +338,6 @@ class SQLiteSession(RowSession):
 
     def stream(self, query, wanted, rows, order=None, skip=0, limit=None):
         many = limit if limit is not None else self.counted[1] if self.counted[0] == query else 0
-        if order is not None and order.salt is not None:    # the hash is a function of Python's
-            many = -1
         answers = self.answers(self.dialect.stream(query, wanted, order, skip, limit), query.params, wanted, many)
         try:
             while True:
@@ -379,7 +394,7 @@ class SQLiteSession(RowSession):
         rows = int(boundaries.rows_of(blocks).sum())
         answers = self.answers(text, params, wanted, rows)
         try:
-            return answers.take(rows + 1)
+            return [answers.take(rows + 1)]
         except (sqlite3.OperationalError, sqlite_rows.SQLiteError) as error:
             raise lost(error) from error
         finally:

@@ -209,8 +209,8 @@ class TableSession(RowSession):
     def fetch(self, query, wanted, boundaries, blocks):
         at = self.source.positions(Order(boundaries.key), self.describe(query))
         step = boundaries.step
-        return gathered(self.source.columns(wanted),
-                        np.concatenate([at[block * step:(block + 1) * step] for block in blocks]))
+        return [gathered(self.source.columns(wanted),
+                         np.concatenate([at[block * step:(block + 1) * step] for block in blocks]))]
 
     def snapshot(self):
         return Snapshot()

@@ -8,6 +8,7 @@ numbers (`sample_random`).
 A stream is SplittableRandom's (Steele, Lea and Flood 2014): 64 bits that go on by an odd step of the stream's own, each
 well mixed when it is drawn. Number c of a stream is computed from c, so a whole batch draws in a few NumPy calls.
 """
+import functools
 import hashlib
 import operator
 import threading
@@ -18,26 +19,46 @@ from ...tensor.random import stream
 
 WORD = (1 << 64) - 1          # the bits of a word
 GOLDEN_STEP = 0x9E3779B97F4A7C15                     # 2**64 over the golden ratio: odd, and neighbours land far apart
-UNIT_BITS, UNIT = np.uint64(11), 2.0**-53            # a double in [0, 1) is 53 bits of a word
 # How bits are mixed for numbers and for steps (Stafford's variants 13 and 4 of MurmurHash3's end): shifts and factors.
-MIX_NUMBER = tuple(map(np.uint64, (30, 0xBF58476D1CE4E5B9, 27, 0x94D049BB133111EB, 31)))
-MIX_STEP = tuple(map(np.uint64, (33, 0x62A9D9ED799705F5, 28, 0xCB24D0A5C88C35B3, 32)))
+NUMBER_FACTORS = (30, 0xBF58476D1CE4E5B9, 27, 0x94D049BB133111EB, 31)
+STEP_FACTORS = (33, 0x62A9D9ED799705F5, 28, 0xCB24D0A5C88C35B3, 32)
+
+
+def _operand(number):
+    """A number to compute words with: as an array without dimensions, which NumPy takes in two thirds of the time that
+    a number of its own takes. In a batch of 32 samples the calls are all of the time."""
+    return np.array(number, np.uint64)
+
+
+MIX_NUMBER, MIX_STEP = tuple(map(_operand, NUMBER_FACTORS)), tuple(map(_operand, STEP_FACTORS))
+GOLDEN_WORD, ODD_BIT = _operand(GOLDEN_STEP), _operand(1)
+UNIT_BITS, UNIT = _operand(11), np.array(2.0**-53)   # a double in [0, 1) is 53 bits of a word
+MANY_PLACES = 256
+PLACES = np.arange(1, MANY_PLACES + 1, dtype=np.uint64)[:, None]     # of the first numbers of a stream
 
 
 def mixed(words, how=MIX_NUMBER):
     """`words` (uint64, written over) by a bijection in which every bit depends on all."""
+    return _mixed_into(words, words, how)
+
+
+def _mixed_into(out, words, how):
+    """The same, written to `out`; None: to an array of its own."""
     first, by, second, then_by, last = how
-    words ^= words >> first
+    shifted = words >> first
+    words = np.bitwise_xor(words, shifted, out)
     words *= by
-    words ^= words >> second
+    np.right_shift(words, second, shifted)
+    words ^= shifted
     words *= then_by
-    words ^= words >> last
+    np.right_shift(words, last, shifted)
+    words ^= shifted
     return words
 
 
 def mixed_number(number):
     """`mixed` of one Python number."""
-    first, by, second, then_by, last = map(int, MIX_NUMBER)
+    first, by, second, then_by, last = NUMBER_FACTORS
     number &= WORD
     number = (number ^ number >> first) * by & WORD
     number = (number ^ number >> second) * then_by & WORD
@@ -49,15 +70,22 @@ def sample_keys(seed, epoch, indices):
 
     An index that is no integer is known by its repr.
     """
-    start = mixed_number(mixed_number(operator.index(seed) + GOLDEN_STEP) + operator.index(epoch))
-    words = index_words(indices) * np.uint64(GOLDEN_STEP)
-    words += np.uint64(start)
+    words = index_words(indices) * GOLDEN_WORD
+    words += _start(operator.index(seed), operator.index(epoch))
     return mixed(words)
+
+
+@functools.lru_cache(64)
+def _start(seed, epoch):
+    """The word that the keys of an epoch begin at: every batch of it asks for the same."""
+    return _operand(mixed_number(mixed_number(seed + GOLDEN_STEP) + epoch))
 
 
 def index_words(indices):
     """Indices as uint64, an integer as itself."""
     if isinstance(indices, range):
+        if indices.start >= 0 and indices.step > 0 and indices.stop < 1 << 63:
+            return np.arange(indices.start, indices.stop, indices.step, np.uint64)
         return np.arange(indices.start, indices.stop, indices.step, np.int64).view(np.uint64)
     if not isinstance(indices, np.ndarray):
         indices = list(indices)
@@ -83,12 +111,16 @@ class SampleRandom:
     True
     """
 
-    __slots__ = ("keys", "_steps", "_drawn", "_rows")
+    __slots__ = ("keys", "_steps", "_drawn", "_each_drawn", "_rows")
 
     def __init__(self, keys):
-        self.keys = np.array(keys, np.uint64).reshape(-1)
-        self._steps = mixed(self.keys.copy(), MIX_STEP) | np.uint64(1)
-        self._drawn = np.zeros(len(self.keys), np.uint64)     # how many numbers each has drawn; parts write here too
+        self.keys = np.asarray(keys, np.uint64)
+        if self.keys.ndim != 1:
+            self.keys = self.keys.reshape(-1)
+        self._steps = _mixed_into(None, self.keys, MIX_STEP)
+        self._steps |= ODD_BIT
+        self._each_drawn = 0                                  # how many numbers each has drawn, if there are no parts
+        self._drawn = None                                    # then: of each how many; parts write here too
         self._rows = slice(None)                              # which of `_drawn` are ours
 
     def __len__(self):
@@ -98,11 +130,19 @@ class SampleRandom:
         """The next `count` words of every stream: uint64 [n, count]."""
         if count < 0:
             raise ValueError(f"count is how many numbers each sample draws, and got {count}")
-        places = self._drawn[self._rows, None] + np.arange(1, count + 1, dtype=np.uint64)
-        self._drawn[self._rows] += np.uint64(count)
-        places *= self._steps[:, None]
-        places += self.keys[:, None]
-        return mixed(places)
+        if self._drawn is None:
+            before, self._each_drawn = self._each_drawn, self._each_drawn + count
+            if self._each_drawn <= MANY_PLACES:
+                places = PLACES[before:self._each_drawn]
+            else:
+                places = np.arange(before + 1, self._each_drawn + 1, dtype=np.uint64)[:, None]
+            places = places * self._steps                 # samples side by side: NumPy is good at long rows
+        else:
+            places = np.arange(1, count + 1, dtype=np.uint64)[:, None] + self._drawn[self._rows]
+            self._drawn[self._rows] += np.uint64(count)
+            places *= self._steps
+        places += self.keys
+        return mixed(places).T
 
     def uniform(self, count=1, low=0.0, high=1.0):
         """`count` numbers for each sample, evenly spread over [low, high): float64 [n, count].
@@ -120,7 +160,7 @@ class SampleRandom:
     def normal(self, count=1):
         """`count` numbers for each sample, normal with mean 0 and variance 1: float64 [n, count]."""
         words = self._words(count)
-        radius = np.sqrt(-2 * np.log1p(-_units(words)))       # Box and Muller's: log of a number in (0, 1]
+        radius = np.sqrt(-2 * np.log1p(-_units(words.copy())))        # Box and Muller's: log of a number in (0, 1]
         return radius * np.cos(2 * np.pi * _units(mixed(words, MIX_STEP)))
 
     def integers(self, low, high, count=1):
@@ -147,7 +187,7 @@ class SampleRandom:
         if not isinstance(which, slice):
             which = np.asarray(which)
             which = which if which.size else which.astype(np.int64).reshape(-1)
-        rows = np.arange(len(self._drawn))[self._rows][which]
+        rows = np.arange(len(self._all_drawn()))[self._rows][which]
         if rows.ndim != 1 or len(np.unique(rows)) != len(rows):
             raise ValueError("select takes a mask or positions in one dimension, each sample once; two rows of one "
                              f"sample would draw the same numbers: {which!r}")
@@ -155,15 +195,25 @@ class SampleRandom:
 
     def _part(self, rows, which):
         made = object.__new__(SampleRandom)
-        made.keys, made._steps, made._drawn, made._rows = self.keys[which], self._steps[which], self._drawn, rows
+        made.keys, made._steps, made._drawn, made._rows = self.keys[which], self._steps[which], self._all_drawn(), rows
         return made
+
+    def _all_drawn(self):
+        """How many numbers each has drawn, in an array that parts share."""
+        if self._drawn is None:
+            self._drawn = np.full(len(self.keys), self._each_drawn, np.uint64)
+        return self._drawn
 
     def __repr__(self):
         return f"SampleRandom({len(self)} samples)"
 
 
 def _units(words):
-    return (words >> UNIT_BITS) * UNIT
+    """Words (written over) as numbers in [0, 1)."""
+    words >>= UNIT_BITS
+    numbers = words.astype(np.float64)
+    numbers *= UNIT
+    return numbers
 
 
 def _of_each(bound, dtype):

@@ -3,6 +3,7 @@ import contextlib
 import datetime
 import gc
 import math
+import multiprocessing
 import os
 import pickle
 import sqlite3
@@ -17,6 +18,7 @@ from flambeau.data.sql.postgres_arrays import element_starts
 from flambeau.data.sql.ranges import range_condition, range_values
 from flambeau.data.sql.source import TableChanged
 from tests.backends.test_arrow import Column, Producer
+from tests.patience import PATIENCE
 
 from .drivers import DuckDBEngine, MariaDBEngine, PostgresEngine, foreign_driver, needs
 from .sources import INTEGER, REAL, TEXT, digest, plain_table, together
@@ -86,6 +88,74 @@ def test_a_connection_stays_in_its_process(tmp_path):
     engine.close()
     data = torch.data.sql("SELECT * FROM t", tmp_path / "tables.duckdb", key="id")
     assert len(pickle.loads(pickle.dumps(data)).read()) == 10
+
+
+# --- DuckDB's instances ---------------------------------------------------------------------------------------------
+
+
+def wide_file(path, order="ASC", rows=40_000, columns=30):
+    """A file of DuckDB with 30 columns of reals, each of which is id / 8 and a number more."""
+    import duckdb
+    with duckdb.connect(str(path)) as con:
+        values = ", ".join(f"id / 8.0 + {i} AS f{i}" for i in range(columns))
+        con.execute(f"CREATE TABLE t AS SELECT id, {values} FROM (SELECT range AS id FROM range({rows})) "
+                    f"ORDER BY {'id' if order == 'ASC' else 'hash(id)'}")
+    return path
+
+
+@pytest.mark.parametrize("order", ["ASC", "hash"])
+def test_rows_are_the_same_however_they_lie_in_the_file(tmp_path, order):
+    needs("duckdb")
+    expected = np.arange(40_000)[:, None] / 8 + np.arange(30)
+    data = torch.data.sql("SELECT * FROM t", wide_file(tmp_path / "t.duckdb", order), key="id", dtype=torch.float64)
+    np.testing.assert_array_equal(torch.cat(list(data.batches(1000, workers=1))).numpy(), expected)
+    shuffled = torch.cat(list(data.batches(1000, "block", 0, 0, workers=2))).numpy()
+    assert (shuffled[:, 0] != expected[:, 0]).any()
+    np.testing.assert_array_equal(shuffled[np.argsort(shuffled[:, 0])], expected)
+    assert data.source.unordered is (order == "hash")
+    other = torch.data.sql("SELECT * FROM t", tmp_path / "t.duckdb", key="id", dtype=torch.float64)
+    other.source.unordered = True                              # sorted by DuckDB, they are the same
+    np.testing.assert_array_equal(torch.cat(list(other.batches(1000, "block", 0, 0))).numpy(), shuffled)
+
+
+def test_a_statement_that_needs_more_memory_gets_it(tmp_path, monkeypatch):
+    needs("duckdb")
+    from flambeau.data.sql import duckdb as engine
+    monkeypatch.setattr(engine, "MEMORY_MIB_A_SESSION", 0)
+    data = torch.data.sql("SELECT * FROM t", wide_file(tmp_path / "t.duckdb"), key="id")
+    expected = digest(data.batches(1000, "block", 0, 0))
+    data.source.memory_mib = 1
+    assert digest(data.batches(1000, "block", 0, 0, workers=2)) == expected and data.source.memory_mib > 1
+    monkeypatch.setattr(engine, "SORTING_MEMORY_MIB", 1)                # there is no more
+    data.source.memory_mib = 1
+    with pytest.raises(Exception, match="Out of Memory Error"):
+        list(data.batches(1000, "block", 0, 0))
+
+
+def test_sessions_of_a_process_share_an_instance_which_ends_with_them(tmp_path):
+    needs("duckdb")
+    data = torch.data.sql("SELECT * FROM t", wide_file(tmp_path / "t.duckdb"), key="id")
+    instance = data.source.instance
+    assert instance.con is None and instance.sessions == 0
+    iterator = data.batches(1000, "block", 0, 0, workers=2)
+    first = next(iterator)
+    mine = instance.con
+    here, there = multiprocessing.Pipe()
+
+    def child():                                               # has an instance of its own
+        there.send(digest(data.batches(1000, "block", 0, 0)))
+        there.send(instance.con is None and instance.of_parents == [None, mine])
+
+    process = multiprocessing.get_context("fork").Process(target=child)
+    process.start()
+    there.close()
+    assert here.poll(PATIENCE)
+    given = here.recv()
+    assert here.poll(PATIENCE) and here.recv() is True
+    process.join(PATIENCE)
+    assert process.exitcode == 0 and instance.con is mine
+    assert digest([first, *iterator]) == given
+    assert instance.con is None and instance.sessions == 0
 
 
 # --- Arrow's streams ------------------------------------------------------------------------------------------------
@@ -198,6 +268,38 @@ def test_a_column_that_cannot_be_decoded_may_be_left_out():
     assert torch.data.sql("SELECT * FROM data", table, features=["x"]).read().tolist() == [[1], [2]]
     with pytest.raises(TypeError, match="column 'many' is Arrow's .*, which no tensor holds"):
         torch.data.sql("SELECT * FROM data", table)
+
+
+def rows_over_adbc(con):
+    """The rows of a query over a connection of ADBC's, as the documentation says: as an Arrow stream."""
+    with contextlib.closing(con), contextlib.closing(con.cursor()) as cursor:
+        cursor.execute("SELECT * FROM t ORDER BY id")
+        data = torch.data.sql("SELECT * FROM data", cursor.fetch_arrow(), key="id", label="label")
+        return data.read(), together(data.batches(16, "block", 1, 0))[0]
+
+
+def test_postgres_over_adbc(tmp_path):
+    needs("psycopg", "adbc_driver_postgresql")
+    import adbc_driver_postgresql.dbapi
+    engine = PostgresEngine(tmp_path)
+    x, label = plain_table(engine, 150)
+    (read, labels), shuffled = rows_over_adbc(adbc_driver_postgresql.dbapi.connect(engine.address))
+    np.testing.assert_array_equal(read.numpy(), x)
+    assert labels.tolist() == label.tolist() and sorted(shuffled.tolist()) == sorted(x.tolist()) != shuffled.tolist()
+    with pytest.raises(NotImplementedError, match="over ADBC SQLite is read. For PostgreSQL give postgresql://…"):
+        torch.data.sql("SELECT * FROM t", lambda: adbc_driver_postgresql.dbapi.connect(engine.address), key="id")
+    engine.close()
+
+
+def test_duckdb_over_adbc(tmp_path):
+    needs("duckdb", "adbc_driver_manager")
+    adbc_driver_duckdb = pytest.importorskip("adbc_driver_duckdb.dbapi")
+    engine = DuckDBEngine(tmp_path)
+    x, label = plain_table(engine, 150)
+    engine.close()
+    (read, labels), shuffled = rows_over_adbc(adbc_driver_duckdb.connect(str(tmp_path / "tables.duckdb")))
+    np.testing.assert_array_equal(read.numpy(), x)
+    assert labels.tolist() == label.tolist() and sorted(shuffled.tolist()) == sorted(x.tolist()) != shuffled.tolist()
 
 
 # --- DB-API ---------------------------------------------------------------------------------------------------------

@@ -205,3 +205,16 @@ def test_a_state_of_another_table_is_refused(engine):
     engine.execute("DELETE FROM t WHERE id = 3")
     with pytest.raises(ValueError, match="the state is of 30 rows, and the query gives 29 now"):
         data.resume(state)
+
+
+@pytest.mark.parametrize("kind", ["INTEGER PRIMARY KEY", "TEXT PRIMARY KEY", "REAL PRIMARY KEY"])
+def test_a_global_order_is_the_same_with_and_without_the_native_loop(engine, kind):
+    engine.execute(f"CREATE TABLE t (id {kind}, x REAL)")
+    engine.insert("t", [(f"key {i}" if "TEXT" in kind else i / 2 if "REAL" in kind else i * 7, i) for i in range(300)])
+    given = []
+    for least in (0, 10 ** 9):
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr("flambeau.data.sql.sqlite.NATIVE_ROWS", least)
+            data = engine.sql("SELECT * FROM t", key="id")
+            given.append(together(data.batches(32, "global", 5, 2))[0].ravel().tolist())
+    assert given[0] == given[1] and sorted(given[0]) == list(range(300)) != given[0]
