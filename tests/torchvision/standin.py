@@ -6,6 +6,7 @@ are run with those.
 """
 import enum
 import functools
+import importlib
 import importlib.machinery
 import sys
 from types import ModuleType
@@ -120,7 +121,7 @@ def install():
     find = importlib.machinery.PathFinder.find_spec
     importlib.machinery.PathFinder.find_spec = \
         lambda name, path=None, target=None: None if name == "torchvision" else find(name, path, target)
-    import torchvision.transforms.v2.functional                      # noqa: F401: there after this
+    importlib.import_module("torchvision.transforms.v2.functional")
     from flambeau.data import pictures, transforms
     from flambeau.data.transforms import auto, functional
     from flambeau.data.transforms.colour_kernels import max_value
