@@ -307,8 +307,8 @@ def resize_mode(interpolation, antialias):
     if mode is InterpolationMode.LANCZOS and not antialias:
         raise ValueError("InterpolationMode.LANCZOS requires antialias=True")
     if mode in (InterpolationMode.BOX, InterpolationMode.HAMMING):
-        raise NotImplementedError(f"resize of a tensor with {mode}: PyTorch has no such interpolation. Take BILINEAR, "
-                                  "BICUBIC or LANCZOS, or an image of Pillow's.")
+        raise NotImplementedError("resize of a tensor: the interpolation is one of bilinear, bicubic and lanczos, or "
+                                  f"nearest; got {mode.value}, which images of Pillow's have.")
     return mode, bool(antialias) and smooth
 
 
