@@ -9,7 +9,7 @@ FLAMBEAU_TORCHVISION says which:
 Tests compare by PyTorch's `torch.testing`, whose two files are taken from the installed PyTorch: they are Python, and a
 test that is judged by somebody else's measure shows more.
 """
-import importlib.machinery
+import importlib.metadata
 import importlib.util
 import os
 import sys
@@ -68,7 +68,7 @@ if MODE == "torch":
     from tests.torch.real_torchvision import real_torchvision
     real_torchvision()
 else:
-    pytorch = importlib.machinery.PathFinder.find_spec("torch").submodule_search_locations[0]
+    pytorch = importlib.metadata.distribution("torch").locate_file("torch")
     import flambeau
     flambeau.install_as_torch()
     measure_by_pytorch(pytorch)

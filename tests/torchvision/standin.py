@@ -145,6 +145,7 @@ def install():
             setattr(functional, name, logged(held))
     pictures._Image_fromarray = image_from
     auto._apply_op = Theirs("_apply_op")
+    transforms.Transform._v1_transform_cls = None             # both versions are one
     for name in PRIVATE_MODULES:
         private_module(f"torchvision.{name}")
     sys.modules["torchvision.tv_tensors"].__dict__.update(kinds())
