@@ -13,7 +13,7 @@
     elsewhere        what torchvision has besides, refused by name
 """
 from . import functional, single_draws
-from .arguments import check_type, has_all, has_any, query_chw, query_size
+from .arguments import query_chw, query_size
 from .auto import AugMix, AutoAugment, AutoAugmentPolicy, RandAugment, TrivialAugmentWide
 from .base import (
     RandomApplyTransform,
@@ -41,6 +41,7 @@ from .colour import (
 )
 from .containers import Compose, RandomApply, RandomChoice, RandomOrder
 from .elsewhere import TRANSFORMS_ELSEWHERE, not_here
+from .functional.dispatch import check_type, has_all, has_any
 from .geometry import (
     CenterCrop,
     ElasticTransform,

@@ -85,21 +85,6 @@ def need_padding_mode(padding_mode):
         raise ValueError("Padding mode should be either constant, edge, reflect or symmetric")
 
 
-def check_type(obj, types_or_checks):
-    """Whether `obj` is of one of these classes, or one of these functions says yes to it."""
-    return any(isinstance(obj, one) if isinstance(one, type) else one(obj) for one in types_or_checks)
-
-
-def has_any(flat_inputs, *types_or_checks):
-    """Whether an input is of one of these classes, or one of these functions says yes to it."""
-    return any(check_type(one, types_or_checks) for one in flat_inputs)
-
-
-def has_all(flat_inputs, *types_or_checks):
-    """Whether there is an input for each of these classes and functions."""
-    return all(has_any(flat_inputs, one) for one in types_or_checks)
-
-
 def query_chw(flat_inputs):
     """(channels, height, width) of the images among the inputs, which have to agree."""
     found = {tuple(get_dimensions(one)) for one in flat_inputs if isinstance(one, Tensor) or is_pillow(one)}

@@ -25,8 +25,7 @@ from ...tensor.create import from_array
 from ...tensor.functions import where
 from ...tensor.tensor import Tensor
 from ...utils.data.sample_random import sample_random
-from .arguments import check_type, has_any
-from .functional.dispatch import is_pillow, samples_of
+from .functional.dispatch import check_type, has_any, is_pillow, samples_of
 
 
 class Transform(Module):

@@ -7,22 +7,22 @@ what to install.
 from ...base.names import near
 
 INSTALL = "the package itself runs on Flambeau: flambeau provide-torch, then pip install torchvision==0.28.0"
-BOXES, POINTS, MASKS, KINDS = ("torchvision's bounding boxes", "torchvision's key points", "torchvision's masks",
+FOR_BOXES, FOR_POINTS, FOR_MASKS, FOR_KINDS = ("torchvision's bounding boxes", "torchvision's key points", "torchvision's masks",
                                "torchvision's own kinds of tensors")
 
 # name → what it is for
 TRANSFORMS_ELSEWHERE = {
-    "ClampBoundingBoxes": BOXES, "ClampKeyPoints": POINTS, "ConvertBoundingBoxFormat": BOXES, "RandomIoUCrop": BOXES,
-    "SanitizeBoundingBoxes": BOXES, "SanitizeKeyPoints": POINTS, "SetClampingMode": BOXES, "get_bounding_boxes": BOXES,
-    "get_keypoints": POINTS}
+    "ClampBoundingBoxes": FOR_BOXES, "ClampKeyPoints": FOR_POINTS, "ConvertBoundingBoxFormat": FOR_BOXES, "RandomIoUCrop": FOR_BOXES,
+    "SanitizeBoundingBoxes": FOR_BOXES, "SanitizeKeyPoints": FOR_POINTS, "SetClampingMode": FOR_BOXES, "get_bounding_boxes": FOR_BOXES,
+    "get_keypoints": FOR_POINTS}
 FUNCTIONS_ELSEWHERE = {
-    "clamp_bounding_boxes": BOXES, "clamp_keypoints": POINTS, "convert_bounding_box_format": BOXES,
-    "sanitize_bounding_boxes": BOXES, "sanitize_keypoints": POINTS, "register_kernel": KINDS,
+    "clamp_bounding_boxes": FOR_BOXES, "clamp_keypoints": FOR_POINTS, "convert_bounding_box_format": FOR_BOXES,
+    "sanitize_bounding_boxes": FOR_BOXES, "sanitize_keypoints": FOR_POINTS, "register_kernel": FOR_KINDS,
     # the forms of functions of images
     **{f"{name}_{kind}": meant
        for name in ("affine", "center_crop", "crop", "elastic", "get_size", "horizontal_flip", "pad", "perspective",
                     "resize", "resized_crop", "rotate", "vertical_flip")
-       for kind, meant in (("bounding_boxes", BOXES), ("keypoints", POINTS), ("mask", MASKS))}}
+       for kind, meant in (("bounding_boxes", FOR_BOXES), ("keypoints", FOR_POINTS), ("mask", FOR_MASKS))}}
 
 
 def not_here(owner, name, elsewhere, names):

@@ -19,9 +19,10 @@ from multiprocessing import connection
 
 import numpy as np
 
-from ....backends import cpu, threads
+from ....backends import threads
 from ....base import settings
 from ....base.errors import warn
+from ....base.spec import CPU
 from ....tensor.random import manual_seed
 from ....trace.record import run_all
 from . import batch_transport, worker as workers
@@ -35,8 +36,7 @@ def load_what_compiles():
     second, as long as it takes to decode and augment some fifteen pictures."""
     if settings.executor != "reference":
         import_module("....trace.plan", __package__)
-        import_module("....backends.native", __package__)
-        cpu.host()
+        CPU.backend.load_compiler()
 
 
 _open: set = set()            # those that are not closed; see Note [Held until closed]
