@@ -7,14 +7,14 @@ what to install.
 from ...base.names import near
 
 INSTALL = "the package itself runs on Flambeau: flambeau provide-torch, then pip install torchvision==0.28.0"
-FOR_BOXES, FOR_POINTS, FOR_MASKS, FOR_KINDS = ("torchvision's bounding boxes", "torchvision's key points", "torchvision's masks",
-                               "torchvision's own kinds of tensors")
+FOR_BOXES, FOR_POINTS = "torchvision's bounding boxes", "torchvision's key points"
+FOR_MASKS, FOR_KINDS = "torchvision's masks", "torchvision's own kinds of tensors"
 
 # name → what it is for
 TRANSFORMS_ELSEWHERE = {
-    "ClampBoundingBoxes": FOR_BOXES, "ClampKeyPoints": FOR_POINTS, "ConvertBoundingBoxFormat": FOR_BOXES, "RandomIoUCrop": FOR_BOXES,
-    "SanitizeBoundingBoxes": FOR_BOXES, "SanitizeKeyPoints": FOR_POINTS, "SetClampingMode": FOR_BOXES, "get_bounding_boxes": FOR_BOXES,
-    "get_keypoints": FOR_POINTS}
+    **dict.fromkeys(("ClampBoundingBoxes", "ConvertBoundingBoxFormat", "RandomIoUCrop", "SanitizeBoundingBoxes",
+                     "SetClampingMode", "get_bounding_boxes"), FOR_BOXES),
+    **dict.fromkeys(("ClampKeyPoints", "SanitizeKeyPoints", "get_keypoints"), FOR_POINTS)}
 FUNCTIONS_ELSEWHERE = {
     "clamp_bounding_boxes": FOR_BOXES, "clamp_keypoints": FOR_POINTS, "convert_bounding_box_format": FOR_BOXES,
     "sanitize_bounding_boxes": FOR_BOXES, "sanitize_keypoints": FOR_POINTS, "register_kernel": FOR_KINDS,
