@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV   ?= .venv
 PY     := $(VENV)/bin/python
 EXAMPLES_COMMIT := 77f55b912142e11fcfdf5b530231fb9c52f181e8
+VISION_COMMIT := 8fb87713a24951e639c494b0f2a8a81b5f8e33a6
 
-.PHONY: run test core compiled data executors processors pythons thorough cuda conformance programs programs-quick check images docs bench clean
+.PHONY: run test core compiled data executors processors pythons thorough cuda conformance programs programs-quick torchvision-tests check images docs bench clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -48,6 +49,9 @@ programs: .venv-programs/.has-all .venv-programs/examples ## the packages people
 programs-quick: .venv-programs/.has-quick ## the quick half of them
 	.venv-programs/bin/python -m tests.programs --quick
 
+torchvision-tests: $(VENV)/.has-conformance build/vision ## torchvision's own tests of transforms, on it over Flambeau and on ours; half an hour
+	$(PY) -m tests.torchvision --tests build/vision/test
+
 check: $(VENV)/.has-dev               ## style, types, import directions, the ten-second test
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy flambeau
@@ -87,6 +91,13 @@ $(PY):
 .venv-programs/examples: | .venv-programs/bin/python
 	rm -rf $@.new && git init --quiet $@.new
 	git -C $@.new fetch --quiet --depth 1 https://github.com/pytorch/examples $(EXAMPLES_COMMIT)
+	git -C $@.new checkout --quiet FETCH_HEAD
+	mv $@.new $@
+
+# The tests of torchvision 0.28.0.
+build/vision:
+	rm -rf $@.new && git init --quiet $@.new
+	git -C $@.new fetch --quiet --depth 1 https://github.com/pytorch/vision $(VISION_COMMIT)
 	git -C $@.new checkout --quiet FETCH_HEAD
 	mv $@.new $@
 

@@ -393,6 +393,10 @@ class CPUBackend(Backend):
     def adopt(self, address, allocation):
         return memory.adopt(address, allocation)
 
+    def load_compiler(self):
+        """Load what compiles, which is otherwise loaded with the first kernel."""
+        self._native.cpu.host()
+
     @cached_property
     def _native(self):
         from . import native  # and with it what compiles, which the reference never needs

@@ -25,7 +25,7 @@ STANDIN_MODULES = {
     "torchvision.transforms.v2.functional": "flambeau.data.transforms.functional",
     "torchvision.utils": "flambeau.data.pictures",
 }
-STANDIN_PACKAGES = {ours: theirs for theirs, ours in STANDIN_MODULES.items() if theirs.count(".") == 1}
+STANDIN_PACKAGES = {ours: theirs for theirs, ours in reversed(STANDIN_MODULES.items())}      # by the first of its names
 TORCHVISION_PARTS = ("_C", "_internally_replaced_utils", "extension", "io", "models", "ops", "tv_tensors")
 
 

@@ -64,6 +64,7 @@ REST = [
     ("from torchvision.ops import nms", "torchvision.ops"), ("import torchvision.io.image", "torchvision.io"),
     ("from torchvision.datasets import folder, LSUN", "torchvision.datasets.LSUN"),
     ("from torchvision.transforms.v2 import ClampBoundingBoxes", "torchvision.transforms.ClampBoundingBoxes"),
+    ("from torchvision.transforms.v2.functional import resize_mask", "torchvision.transforms.functional.resize_mask"),
     ("import importlib.util\nimportlib.util.find_spec('torchvision.models')", "torchvision.models"),
     ("import torchvision\ntorchvision.models.resnet18()", "torchvision.models"),
 ]

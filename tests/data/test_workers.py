@@ -109,6 +109,23 @@ def program(source, *, wait=True):
     return started
 
 
+@pytest.mark.parametrize("executor", ["auto", "reference"])
+def test_what_compiles_is_loaded_once_before_workers_are_forked(executor, monkeypatch):
+    """And not by each of them; nor at all where nothing will be compiled."""
+    monkeypatch.setenv("FLAMBEAU_EXECUTOR", executor)
+    done = program("""
+        class Data(Dataset):
+            def __len__(self):
+                return 4
+            def __getitem__(self, index):
+                return "flambeau.backends.native" in sys.modules
+
+        assert "flambeau.backends.native" not in sys.modules
+        print(sorted({loaded for batch in DataLoader(Data(), 1, num_workers=2) for loaded in batch.tolist()}))
+    """)
+    assert done.output == f"[{executor != 'reference'}]\n", done.errors
+
+
 def alive(pid):
     try:
         with open(f"/proc/{pid}/stat") as file:

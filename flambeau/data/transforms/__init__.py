@@ -10,6 +10,7 @@
     auto             augmentations that choose their operations by themselves
     mixing           batches whose samples are mixed with each other
     single_draws     `get_params` of the transforms that have it
+    elsewhere        what torchvision has besides, refused by name
 """
 from . import functional, single_draws
 from .arguments import query_chw, query_size
@@ -34,10 +35,13 @@ from .colour import (
     RandomEqualize,
     RandomGrayscale,
     RandomInvert,
+    RandomPhotometricDistort,
     RandomPosterize,
     RandomSolarize,
 )
 from .containers import Compose, RandomApply, RandomChoice, RandomOrder
+from .elsewhere import TRANSFORMS_ELSEWHERE, not_here
+from .functional.dispatch import check_type, has_all, has_any
 from .geometry import (
     CenterCrop,
     ElasticTransform,
@@ -47,13 +51,18 @@ from .geometry import (
     RandomCrop,
     RandomHorizontalFlip,
     RandomPerspective,
+    RandomResize,
     RandomResizedCrop,
     RandomRotation,
+    RandomShortestSize,
     RandomVerticalFlip,
+    RandomZoomOut,
     Resize,
+    ScaleJitter,
     TenCrop,
 )
 from .misc import (
+    JPEG,
     ConvertImageDtype,
     GaussianBlur,
     GaussianNoise,
@@ -68,6 +77,11 @@ from .misc import (
     ToPILImage,
     ToPureTensor,
     ToTensor,
+    UniformTemporalSubsample,
 )
 from .mixing import CutMix, MixUp
 from .modes import InterpolationMode
+
+
+def __getattr__(name):
+    raise not_here(__name__, name, TRANSFORMS_ELSEWHERE, globals())

@@ -25,7 +25,7 @@ from ...tensor.create import from_array
 from ...tensor.functions import where
 from ...tensor.tensor import Tensor
 from ...utils.data.sample_random import sample_random
-from .functional.dispatch import is_pillow, samples_of
+from .functional.dispatch import check_type, has_any, is_pillow, samples_of
 
 
 class Transform(Module):
@@ -82,11 +82,10 @@ class Transform(Module):
 
     def _needs_transform_list(self, flat_inputs):
         """Which inputs are transformed: images of Pillow's; without any, the first tensor, since others are labels."""
-        first_tensor = not any(is_pillow(one) for one in flat_inputs)
+        first_tensor = not has_any(flat_inputs, is_pillow)
         taken = []
         for one in flat_inputs:
-            yes = any(isinstance(one, kind) if isinstance(kind, type) else kind(one)
-                      for kind in self._transformed_types)
+            yes = check_type(one, self._transformed_types)
             if yes and isinstance(one, Tensor):
                 yes, first_tensor = first_tensor, False
             taken.append(yes)

@@ -87,22 +87,29 @@ class ColorJitter(Transform):
         wanted = [number for number, value in enumerate(values) if value is not None]
         if len(wanted) == 1:                                # then there is no order
             return JITTER_FUNCTIONS[wanted[0]](inpt, each(values[wanted[0]], inpt))
-        if isinstance(inpt, Tensor) and inpt.shape[-3] == 3 and inpt.dtype in (dtypes.uint8, dtypes.float32) \
-                and inpt.numel() and wanted:
-            return jitter_batch(inpt, params["fn_idx"], values)
-        for turn in range(4):
-            inpt = self._turn(inpt, params["fn_idx"][:, turn], values)
-        return inpt
+        return jitter(inpt, params["fn_idx"], values) if wanted else inpt
 
-    def _turn(self, inpt, function, values):
-        """What comes next for each sample: `function` [n] says which of the four."""
-        for number, (run, value) in enumerate(zip(JITTER_FUNCTIONS, values, strict=True)):
-            now = function == number
-            if value is not None and now.any():
-                neutral = 0.0 if number == 3 else 1.0
-                made = run(inpt, each(np.where(now, value, neutral), inpt))
-                inpt = made if now.all() else where(mask_of(now, inpt), made, inpt)
-        return inpt
+
+def jitter(inpt, order, values):
+    """`inpt` through brightness, contrast, saturation and hue by `values`, each sample in its own `order` [n, 4]: which
+    of the four comes when, -1 for none of them."""
+    if isinstance(inpt, Tensor) and inpt.shape[-3] == 3 and inpt.dtype in (dtypes.uint8, dtypes.float32) \
+            and inpt.numel():
+        return jitter_batch(inpt, order, values)
+    for turn in range(4):
+        inpt = jitter_turn(inpt, order[:, turn], values)
+    return inpt
+
+
+def jitter_turn(inpt, function, values):
+    """What comes next for each sample: `function` [n] says which of the four."""
+    for number, (run, value) in enumerate(zip(JITTER_FUNCTIONS, values, strict=True)):
+        now = function == number
+        if value is not None and now.any():
+            neutral = 0.0 if number == 3 else 1.0
+            made = run(inpt, each(np.where(now, value, neutral), inpt))
+            inpt = made if now.all() else where(mask_of(now, inpt), made, inpt)
+    return inpt
 
 
 def jitter_batch(image, order, values):
@@ -129,6 +136,38 @@ class RandomChannelPermutation(Transform):
     def transform(self, inpt, params):
         order = params["permutation"]
         return F.permute_channels(inpt, order if isinstance(inpt, Tensor) and inpt.ndim > 3 else order[0])
+
+
+class RandomPhotometricDistort(Transform):
+    """Brightness, contrast, saturation and hue by factors from these ranges and the channels in another order, each
+    with probability `p`; contrast comes before the saturation or after the hue."""
+
+    def __init__(self, brightness=(0.875, 1.125), contrast=(0.5, 1.5), saturation=(0.5, 1.5), hue=(-0.05, 0.05), p=0.5):
+        super().__init__()
+        self.brightness = brightness
+        self.contrast = contrast
+        self.hue = hue
+        self.saturation = saturation
+        self.p = p
+
+    def draw(self, n, inputs, random):
+        channels = query_chw(inputs)[0]
+        chances = random.uniform(6)
+        order = np.where(chances[:, 4:5] < 0.5, (0, 1, 2, 3), (0, 2, 3, 1))
+        chosen = np.take_along_axis(chances[:, :4] < self.p, order, 1)
+        drawn = {"fn_idx": np.where(chosen, order, -1)}
+        for name, span in zip(JITTER_FACTORS, (self.brightness, self.contrast, self.saturation, self.hue), strict=True):
+            drawn[name] = random.uniform(1, float(span[0]), float(span[1]))[:, 0]
+        permuted = random.permutation(channels)
+        drawn["permutation"] = np.where(chances[:, 5:] < self.p, permuted, np.arange(channels))
+        return drawn
+
+    def transform(self, inpt, params):
+        made = jitter(inpt, params["fn_idx"], [params[name] for name in JITTER_FACTORS])
+        order = params["permutation"]
+        if (order == np.arange(order.shape[1])).all():
+            return made
+        return F.permute_channels(made, order if isinstance(made, Tensor) and made.ndim > 3 else order[0])
 
 
 class RandomInvert(RandomApplyTransform):

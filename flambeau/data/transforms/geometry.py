@@ -117,6 +117,102 @@ class Pad(Transform):
     def transform(self, inpt, params): return F.pad(inpt, self.padding, fill_for(self._fill, inpt), self.padding_mode)
 
 
+class RandomZoomOut(RandomApplyTransform):
+    """The image somewhere on a larger one of `fill`, with probability `p`; the sides grow by as much as is drawn."""
+
+    def __init__(self, fill=0, side_range=(1.0, 4.0), p=0.5):
+        super().__init__(p=p)
+        self.fill = fill
+        self._fill = fill_table(fill)
+        need_length(side_range, "side_range", (2,))
+        self.side_range = side_range
+        if side_range[0] < 1.0 or side_range[0] > side_range[1]:
+            raise ValueError(f"Invalid side range provided {side_range}.")
+
+    def draw(self, n, inputs, random):
+        height, width = query_size(inputs)
+        grown = random.uniform(1, float(self.side_range[0]), float(self.side_range[1]))
+        room = (grown * (width, height)).astype(np.int64) - (width, height)         # to the right, and down
+        before = (random.uniform(2) * room).astype(np.int64)
+        return {"padding": np.concatenate([before, room - before], 1)}
+
+    def transform(self, inpt, params):
+        return F.pad(inpt, params["padding"][0].tolist(), fill_for(self._fill, inpt))
+
+    def transform_some(self, inpt, params, applied):
+        if not isinstance(inpt, Tensor) or inpt.ndim <= 3:
+            return self.transform(inpt, params)
+        around = np.where(applied[:, None], params["padding"], 0)
+        across, down = one_size(self, around[:, :2] + around[:, 2:])
+        inpt = F.pad(inpt, [across, down, across, down], fill_for(self._fill, inpt))
+        return F.crop(inpt, down - around[:, 1], across - around[:, 0], inpt.shape[-2] - down, inpt.shape[-1] - across)
+
+
+def one_size(transform, sizes):
+    """The size that was drawn for all samples of a batch, [n, …], which has to be one: a batch has one shape."""
+    told = np.unique(sizes, axis=0)
+    if len(told) > 1:
+        raise ValueError(f"{transform}: the samples of a batch keep one shape, and these have drawn {len(told)} "
+                         "different ones. Transform single images, before they are collated.")
+    return told[0].tolist()
+
+
+class ResizeByChance(Transform):
+    """What resizes to a size that is drawn."""
+
+    def transform(self, inpt, params):
+        return F.resize(inpt, one_size(self, params["size"]), self.interpolation, antialias=self.antialias)
+
+
+class ScaleJitter(ResizeByChance):
+    """The image resized to fit into `target_size`, times a factor from `scale_range`."""
+
+    def __init__(self, target_size, scale_range=(0.1, 2.0), interpolation="bilinear", antialias=True):
+        super().__init__()
+        self.target_size = target_size
+        self.scale_range = scale_range
+        self.interpolation = interpolation
+        self.antialias = antialias
+
+    def draw(self, n, inputs, random):
+        height, width = query_size(inputs)
+        scale = random.uniform(1, float(self.scale_range[0]), float(self.scale_range[1]))
+        # torchvision's order of the two: its target is (width, height)
+        fits = min(self.target_size[1] / height, self.target_size[0] / width)
+        return {"size": (fits * scale * (height, width)).astype(np.int64)}
+
+
+class RandomShortestSize(ResizeByChance):
+    """The image with a shorter edge that is one of `min_size`, the longer up to `max_size`."""
+
+    def __init__(self, min_size, max_size=None, interpolation="bilinear", antialias=True):
+        super().__init__()
+        self.min_size = [min_size] if isinstance(min_size, int) else list(min_size)
+        self.max_size = max_size
+        self.interpolation = interpolation
+        self.antialias = antialias
+
+    def draw(self, n, inputs, random):
+        height, width = query_size(inputs)
+        ratio = np.array(self.min_size)[random.integers(0, len(self.min_size))] / min(height, width)
+        if self.max_size is not None:
+            ratio = np.minimum(ratio, self.max_size / max(height, width))
+        return {"size": (ratio * (height, width)).astype(np.int64)}
+
+
+class RandomResize(ResizeByChance):
+    """The image with a shorter edge of `min_size` up to, but not, `max_size`."""
+
+    def __init__(self, min_size, max_size, interpolation="bilinear", antialias=True):
+        super().__init__()
+        self.min_size = min_size
+        self.max_size = max_size
+        self.interpolation = interpolation
+        self.antialias = antialias
+
+    def draw(self, n, inputs, random): return {"size": random.integers(self.min_size, self.max_size)}
+
+
 class RandomCrop(Transform):
     """A box of `size` anywhere in the image, which may be padded first."""
 

@@ -10,7 +10,7 @@ from ...tensor.create import from_array
 from ...tensor.functions import mm
 from ...tensor.tensor import Tensor
 from . import functional as F
-from .arguments import number_pair, query_chw, size_pair
+from .arguments import need_length, number_pair, query_chw, size_pair
 from .base import RandomApplyTransform, Transform, each
 from .functional.dispatch import is_pillow
 from .functional.smooth import noise_like
@@ -129,6 +129,39 @@ class GaussianNoise(Transform):
 
     def transform(self, inpt, params):
         return F.gaussian_noise(inpt, mean=self.mean, sigma=self.sigma, clip=self.clip)
+
+
+class JPEG(Transform):
+    """What is left of the image after JPEG, at a quality from a range that includes both ends."""
+
+    def __init__(self, quality):
+        super().__init__()
+        if isinstance(quality, int):
+            if isinstance(quality, bool):
+                raise TypeError("quality can't be bool")
+            quality = [quality, quality]
+        else:
+            need_length(quality, "quality", (2,))
+        if not (1 <= quality[0] <= quality[1] <= 100 and all(isinstance(bound, int) for bound in quality)):
+            raise ValueError(f"quality must be an integer from 1 to 100, got {quality =}")
+        self.quality = quality
+
+    def draw(self, n, inputs, random):
+        return {"quality": random.integers(self.quality[0], self.quality[1] + 1)[:, 0]}
+
+    def transform(self, inpt, params): return F.jpeg(inpt, each(params["quality"], inpt))
+
+
+class UniformTemporalSubsample(Transform):
+    """`num_samples` frames of a video [..., T, C, H, W], as far from each other as can be."""
+
+    _transformed_types = (Tensor,)
+
+    def __init__(self, num_samples):
+        super().__init__()
+        self.num_samples = num_samples
+
+    def transform(self, inpt, params): return F.uniform_temporal_subsample(inpt, self.num_samples)
 
 
 class RandomErasing(RandomApplyTransform):

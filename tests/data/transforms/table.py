@@ -31,8 +31,19 @@ TABLE = [
     ("GaussianNoise", (), {"sigma": 0.2}),
     ("RandomErasing", (), {"p": 0.7}), ("RandomErasing", (), {"value": [0.1, 0.2, 0.3], "p": 1.0}),
     ("RandomErasing", (), {"value": "random", "p": 0.7}),
+    ("RandomPhotometricDistort", (), {}), ("RandomPhotometricDistort", (), {"hue": (-0.2, 0.3), "p": 0.8}),
+    ("RandomZoomOut", (7, (2.0, 2.0)), {"p": 1.0}), ("RandomZoomOut", ([1.0, 2.0, 3.0], [1.5, 1.5]), {"p": 1.0}),
+    ("ScaleJitter", ((30, 40), (1.5, 1.5)), {}), ("RandomShortestSize", (21,), {"max_size": 22}),
+    ("RandomResize", (17, 18), {"interpolation": "bicubic"}), ("UniformTemporalSubsample", (3,), {}),
 ]
-RANDOM = [row for row in TABLE if row[0].startswith(("Random", "Color", "Gaussian", "Elastic"))]
+# What gives images of a size that is drawn, and so only single ones: a batch has one shape.
+SIZES_DRAWN = [
+    ("RandomZoomOut", (), {"p": 0.7}), ("ScaleJitter", ((30, 40),), {"interpolation": "nearest"}),
+    ("RandomShortestSize", ([17, 25, 30],), {}), ("RandomResize", (9, 50), {"antialias": False}),
+]
+ONLY_SIZES = {row[0] for row in SIZES_DRAWN} - {"RandomZoomOut"}      # draw nothing else
+RANDOM = [row for row in TABLE if row[0].startswith(("Random", "Color", "Gaussian", "Elastic"))
+          and row[0] not in ONLY_SIZES]
 
 
 def named(row):

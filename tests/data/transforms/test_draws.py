@@ -1,10 +1,13 @@
 """One draw for every sample of a batch, the sample's own: the same bits whatever batch it is in, whoever makes it."""
+import itertools
+
 import numpy as np
 import pytest
 
 import flambeau as torch
 from flambeau.data import transforms
 from flambeau.utils.data.sample_random import addressing
+from tests.thorough import sample
 
 from .table import RANDOM, made, named
 
@@ -86,6 +89,56 @@ def test_workers_change_nothing(workers):
         return torch.cat([images for images, _ in loader])
     assert torch.equal(epoch(0), epoch(workers))
     assert torch.equal(epoch(0), epoch(0, 5))
+
+
+WORKERS = {"none": {}, "2 threads": {"num_workers": 2, "worker_type": "thread"},
+           "4 threads": {"num_workers": 4, "worker_type": "thread"},
+           "2 processes": {"num_workers": 2, "multiprocessing_context": "fork"},
+           "4 processes": {"num_workers": 4, "multiprocessing_context": "fork"}}
+
+
+class Augmented(Pictures):
+    """Every way there is to draw: alone, by a container, by an augmentation that chooses, and noise."""
+    transform = transforms.Compose([
+        transforms.RandomResizedCrop(16), transforms.RandAugment(),
+        transforms.RandomChoice([transforms.RandomHorizontalFlip(), transforms.RandomRotation(30)]),
+        transforms.ToDtype(torch.float32, scale=True), transforms.GaussianNoise(),
+        transforms.RandomErasing(value="random")])
+
+
+class AugmentedWhole(Augmented):
+    """The same, a batch at a time."""
+
+    def __getitems__(self, indices):
+        images = self.transform(torch.tensor(np.stack([BYTES[index % 6] for index in indices])))
+        return list(zip(images, indices, strict=True))
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
+@pytest.mark.parametrize("workers, kind", sample(itertools.product(WORKERS, [Augmented, AugmentedWhole]), 3))
+def test_a_resume_in_the_middle_of_an_epoch_gives_the_same_bits(workers, kind):
+    """With as many workers as before, and with none: the second epoch, from its second batch on."""
+    def loader(options):
+        return torch.utils.data.DataLoader(kind(), 4, shuffle=True, randomness="sample",
+                                           generator=torch.Generator().manual_seed(5), **options)
+
+    def bits(batches):
+        return [(images.numpy().tobytes(), indices.tolist()) for images, indices in batches]
+
+    uninterrupted = loader({})
+    first, second = bits(uninterrupted), bits(uninterrupted)
+    assert not {image for image, _ in first} & {image for image, _ in second}
+    stopped = loader(WORKERS[workers])
+    assert bits(stopped) == first
+    batches = iter(stopped)
+    assert bits([next(batches)]) == second[:1]
+    state = stopped.state_dict()
+    del batches
+    torch.manual_seed(99)                         # another program, which has drawn other numbers
+    for options in (WORKERS[workers], {}):
+        resumed = loader(options)
+        resumed.load_state_dict(state)
+        assert bits(resumed) == second[1:]
 
 
 # --- containers -------------------------------------------------------------------------------------------------------

@@ -6,8 +6,12 @@
     convert          dtypes, arrays, Pillow's images
     dispatch         which form of a function an image gets
     pillow           their forms for Pillow's images
+
+torchvision has a name for each form too. `resize_image` is `resize` for tensors, and so is `resize_video`: a video
+[..., T, C, H, W] is many images. What is for boxes, masks and key points is refused by name.
 """
-from ..modes import InterpolationMode
+from ..elsewhere import FUNCTIONS_ELSEWHERE, not_here
+from ..modes import PILLOW_NUMBERS as pil_modes_mapping, InterpolationMode
 from .colour import (
     adjust_brightness,
     adjust_contrast,
@@ -25,7 +29,7 @@ from .colour import (
     solarize,
     to_grayscale,
 )
-from .convert import convert_image_dtype, pil_to_tensor, to_dtype, to_image, to_pil_image, to_tensor
+from .convert import convert_image_dtype, is_pure_tensor, pil_to_tensor, to_dtype, to_image, to_pil_image, to_tensor
 from .geometry import (
     affine,
     center_crop,
@@ -35,7 +39,9 @@ from .geometry import (
     five_crop,
     get_dimensions,
     get_image_num_channels,
+    get_image_size,
     get_num_channels,
+    get_num_frames,
     get_size,
     hflip,
     horizontal_flip,
@@ -45,7 +51,22 @@ from .geometry import (
     resized_crop,
     rotate,
     ten_crop,
+    uniform_temporal_subsample,
     vertical_flip,
     vflip,
 )
-from .smooth import erase, gaussian_blur, gaussian_noise, normalize
+from .smooth import erase, gaussian_blur, gaussian_noise, jpeg, normalize
+
+IMAGE_FORMS = (
+    adjust_brightness, adjust_contrast, adjust_gamma, adjust_hue, adjust_saturation, adjust_sharpness, affine,
+    autocontrast, center_crop, crop, elastic, equalize, erase, five_crop, gaussian_blur, gaussian_noise, get_dimensions,
+    get_num_channels, get_size, grayscale_to_rgb, horizontal_flip, invert, jpeg, normalize, pad, permute_channels,
+    perspective, posterize, resize, resized_crop, rgb_to_grayscale, rotate, solarize, ten_crop, to_dtype, vertical_flip)
+VIDEO_FORMS = tuple(form for form in IMAGE_FORMS if form not in (grayscale_to_rgb, rgb_to_grayscale))
+globals().update({f"{form.__name__}_image": form.of_tensor for form in IMAGE_FORMS},
+                 **{f"{form.__name__}_video": form.of_tensor for form in VIDEO_FORMS},
+                 get_num_frames_video=get_num_frames, uniform_temporal_subsample_video=uniform_temporal_subsample)
+
+
+def __getattr__(name):
+    raise not_here(__name__, name, FUNCTIONS_ELSEWHERE, globals())

@@ -54,6 +54,11 @@ def convert_image_dtype(image, dtype=dtypes.float32):
     return to_dtype.of_tensor(image, dtype, scale=True)
 
 
+def is_pure_tensor(inpt):
+    """Whether `inpt` is a tensor: there are none of other kinds here."""
+    return isinstance(inpt, Tensor)
+
+
 def channels_of(image):
     """How many channels an image of Pillow's has."""
     return len(image.getbands())

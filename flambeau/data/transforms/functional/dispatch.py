@@ -22,6 +22,21 @@ def is_pillow(x):
     return pillow is not None and isinstance(x, pillow.Image)
 
 
+def check_type(obj, types_or_checks):
+    """Whether `obj` is of one of these classes, or one of these functions says yes to it."""
+    return any(isinstance(obj, one) if isinstance(one, type) else one(obj) for one in types_or_checks)
+
+
+def has_any(flat_inputs, *types_or_checks):
+    """Whether an input is of one of these classes, or one of these functions says yes to it."""
+    return any(check_type(one, types_or_checks) for one in flat_inputs)
+
+
+def has_all(flat_inputs, *types_or_checks):
+    """Whether there is an input for each of these classes and functions."""
+    return all(has_any(flat_inputs, one) for one in types_or_checks)
+
+
 def of_images(of_tensor):
     """A function of images, from its form for tensors; `.of_tensor` is that form alone."""
     name = of_tensor.__name__

@@ -9,7 +9,7 @@ import numpy as np
 from ....base import dtypes
 from ....nn.functional import interpolate, pad as pad_dimensions
 from ....tensor.create import from_array
-from ....tensor.functions import rot90
+from ....tensor.functions import linspace, rot90
 from ....tensor.tensor import Tensor
 from ..colour_kernels import computed_in
 from ..geometry_kernels import cropped, flipped, mirrored_rows, picked, sampled, warped
@@ -39,6 +39,25 @@ get_image_num_channels = get_num_channels
 def get_size(inpt):
     """[height, width]"""
     return get_dimensions.of_tensor(inpt)[1:]
+
+
+def get_image_size(img):
+    """[width, height], the other way round than `get_size`."""
+    return get_size(img)[::-1]
+
+
+def get_num_frames(inpt):
+    """How many frames a video [..., T, C, H, W] has."""
+    if not isinstance(inpt, Tensor) or inpt.ndim < 4:
+        raise TypeError("a video is a tensor [..., T, C, H, W], but got "
+                        f"{f'one of shape {list(inpt.shape)}' if isinstance(inpt, Tensor) else type(inpt)}")
+    return inpt.shape[-4]
+
+
+def uniform_temporal_subsample(inpt, num_samples):
+    """`num_samples` frames of a video [..., T, C, H, W], as far from each other as can be."""
+    at = linspace(0, get_num_frames(inpt) - 1, num_samples, device=inpt.device).long()
+    return inpt.index_select(inpt.ndim - 4, at)
 
 
 def in_batch(image):
@@ -288,8 +307,8 @@ def resize_mode(interpolation, antialias):
     if mode is InterpolationMode.LANCZOS and not antialias:
         raise ValueError("InterpolationMode.LANCZOS requires antialias=True")
     if mode in (InterpolationMode.BOX, InterpolationMode.HAMMING):
-        raise NotImplementedError(f"resize of a tensor with {mode}: PyTorch has no such interpolation. Take BILINEAR, "
-                                  "BICUBIC or LANCZOS, or an image of Pillow's.")
+        raise NotImplementedError("resize of a tensor: the interpolation is one of bilinear, bicubic and lanczos, or "
+                                  f"nearest; got {mode.value}, which images of Pillow's have.")
     return mode, bool(antialias) and smooth
 
 

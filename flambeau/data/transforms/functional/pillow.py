@@ -2,6 +2,7 @@
 
 What Pillow lacks (elastic maps, blur over a number of pixels, erasing, other orders of channels) goes through tensors.
 """
+import io
 import warnings
 
 import numpy as np
@@ -28,6 +29,12 @@ gaussian_blur = through_tensor("gaussian_blur")
 def permute_channels(image, permutation):
     from .colour import permute_channels as of_images
     return to_pil_image(of_images.of_tensor(pil_to_tensor(image), permutation))
+
+
+def jpeg(image, quality):
+    held = io.BytesIO()
+    image.save(held, format="JPEG", quality=quality)
+    return Image.open(held).copy()             # an image, not a file that is read when it is looked at
 
 
 def gaussian_noise(image, mean=0.0, sigma=0.1, clip=True, noise=None):

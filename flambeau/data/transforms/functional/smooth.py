@@ -1,12 +1,13 @@
-"""Functions that blur, add noise, erase and normalise."""
+"""Functions that blur, add noise, erase, normalise and compress."""
 import math
 
 import numpy as np
 
 from ....base import dtypes
 from ....tensor.create import as_tensor, from_array
-from ....tensor.functions import arange, where
+from ....tensor.functions import arange, stack, where
 from ....tensor.tensor import Tensor
+from ....vision.images import UNCHANGED, decode_jpeg, encode_jpeg
 from ..colour_kernels import added_product, computed_in
 from ..noise_kernels import normal_noise
 from .dispatch import is_number, numbers_of, of_images, samples_of
@@ -139,3 +140,15 @@ def erase(inpt, i, j, h, w, v, inplace=False):
     value = v.to(inpt.dtype) if isinstance(v, Tensor) else from_array(np.asarray(v, np.float64)).to(inpt.dtype)
     made = where(inside, value.to(inpt.device), inpt)
     return inpt.copy_(made) if inplace else made
+
+
+@of_images
+def jpeg(inpt, quality):
+    """What is left of `inpt`, bytes, after JPEG at a `quality` from 1 to 100; a batch may have one for each sample."""
+    if not inpt.numel():
+        return inpt.clone()
+    images = inpt.reshape(-1, *inpt.shape[-3:])
+    qualities = numbers_of(quality, samples_of(inpt), "quality", np.int64)
+    made = [decode_jpeg(encode_jpeg(image, one), UNCHANGED)
+            for image, one in zip(images, np.repeat(qualities, len(images) // len(qualities)).tolist(), strict=True)]
+    return stack(made).reshape(inpt.shape)

@@ -14,18 +14,30 @@ import sys
 import threading
 import time
 from collections import deque
+from importlib import import_module
 from multiprocessing import connection
 
 import numpy as np
 
 from ....backends import threads
+from ....base import settings
 from ....base.errors import warn
+from ....base.spec import CPU
 from ....tensor.random import manual_seed
 from ....trace.record import run_all
 from . import batch_transport, worker as workers
 from .global_generators import seed_all
 from .slots import Lender, Slots
 from .worker import SHUTDOWN_SECONDS, ExceptionWrapper, WorkerInfo, _generate_state, serve
+
+
+def load_what_compiles():
+    """Load here, once, what plans and compiles. Each forked worker would do so for itself, in every epoch: a tenth of a
+    second, as long as it takes to decode and augment some fifteen pictures."""
+    if settings.executor != "reference":
+        import_module("....trace.plan", __package__)
+        CPU.backend.load_compiler()
+
 
 _open: set = set()            # those that are not closed; see Note [Held until closed]
 PEER_CHECK_SECONDS = 1.0      # seconds after which to look whether the other side is still there
@@ -46,6 +58,8 @@ class Processes:
         context = context or multiprocessing.get_context()
         forks = context.get_start_method() == "fork"
         run_all()                             # a forked worker has no use for what is recorded here
+        if forks:
+            load_what_compiles()
         self.workers, self._pipes, self._arrived, self._owner = [], [], deque(), os.getpid()
         self._lenders = [Lender() for _ in range(job.num_workers)]
         _open.add(self)

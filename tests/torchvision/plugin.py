@@ -1,0 +1,78 @@
+"""What a run of torchvision's tests finds under the names `torch` and `torchvision`: a plugin of pytest's.
+
+FLAMBEAU_TORCHVISION says which:
+
+    torch            PyTorch and torchvision, to know which tests pass where nothing is ours
+    real             Flambeau and torchvision
+    ours             Flambeau, and its own transforms under torchvision's name
+
+Tests compare by PyTorch's `torch.testing`, whose two files are taken from the installed PyTorch: they are Python, and a
+test that is judged by somebody else's measure shows more.
+"""
+import importlib.metadata
+import importlib.util
+import os
+import sys
+from unittest import mock
+
+import numpy as np
+import pytest
+
+MODE = os.environ["FLAMBEAU_TORCHVISION"]
+FOUND_IN_PYTORCH = ("_comparison", "_creation")               # of torch.testing
+
+
+def measure_by_pytorch(folder):
+    """Put PyTorch's own files of `torch.testing` in the place of ours; `folder` is the installed package."""
+    import torch
+    for name in FOUND_IN_PYTORCH:
+        full = f"torch.testing.{name}"
+        spec = importlib.util.spec_from_file_location(full, os.path.join(folder, "testing", f"{name}.py"))
+        module = sys.modules[full] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        setattr(torch.testing, name, module)
+    torch.testing.assert_close = torch.testing._comparison.assert_close
+    torch.testing.make_tensor = torch.testing._creation.make_tensor
+
+
+def allow_numbers_in_files():
+    """A file of results that the tests load holds numbers of NumPy's, which have to be allowed: Flambeau's `load` calls
+    nothing that is not, with weights_only=False neither."""
+    import torch
+    torch.serialization.add_safe_globals([(np._core.multiarray.scalar, "numpy.core.multiarray.scalar"), np.dtype,
+                                          np.dtypes.UInt8DType, np.dtypes.Float64DType])
+
+
+@pytest.fixture
+def mocker():
+    """What these tests use of pytest-mock."""
+    return mock
+
+
+def pytest_collection_modifyitems(items):
+    """The tests turn warnings into errors, but for those that TorchScript is deprecated. That there is none here is
+    told by a warning of another class. Of filters, those of the file count before those of a test."""
+    for module in {item.getparent(pytest.Module) for item in items}:
+        module.add_marker(pytest.mark.filterwarnings("ignore:torch.jit"))
+
+
+def pytest_runtest_setup(item):
+    if MODE == "ours":
+        standin.Theirs.running = True
+        own = standin.given(item)
+        if own is not None:
+            pytest.skip(own.reason)
+
+
+if MODE == "torch":
+    from tests.torch.real_torchvision import real_torchvision
+    real_torchvision()
+else:
+    pytorch = importlib.metadata.distribution("torch").locate_file("torch")
+    import flambeau
+    flambeau.install_as_torch()
+    measure_by_pytorch(pytorch)
+    allow_numbers_in_files()
+    if MODE == "ours":
+        from tests.torchvision import standin
+        standin.install()
