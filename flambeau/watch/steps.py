@@ -48,9 +48,10 @@ class OptimizerRecord:
 
 def number_of(optimizer):
     """A number under which an optimizer is known here, as long as it lives."""
+    for gone in [number for number, record in list(_records.items()) if record.optimizer() is None]:
+        _records.pop(gone, None)                     # not by a finaliser: an interrupt that comes in there is lost
     number = next(_numbers)
     _records[number] = OptimizerRecord(optimizer)
-    weakref.finalize(optimizer, _records.pop, number, None).atexit = False
     return number
 
 

@@ -272,7 +272,7 @@ class CUDABackend(Backend):
             arrays = [self.xp.from_bits(array, kind.dtype) if kind.dtype in small else array
                       for array, kind in zip(arrays, entry.kinds, strict=True)]
         params = [stand_in if param.__class__ is dtypes.dtype and param in small else param for param in params]
-        entry = _entry_for(entry, [*map(instead, entry.kinds)], outs and [*map(instead, outs)] or None)
+        entry = _entry_for(entry, [*map(instead, entry.kinds)], tuple(map(instead, outs)) or None)
         made = reference.execute(entry, arrays, params, False, self.xp)
         if not outs:
             dtype, = small
