@@ -1,4 +1,5 @@
 """`flambeau provide-torch`: an environment whose torch is Flambeau, for pip and for programs, and back again."""
+import importlib.machinery
 import importlib.metadata
 import os
 import subprocess
@@ -18,15 +19,18 @@ ROOT = Path(flambeau.__file__).parents[1]
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory):
     """The Python of an environment that sees this Flambeau and what it needs, and has nothing else."""
-    pytest.importorskip("pip")
+    packages = {name: importlib.machinery.PathFinder.find_spec(name)       # to import pip would change setuptools
+                for name in ("numpy", "ml_dtypes", "llvmlite", "pip")}
+    if packages["pip"] is None:
+        pytest.skip("there is no pip here")
     folder = tmp_path_factory.mktemp("environment")
     venv.create(folder, symlinks=os.name != "nt")
     python = folder / "bin" / "python"
     # Only those packages, not the folder that they are in: it may hold the real torch. To install a pip takes seconds.
     beside = folder / "beside"
     beside.mkdir()
-    for name in ("numpy", "ml_dtypes", "llvmlite", "pip"):
-        source = Path(__import__(name).__file__).parent
+    for name, found in packages.items():
+        source = Path(found.origin).parent
         (beside / name).symlink_to(source)
         for libraries in source.parent.glob(f"{name}.libs"):
             (beside / libraries.name).symlink_to(libraries)
