@@ -5,7 +5,7 @@ PY     := $(VENV)/bin/python
 EXAMPLES_COMMIT := 77f55b912142e11fcfdf5b530231fb9c52f181e8
 VISION_COMMIT := 8fb87713a24951e639c494b0f2a8a81b5f8e33a6
 
-.PHONY: run test core compiled data executors processors pythons thorough cuda conformance programs programs-quick torchvision-tests check images docs bench clean
+.PHONY: run test core compiled data executors pinned processors pythons thorough cuda conformance programs programs-quick torchvision-tests check images docs bench clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -33,6 +33,10 @@ cuda: $(VENV)/.has-test-cuda          ## kernels for NVIDIA's GPUs, of the whole
 executors: $(VENV)/.has-test          ## the tests that leave the executor open, with each pinned
 	FLAMBEAU_EXECUTOR=native $(PY) -m pytest -n 2 -q --ignore=tests/torch --ignore=tests/cuda -m 'not pinned'
 	FLAMBEAU_EXECUTOR=reference $(PY) -m pytest -n 2 -q --ignore=tests/torch --ignore=tests/cuda -m 'not pinned'
+
+pinned: $(VENV)/.has-test             ## the tests that `executors` leaves out
+	$(PY) -m pytest -n 2 -q --ignore=tests/torch -m pinned
+	$(PY) -m pytest -n 2 -q tests/cuda -m 'not pinned'
 
 processors: $(VENV)/.has-test         ## the tests of native code, compiled for each processor that this one can stand for
 	$(PY) -m tests.processors -n 2
