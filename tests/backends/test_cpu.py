@@ -570,6 +570,7 @@ def test_a_helper_that_cannot_be_started_or_ends_is_done_without(monkeypatch):
             thread.side_by_side([lambda: first.wait(PATIENCE)] * 3, 2)
 
 
+@pytest.mark.pinned
 def test_the_first_parameter_says_that_work_will_come(process, monkeypatch):
     folder, asked = process(), []
     monkeypatch.setattr(CPU.backend, "_expects", False)

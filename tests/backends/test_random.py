@@ -173,6 +173,7 @@ def compiled(monkeypatch):
     return twister._functions
 
 
+@pytest.mark.pinned
 @trying(max_examples=40, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.lists(st.tuples(st.sampled_from(("words", "coins")), st.integers(0, 2000),
                                                      st.floats(0, 1)), max_size=8))
@@ -207,6 +208,7 @@ def test_every_draw_is_the_same_with_and_without_compiled_code(compiled, monkeyp
     assert drawn() == native
 
 
+@pytest.mark.pinned
 def test_nobody_waits_for_the_code_that_draws(monkeypatch):
     asked = []
     monkeypatch.setattr(twister, "_functions", {})
