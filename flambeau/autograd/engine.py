@@ -469,7 +469,8 @@ def _hold(root, site):
     """Hold what was recorded, forward and backward, until a step was taken with it and all was well.
 
     Until then the parameters are there twice. Where they, or the data, are large, the recording is run before the step
-    is recorded, and the step writes where they stand. On other devices to look at a loss is to wait for it.
+    is recorded, and the step writes where they stand; it is let go before anything else runs, so that who takes no step
+    does not keep a batch in memory beside the next one. On other devices to look at a loss is to wait for it.
     """
     trace = current()
     trace.backward = None
@@ -479,10 +480,12 @@ def _hold(root, site):
     value = root._storage.value
     pending = value.trace is trace
     large = sum([value.spec.nbytes for value in trace.slots]) > HELD_BYTES
-    if pending or not large:
-        trace.backward = HeldRecording(trace, weakref.ref(root), value.slot if pending else None, site, large)
-    if pending and large:
+    if not pending and large:
+        return
+    recording = HeldRecording(trace, weakref.ref(root), value.slot if pending else None, site, large)
+    if large:
         trace.run()
+    trace.backward = recording
 
 
 @functools.cache                           # once in a process, as in PyTorch

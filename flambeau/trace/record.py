@@ -190,6 +190,8 @@ class Trace(TraceBase):
                                    "finaliser")
             slot = asked.slot if asked is not None and asked.trace is self else None
             self.sealed = True                    # see Note [Whose turn]
+            if self.code and (held := self.backward) is not None and held.large:
+                self.backward = None              # nobody took a step with it
             try:
                 if self.busy:
                     self._wait()

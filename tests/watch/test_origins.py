@@ -101,6 +101,22 @@ def test_nothing_is_held_after_a_step_that_went_well(monkeypatch, large):
     assert gone() is None
 
 
+def test_without_a_step_a_large_batch_is_let_go_when_something_else_runs(monkeypatch):
+    """A gradient of its own, several backwards for a step, a rule by hand: the batch before is not there beside it."""
+    monkeypatch.setattr(engine, "HELD_BYTES", 1 << 20)
+    monkeypatch.setattr(settings, "executor", "native")
+    w, batch = torch.ones(30, 4, requires_grad=True), torch.ones(100_000, 30) * 2
+    torch.cpu.synchronize()
+    before = torch.cpu.memory_allocated()
+    (batch @ w).sum().backward()
+    assert current().backward.large
+    nbytes = batch.nbytes
+    del batch
+    (w * 2).sum().item()
+    gc.collect()
+    assert current().backward is None and torch.cpu.memory_allocated() < before - nbytes // 2
+
+
 def test_off_is_off(monkeypatch):
     x = torch.ones(2, requires_grad=True)
     with torch.config.using(watch="off"), warnings.catch_warnings():
