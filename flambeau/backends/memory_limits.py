@@ -17,7 +17,7 @@ def limit():
 
 def held():
     """The bytes of memory that this process holds now."""
-    words = _read("/proc/self/statm").split()
+    words = text_of("/proc/self/statm").split()
     return int(words[1]) * os.sysconf("SC_PAGE_SIZE") if words else 0
 
 
@@ -27,7 +27,7 @@ def available():
     for folder, ceiling, usage, cached in _groups():
         most = _number(folder, ceiling)
         if most < NO_LIMIT_BYTES:
-            files = _field(_read(f"{folder}/memory.stat"), cached)       # given up by the kernel before it refuses
+            files = _field(text_of(f"{folder}/memory.stat"), cached)       # given up by the kernel before it refuses
             room.append(most - _number(folder, usage) + files)
     return max(min(room), 0)
 
@@ -36,7 +36,7 @@ def available():
 def _groups():
     """The control groups that bound us: (folder, file of the limit, file of the usage, field of the cached files)."""
     found = []
-    for line in _read("/proc/self/cgroup").splitlines():
+    for line in text_of("/proc/self/cgroup").splitlines():
         number, kinds, path = line.split(":", 2)
         if "memory" in kinds.split(","):
             tops = [f"{CGROUP_FOLDER}/memory"]
@@ -54,7 +54,8 @@ def _groups():
     return found
 
 
-def _read(path):
+def text_of(path):
+    """What a file of the system's says; nothing where it is not there."""
     try:
         with open(path) as file:
             return file.read()
@@ -64,7 +65,7 @@ def _read(path):
 
 def _number(folder, name):
     """What a file of a control group says; `max`, and no file, mean no limit."""
-    text = _read(f"{folder}/{name}").strip()
+    text = text_of(f"{folder}/{name}").strip()
     return min(int(text), NO_LIMIT_BYTES) if text.isdigit() else NO_LIMIT_BYTES
 
 
@@ -79,4 +80,4 @@ def _field(text, name):
 
 def _meminfo(name):
     """Bytes behind `name` in /proc/meminfo; 0 where it is not said."""
-    return _field(_read("/proc/meminfo"), name) * 1024
+    return _field(text_of("/proc/meminfo"), name) * 1024

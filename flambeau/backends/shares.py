@@ -2,6 +2,8 @@
 import math
 import os
 
+from .memory_limits import text_of
+
 NO_QUOTA = 1 << 20            # processors, where no control group limits them
 
 
@@ -19,7 +21,7 @@ def quota(root="/"):
 def time_granted(root="/"):
     """How many processors' time the control groups of this process grant, such as 1.5; None without a limit."""
     granted = []
-    for line in _read(f"{root}proc/self/cgroup").splitlines():
+    for line in text_of(f"{root}proc/self/cgroup").splitlines():
         number, kinds, path = line.split(":", 2)
         if "cpu" in kinds.split(","):
             tops = "sys/fs/cgroup/cpu", f"sys/fs/cgroup/{kinds}"
@@ -31,19 +33,11 @@ def time_granted(root="/"):
         for top in tops:
             # every group up to the top counts, and inside a container the group may stand there without its path
             for folder in ("/".join([root + top, *parts[:depth]]) for depth in range(len(parts) + 1)):
-                words = (_read(f"{folder}/cpu.max") or
-                         _read(f"{folder}/cpu.cfs_quota_us") + " " + _read(f"{folder}/cpu.cfs_period_us")).split()
+                words = (text_of(f"{folder}/cpu.max") or
+                         text_of(f"{folder}/cpu.cfs_quota_us") + " " + text_of(f"{folder}/cpu.cfs_period_us")).split()
                 if len(words) == 2 and words[0].isdigit() and int(words[0]):        # max, and -1, mean no limit
                     granted.append(int(words[0]) / int(words[1]))
     return min(granted, default=None)
-
-
-def _read(path):
-    try:
-        with open(path) as file:
-            return file.read()
-    except OSError:                         # not this system, or not ours to read
-        return ""
 
 
 def dealt_out(sources, most):

@@ -479,11 +479,11 @@ def test_control_groups_bound_it(tmp_path, monkeypatch, groups, files, limit, av
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    real = memory_limits._read
+    real = memory_limits.text_of
     said = {"/proc/self/cgroup": groups,
             "/proc/meminfo": f"MemTotal: {1 << 20} kB\nMemAvailable: {1 << 19} kB\nSwapTotal: 0 kB\n"}
     monkeypatch.setattr(memory_limits, "CGROUP_FOLDER", str(tmp_path))
-    monkeypatch.setattr(memory_limits, "_read", lambda path: said.get(path) or real(path))
+    monkeypatch.setattr(memory_limits, "text_of", lambda path: said.get(path) or real(path))
     memory_limits._groups.cache_clear()
     try:
         assert memory_limits.limit() == limit and memory_limits.available() == available
