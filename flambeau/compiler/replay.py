@@ -16,7 +16,8 @@ from ..base.spec import CPU
 from ..trace import effects, plan as plans
 from ..trace.lower import HALVES, Unfusable, cell
 from ..trace.program import handed
-from ..trace.record import Failure, Trace
+from ..trace.record import Trace
+from ..trace.runner import Failure
 from ..trace.value import Value
 
 
