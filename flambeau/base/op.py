@@ -50,8 +50,7 @@ class _Door:
     tests/test_layers.py holds both.
     """
 
-    call: Any = None          # tensor/call         call(op, args, kwargs, public): an operation, as the user wrote it
-    function: Any = None      # tensor/forms        function(op, args, kwargs): the same, of one that is called as such
+    call: Any = None          # tensor/forms        call(op, args, kwargs): an operation, as the user wrote it
     inplace: Any = None       # tensor/write        inplace(op, args, kwargs): its in-place form
     into: Any = None          # tensor/write        into(op, args, kwargs, out): its out= form
     page: Any = None          # tensor/forms        page(op): what `help` shows of it
@@ -220,7 +219,7 @@ class Op(metaclass=Kind):
     prepared = False
 
     def __call__(op, *args, **kwargs):
-        return door.function(op, args, kwargs)
+        return door.call(op, args, kwargs)
 
     def __get__(op, owner, kind=None):
         return op                         # kept in a class it is no method: as PyTorch's functions, it binds nothing

@@ -35,6 +35,7 @@ declared: dict = {}           # class name → operation
 operand_calls: dict = {}      # operation → spec of the first operand → spec or type of the second, None: none → (Entry,
                               # the other arguments)
 tables.append(operand_calls)
+NOT_QUICK = ()                # what stands there for calls that go by way of `call`
 
 # operator → (operation, arguments reversed)
 BINARY_OPERATORS = {"add": "add", "sub": "sub", "mul": "mul", "truediv": "true_divide", "floordiv": "floor_divide",
@@ -101,6 +102,8 @@ def operands(op, args, public):
     known_calls = operand_calls.get(op)
     seconds = known_calls.get(tensor._spec) if known_calls is not None else None
     found = seconds.get(kind) if seconds is not None else None
+    if found is NOT_QUICK:
+        return call(op, args, {}, public)
     if found is not None:
         entry, tail = found
         if kind is not c or c is None:
@@ -115,13 +118,16 @@ def operands(op, args, public):
 def remember_operands(op, args, kind, c):
     """Have `operands` find what a call like this one is, if nobody has to be asked about it."""
     facts = known.get(op)                                    # none as yet, if a function mode took the call
-    if facts is None or op.composite or op in cast_of_operation or overrides.modes_active \
-            or kind is c is not None and not (op.pointwise and c in number_types) \
-            or any(asks_autocast(op, a) for a in args if isinstance(a, Tensor)):
+    if facts is None or overrides.modes_active:
         return
-    _, entry, full, _ = find(op, facts, args, None)
-    if entry is not None and entry.quick and (entry.fits is None or facts.fits_by_name):
-        operand_calls.setdefault(op, {}).setdefault(args[0]._spec, {})[kind] = entry, full[len(args):]
+    found = NOT_QUICK
+    if not op.composite and op not in cast_of_operation \
+            and (kind is not c or c is None or op.pointwise and c in number_types) \
+            and not any(asks_autocast(op, a) for a in args if isinstance(a, Tensor)):
+        _, entry, full, _ = find(op, facts, args, None)
+        if entry is not None and entry.quick and (entry.fits is None or facts.fits_by_name):
+            found = entry, full[len(args):]
+    operand_calls.setdefault(op, {}).setdefault(args[0]._spec, {})[kind] = found
 
 
 def asks_autocast(op, tensor):
@@ -319,7 +325,7 @@ def attach_all():
     door.full, door.sum_dim, door.view = declared["_full"], declared["_sum_dim"], declared["_view"]
     door.ones_like, door.zeros_like, door.stack = declared["ones_like"], declared["zeros_like"], declared["stack"]
     door.page = page
-    door.function = function if COMPILED else call
+    door.call = function if COMPILED else call
 
 
 def page(op):

@@ -16,5 +16,5 @@ cdef class TraceRunner(TraceBase):
     cpdef clear(self)
 
 
-@cython.locals(trace=TraceRunner, found=tuple)
+@cython.locals(trace=TraceRunner, found=tuple, plans=dict)
 cpdef _at_once(trace)

@@ -65,7 +65,7 @@ class TraceRunner(TraceBase):
             return
         if effects.pending:
             effects.run_before(self)
-        raised = None
+        failure = raised = None
         with self.lock:
             if self.sealed or self.busy and self.owner == get_ident():        # by this thread, further up
                 raise RuntimeError("a tensor was looked at while it is being computed: by a signal handler, or by a "
@@ -83,7 +83,8 @@ class TraceRunner(TraceBase):
                 raised = Failure(stop.error, stop.entry, stop.site)
             finally:
                 self.sealed = False
-                failure, self.failures = self.failures.get(slot), {}
+                if self.failures:
+                    failure, self.failures = self.failures.get(slot), {}
         try:
             if raised is not None:                # perhaps what was asked for does not need it
                 raise raised.explained(None if asked is None or asked.trace in (None, self) else asked)
@@ -134,7 +135,8 @@ def _at_once(trace):
             or not trace.code or events["during_runs"] or switches["executor"] == "reference":
         return False
     found = trace.found = key_of(trace)
-    plan = _planning._plans.get(found[0])
+    plans = _planning._plans
+    plan = plans.get(found[0])
     if plan is None or plan is False or plan.one_call is None:
         return False
     try:
