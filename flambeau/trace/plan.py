@@ -34,6 +34,7 @@ from .fuse import Fuser, Group, memory as seen_memory, root
 from .interpret import do_without, forget_programs, say_mistake, say_not_compiled, say_tight
 from .lower import LOOP_TYPE, TraceGraph, TraceNode, Unfusable, layouts
 from .nest import Nest
+from .padding import pad_rows
 from .program import Failed, Kernels, Program
 from .recurrence import Repeated
 from .steps import CallbackStep, CopyStep, KernelStep, LibraryStep, RecurrenceStep, ReferenceStep, TransferStep
@@ -244,6 +245,7 @@ class Draft(NamedTuple):
 
 def drafted(graph, wanted, free, materialised=()):
     """The Draft of a plan that gives the slots `wanted`, and may write over the inputs `free`."""
+    pad_rows(Fuser.needed(graph, wanted), {id(graph.slots.get(slot)) for slot in wanted}, graph.device_of)
     steps = gathered(Cutter(graph, wanted, materialised).steps)
     buffers = Buffers(graph, wanted, free)
     buffers.follow(steps, graph)
