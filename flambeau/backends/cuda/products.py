@@ -324,7 +324,9 @@ def _bound(call, dtype, index):
 
     def multiply(addresses, stream):
         made = _sessions.get((index, stream)) or session(index, stream)
-        made.use(math_mode(dtype) if size == 2 else DEFAULT_MATH)
+        math = math_mode(dtype) if size == 2 else DEFAULT_MATH
+        if math != made.math:
+            made.use(math)
         compute = compute_type(dtype)
         one, zero = SCALARS[compute]
         for m, n, k, adds, at_a, at_b, at_c in calls:
