@@ -83,7 +83,8 @@ class GPUProgram:
         self.only_launches = len(self.pieces) == 1 and self.pieces[0].is_launch
         self.only_call = self.pieces[0] if len(self.pieces) == 1 and not self.only_launches else None
         self.only_device = self.driver.device_count() == 1
-        self.graphs = graphs.Graphs(self) if self.tasks >= graphs.MIN_TASKS else None
+        worth_it = self.tasks >= graphs.MIN_TASKS or any(not piece.is_launch for piece in self.single)
+        self.graphs = graphs.Graphs(self) if worth_it else None
 
     def run(self, table, cells, times=None):
         """Run over the addresses of `table` and the numbers in `cells`."""
