@@ -6,8 +6,9 @@ hand to its stream is captured on a stream of our own instead, and becomes a gra
 learning rate or the count of steps that is another one is put into the Params of the kernels that read it.
 
 Whether a graph is worth it is decided by counts alone, so that a program does the same in every run: it has several
-tasks, or calls a library, and its table has come a few times. A program whose tables do not come back after they were captured waits longer
-with the next one. (Putting numbers into a kernel takes less time than to launch it, so they do not count.)
+tasks, or calls a library, and its table has come a few times. A program whose tables do not come back after they were
+captured waits longer with the next one. (Putting numbers into a kernel takes less time than to launch it, so they do
+not count.)
 
 What the nodes of a graph address is the run's own memory, which is alive while it runs. A graph belongs to the thread
 that captured it: between the numbers and the launch comes nobody else.
