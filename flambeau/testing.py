@@ -3,7 +3,7 @@ import numpy as np
 
 from .base import dtypes
 from .base.names import attribute_error
-from .tensor.results import array_of
+from .tensor.reading import array_of
 from .tensor.tensor import Tensor
 
 # dtype → (rtol, atol), PyTorch's own

@@ -50,7 +50,7 @@ class _Door:
     tests/test_layers.py holds both.
     """
 
-    call: Any = None          # tensor/call         call(op, args, kwargs, public): an operation, as the user wrote it
+    call: Any = None          # tensor/forms        call(op, args, kwargs): an operation, as the user wrote it
     inplace: Any = None       # tensor/write        inplace(op, args, kwargs): its in-place form
     into: Any = None          # tensor/write        into(op, args, kwargs, out): its out= form
     page: Any = None          # tensor/forms        page(op): what `help` shows of it
