@@ -35,6 +35,7 @@ from .key import key_of
 from .lower import LOOP_TYPE, TraceGraph, TraceNode, Unfusable, layouts
 from .nest import Nest
 from .one_call import one_call
+from .padding import pad_rows
 from .program import Failed, Kernels, Program
 from .recurrence import Repeated
 from .steps import CallbackStep, CopyStep, KernelStep, LibraryStep, RecurrenceStep, ReferenceStep, TransferStep
@@ -236,6 +237,7 @@ class Draft(NamedTuple):
 
 def drafted(graph, wanted, free, materialised=()):
     """The Draft of a plan that gives the slots `wanted`, and may write over the inputs `free`."""
+    pad_rows(Fuser.needed(graph, wanted), {id(graph.slots.get(slot)) for slot in wanted}, graph.device_of)
     steps = gathered(Cutter(graph, wanted, materialised).steps)
     buffers = Buffers(graph, wanted, free)
     buffers.follow(steps, graph)
