@@ -1,2 +1,2 @@
-cdef class Function:
+cdef class CalledOp:
     pass

@@ -7,7 +7,7 @@ from typing import Any
 door: Any = None              # that of op.py, which hangs it in here: see Note [The door] there
 
 
-class Function:
+class CalledOp:
     """The part of an operation (op.py) that is called."""
 
     def __call__(op, *args, **kwargs):

@@ -164,7 +164,7 @@ class Kind(type):
             return super().__new__(meta, name, bases, body)
         docstring, body["__doc__"] = body.get("__doc__"), HELP_PAGE
         made = super().__new__(meta, name, bases, body)
-        op = function.Function.__new__(made)
+        op = function.CalledOp.__new__(made)
         op.__name__, op.__qualname__, op.docstring = name, made.__qualname__, docstring
         made.operation = op
         return op
@@ -174,7 +174,7 @@ def _snake_to_camel(name):
     return "".join(part[:1].upper() + part[1:] for part in name.strip("_").split("_"))
 
 
-class Op(function.Function, metaclass=Kind):
+class Op(function.CalledOp, metaclass=Kind):
     """One operation, recorded as one instruction."""
 
     names = ""
