@@ -20,7 +20,7 @@ from .cache import CacheMaker, CacheWriter, open_cache
 from .columns import NullFound, RowLayout
 from .permute import key_from
 from .query import checked
-from .reading import STREAM_ROWS, GroupMaker, Link, ReadAhead, ReadingPass, ReadWhenAsked, StreamMaker
+from .reading import STREAM_ROWS, GroupMaker, Link, Mixing, ReadAhead, ReadingPass, ReadWhenAsked, StreamMaker
 from .source import Boundaries, ConnectionLost, Order, TableChanged
 
 READ_ROWS = 8192                  # rows that `read` decodes at a time
@@ -303,29 +303,33 @@ class BatchIterator:
             self.tee = CacheWriter(cache, dataset, reading)
             if shuffle == "global" or start or settings["ranks"] > 1:       # not every row will come by
                 cached = self.cached = self._fill_cache(cache)
+        order, ahead = None, workers and self.row < self.end
         if cached is None and (shuffle == "global" or not dataset._in_blocks):
             salt = key_from(self.seed, self.epoch) & SALT_MASK if shuffle else None
             self.starts = np.append(np.arange(self.row, self.end, STREAM_ROWS), self.end)
-            self.piece_number = 0
             makers = [StreamMaker(Link(reading), self.layout, dataset.key, salt, self.row, self.end)]
+        elif cached is not None and shuffle == "global":
+            reading.close()
+            self.starts = cached.permute(self.seed, self.epoch)
+            makers = [CacheMaker(cached.permuted) for _ in range(workers or 1)]
         else:
             boundaries = reading.boundaries if cached is None else cached.boundaries
             size = dialect.blocks_in_group if shuffle else dialect.neighbours_in_group or dialect.blocks_in_group
-            order = EpochOrder(boundaries, size, bool(shuffle), self.seed, self.epoch)
+            order = EpochOrder(boundaries, size, dialect.groups_mixed, bool(shuffle), self.seed, self.epoch)
+            self.starts = order.starts
             if cached is None:
-                self.starts = order.starts
                 makers = [GroupMaker(Link(reading), order, self.layout, self.tee) for _ in range(workers or 1)]
             else:
                 reading.close()
-                cached.choose(order, self.layout, exactly=shuffle == "global")
-                self.starts = order.starts
-                makers = [CacheMaker(cached) for _ in range(workers or 1)]
-            self.piece_number = order.group_of(self.row)
+                makers = [CacheMaker(cached.group, order) for _ in range(workers or 1)]
         self.piece = None
-        last = int(np.searchsorted(self.starts, self.end, "left"))
-        ahead = workers and self.row < self.end
-        self.pieces = ReadAhead(makers, self.piece_number, last) if ahead else \
-            ReadWhenAsked(makers[0], self.piece_number)
+        self.piece_number = max(int(np.searchsorted(self.starts, self.row, "right")) - 1, 0)
+        first, last = self.piece_number, int(np.searchsorted(self.starts, self.end, "left"))
+        if order is not None and self.row < self.end:
+            first, last = order.dealing.groups_of(first)[0], order.dealing.groups_of(last - 1)[1]
+        self.pieces = ReadAhead(makers, first, last) if ahead else ReadWhenAsked(makers[0], first)
+        if order is not None:
+            self.pieces = Mixing(self.pieces, order, self.layout, self.piece_number)
         self.started = False
 
     def _fill_cache(self, cache):

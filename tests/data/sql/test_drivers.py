@@ -136,15 +136,17 @@ def test_sessions_of_a_process_share_an_instance_which_ends_with_them(tmp_path):
     needs("duckdb")
     data = torch.data.sql("SELECT * FROM t", wide_file(tmp_path / "t.duckdb"), key="id")
     instance = data.source.instance
-    assert instance.con is None and instance.sessions == 0
+    assert instance.now is None
     iterator = data.batches(1000, "block", 0, 0, workers=2)
     first = next(iterator)
-    mine = instance.con
+    held = data.source.connect()
+    held.con.execute("SELECT 1")
+    mine = instance.now
     here, there = multiprocessing.Pipe()
 
     def child():                                               # has an instance of its own
         there.send(digest(data.batches(1000, "block", 0, 0)))
-        there.send(instance.con is None and instance.of_parents == [None, mine])
+        there.send(instance.now is None and instance.of_parents == [None, mine])
 
     process = multiprocessing.get_context("fork").Process(target=child)
     process.start()
@@ -153,9 +155,35 @@ def test_sessions_of_a_process_share_an_instance_which_ends_with_them(tmp_path):
     given = here.recv()
     assert here.poll(PATIENCE) and here.recv() is True
     process.join(PATIENCE)
-    assert process.exitcode == 0 and instance.con is mine
+    assert process.exitcode == 0 and instance.now is mine
     assert digest([first, *iterator]) == given
-    assert instance.con is None and instance.sessions == 0
+    assert instance.now is mine and mine.sessions == 1
+    held.close()
+    assert instance.now is None and mine.sessions == 0
+
+
+@pytest.mark.parametrize("workers", [0, 1, 3])
+def test_of_a_large_table_instances_are_given_up(tmp_path, monkeypatch, small_blocks, workers):
+    """DuckDB would remember all of it. Every one that was opened is closed again."""
+    needs("duckdb")
+    engine = DuckDBEngine(tmp_path)
+    x, label = plain_table(engine, 500)
+    engine.close()
+    data = torch.data.sql("SELECT * FROM t", str(tmp_path / "tables.duckdb"), key="id", label="label")
+    expected = digest(data.batches(32, "block", 0, 0))
+    opened, instances = data.source.open, []
+
+    def open_one(*args):
+        instances.append(opened(*args))
+        return instances[-1]
+    monkeypatch.setattr(data.source, "open", open_one)
+    monkeypatch.setattr("flambeau.data.sql.duckdb.RANGES_OF_INSTANCE", 10)
+    monkeypatch.setattr("flambeau.data.sql.duckdb.ROW_GROUP_ROWS", 49)
+    assert digest(data.batches(32, "block", 0, 0, workers)) == expected and len(instances) > 3
+    assert data.source.instance.now is None
+    for each in instances:
+        with pytest.raises(Exception, match="(?i)closed"):
+            each.execute("SELECT 1")
 
 
 # --- Arrow's streams ------------------------------------------------------------------------------------------------

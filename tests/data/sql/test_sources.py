@@ -293,10 +293,11 @@ def test_names_that_need_quotes(engine):
 
 def test_parameters_are_bound(connected):
     plain_table(connected, 60)
-    query = f"SELECT id, a, b FROM t WHERE label >= {connected.place} AND label < {connected.place}"
+    first, second = connected.places
+    query = f"SELECT id, a, b FROM t WHERE label >= {first} AND label < {second}"
     data = connected.sql(query, params=[2, 7], key="id")
     assert len(data) == 30 == len(data.read()) == len(together(data.batches(8, "block", seed=0, workers=1))[0])
-    hostile = connected.sql(f"SELECT id, a FROM t WHERE 'x; DROP TABLE t' <> {connected.place}",
+    hostile = connected.sql(f"SELECT id, a FROM t WHERE 'x; DROP TABLE t' <> {first}",
                             params=["'; DROP TABLE t; --"], key="id")
     assert len(hostile.read()) == 60
 
