@@ -28,8 +28,8 @@ def source_of_factory(make):
     if version.startswith("PostgreSQL"):
         from .adbc_postgres import AdbcPostgresSource
         return AdbcPostgresSource(make)
-    raise NotImplementedError(f"con is a connection of ADBC to {version or 'an unknown database'}: over ADBC SQLite and "
-                              "PostgreSQL are read. Of other databases give the rows themselves, "
+    raise NotImplementedError(f"con is a connection of ADBC to {version or 'an unknown database'}: over ADBC SQLite "
+                              "and PostgreSQL are read. Of other databases give the rows themselves, "
                               "con=cursor.fetch_arrow() after cursor.execute(…)")
 
 

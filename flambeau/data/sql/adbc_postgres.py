@@ -12,7 +12,7 @@ import numpy as np
 
 from ...backends.arrow import ArrowError
 from .adbc import batches
-from .arrow import chunk_of, in_form
+from .arrow import chunk_of
 from .keys import KeyColumn
 from .postgres_dialect import PostgresDialect, kind_of
 from .source import (
@@ -80,9 +80,10 @@ class AdbcPostgresDialect(PostgresDialect):
         names = [f"q.{self.quote(name)}" for name in key]
         row = lambda terms: terms[0] if width == 1 else f"({', '.join(terms)})"
         low, high = (row([f"b.{name}" for name in side]) for side in sides)
-        return f"SELECT r.*, b.n AS {RANGE.name} FROM unnest({arrays}) WITH ORDINALITY AS " \
-               f"b({', '.join([*sides[0], *sides[1], 'n'])}) CROSS JOIN LATERAL (SELECT {self.columns(wanted)} FROM (\n" \
-               f"{query.text}\n) AS q WHERE {row(names)} >= {low} AND {row(names)} <= {high} " \
+        bounds = ", ".join([*sides[0], *sides[1], "n"])
+        return f"SELECT r.*, b.n AS {RANGE.name} FROM unnest({arrays}) WITH ORDINALITY AS b({bounds}) " \
+               f"CROSS JOIN LATERAL (SELECT {self.columns(wanted)} FROM (\n{query.text}\n) AS q " \
+               f"WHERE {row(names)} >= {low} AND {row(names)} <= {high} " \
                f"ORDER BY {', '.join(names)} OFFSET 0) AS r"
 
 
@@ -107,8 +108,6 @@ class AdbcPostgresSession(RowSession):
 
     def batches(self, query, text, more=()):
         """The Arrow batches of a statement, (rows, columns)."""
-        if isinstance(query.params, dict):
-            raise TypeError(f"params={query.params!r}: over ADBC PostgreSQL's parameters are $1, $2, …: give a list")
         with self.losing():
             yield from batches(self.con, text, (*query.params, *more), {BATCH_BYTES_OPTION: BATCH_BYTES}.items())
 
@@ -132,6 +131,8 @@ class AdbcPostgresSession(RowSession):
 
     def described(self, query):
         """The facts of the query's columns, and what the server calls their types."""
+        if isinstance(query.params, dict):
+            raise TypeError(f"params={query.params!r}: over ADBC PostgreSQL's parameters are $1, $2, …: give a list")
         if query.text not in self.facts:
             with self.losing(), contextlib.closing(self.con.cursor()) as cursor:
                 cursor.execute(f"SELECT * FROM (\n{query.text}\n) AS q LIMIT 0", query.params or None)
@@ -140,8 +141,8 @@ class AdbcPostgresSession(RowSession):
             types = " UNION ALL ".join(f"SELECT {i} AS place, pg_typeof(q.c{i})::oid::int8 AS type FROM q"
                                        for i in range(len(names)))
             text = f"WITH q AS (SELECT q.* FROM (VALUES (1)) AS one LEFT JOIN (SELECT * FROM (\n{query.text}\n) " \
-                   f"AS inside LIMIT 0) AS q({columns}) ON true) SELECT f.type, format_type(f.type::oid, NULL) AS word, " \
-                   f"t.typcategory::text AS category FROM ({types}) AS f JOIN pg_type AS t ON t.oid = f.type " \
+                   f"AS inside LIMIT 0) AS q({columns}) ON true) SELECT f.type, format_type(f.type::oid, NULL) AS " \
+                   f"word, t.typcategory::text AS category FROM ({types}) AS f JOIN pg_type AS t ON t.oid = f.type " \
                    "ORDER BY f.place"
             told = [row for _, columns in self.batches(query, text)
                     for row in zip(*(column.plain().values.tolist() for column in columns))]
@@ -214,6 +215,10 @@ class AdbcPostgresSession(RowSession):
         query = Query("SELECT pg_export_snapshot() AS name")
         [[name]] = [columns[0].plain().values.tolist() for _, columns in self.batches(query, query.text)]
         return ExportedSnapshot(name)
+
+    def end_state(self):
+        self.run("COMMIT")
+        return True
 
     def cancel(self):
         with contextlib.suppress(adbc_driver_manager.Error):      # what is over needs no end

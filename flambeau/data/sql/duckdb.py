@@ -108,7 +108,8 @@ class Instance:
 
 
 class SharedInstance:
-    """The instance of a source in this process: opened for the first session, closed with the last.
+    """The instance of a source in this process: opened for the first session, closed with the last, or when the last
+    pass is over that holds it, so that nobody writes to the file meanwhile.
 
     DuckDB keeps a description of every row group that it has looked at, beside what `memory_limit` counts. So of a
     large table an instance is given up after some ranges, and sessions go over to a new one.
@@ -116,15 +117,13 @@ class SharedInstance:
 
     def __init__(self, source):
         self.source, self.lock = source, new_lock()
-        self.now, self.pid = None, 0
+        self.now, self.holders, self.pid = None, 0, 0
         self.of_parents: list = []            # instances whose threads did not come along: not even closed
 
     def cursor(self):
         """(a connection for one session, the Instance it is to)."""
         with self.lock:
-            if self.pid != os.getpid():
-                self.of_parents.append(self.now)
-                self.now, self.pid = None, os.getpid()
+            self.enter_process()
             if self.now is None:
                 self.now = Instance(self.source.open(self.source.memory_mib, 1))    # each session's own thread works
             made, instance = self.now.con.cursor(), self.now
@@ -134,14 +133,30 @@ class SharedInstance:
             made.execute(f"SET memory_limit = '{limit}MiB'")
         return made, instance
 
+    def enter_process(self):
+        if self.pid != os.getpid():
+            self.of_parents.append(self.now)
+            self.now, self.holders, self.pid = None, 0, os.getpid()
+
     def leave(self, cursor, instance):
         cursor.close()
         with self.lock:
             instance.sessions -= 1
-            if not instance.sessions:
-                instance.con.close()
-                if self.now is instance:
-                    self.now = None
+            self.end_unused(instance)
+
+    def hold(self, more):
+        """So many more passes hold the instance, or fewer."""
+        with self.lock:
+            self.enter_process()
+            self.holders += more
+            if self.now is not None:
+                self.end_unused(self.now)
+
+    def end_unused(self, instance):
+        if not instance.sessions and not (self.now is instance and self.holders):
+            instance.con.close()
+            if self.now is instance:
+                self.now = None
 
     def fetched(self, instance, ranges):
         """So many more ranges of a large table were fetched; gives whether another instance is to be used now."""
@@ -368,7 +383,7 @@ class DuckDBSession(RowSession):
         super().__init__()
         self.source, self.dialect, self.given, self.holder = source, source.dialect, con, holder
         self.lock = new_lock() if holder is None else holder.lock
-        self.shared, self.streamer, self.lent = holder is not None, None, None
+        self.shared, self.streamer, self.lent, self.holds = holder is not None, None, None, False
 
     @property
     def con(self):
@@ -504,6 +519,8 @@ class DuckDBSession(RowSession):
 
     def snapshot(self):
         if isinstance(self.source, DuckDBSource):
+            self.source.instance.hold(1)
+            self.holds = True
             return FilesSnapshot(self.source)
         if isinstance(self.source, ConnectingSource):
             return UnmarkedSnapshot()
@@ -524,6 +541,9 @@ class DuckDBSession(RowSession):
 
     def close(self):
         self.rest()
+        if self.holds:
+            self.source.instance.hold(-1)
+            self.holds = False
         con, self.given = self.given, None
         if con is not None and self.holder is None:
             con.close()

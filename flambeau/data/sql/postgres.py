@@ -234,6 +234,11 @@ class PostgresSession(RowSession):
             self.con.execute(BEGIN)
             return ExportedSnapshot(self.con.execute("SELECT pg_export_snapshot()").fetchone()[0])
 
+    def end_state(self):
+        with connection_lost():
+            self.con.execute("COMMIT")
+        return True
+
     def cancel(self):
         with contextlib.suppress(psycopg.Error):  # what is over, or gone, needs no end
             self.con.cancel()

@@ -45,13 +45,14 @@ class ReadingPass:
         self.ask(lambda session: None)
 
     def begin(self):
-        self.first = self.source.connect()
+        if self.first is None:
+            self.first = self.source.connect()
         self.snapshot = self.first.snapshot()
 
     def ask(self, work):
         """`work(session)` over the first connection, before the pass is planned; once more when it is lost in it."""
         def attempt():
-            if self.first is None:
+            if self.snapshot is None:
                 self.begin()
             made = work(self.first)
             self.first.rest()
@@ -101,6 +102,19 @@ class ReadingPass:
         if self.first is not None:
             self.first.close()
         self.snapshot = self.first = None
+
+    def pause(self):
+        """Let go the state that is read. What is asked next is asked of the state that is there then."""
+        with self.lock:
+            if self.snapshot is not None:
+                self.snapshot.close()
+                self.snapshot = None
+            try:
+                ended = self.first is None or self.first.end_state()
+            except ConnectionLost:                  # and its state with it
+                ended = False
+            if not ended:
+                self.end_first()
 
     def close(self):
         self.stopped.set()
@@ -165,6 +179,13 @@ class Link:
         session = self.session
         if session is not None:
             session.cancel()
+
+
+class FirstLink:
+    """The first connection of a pass, where one is enough."""
+
+    def __init__(self, reading):
+        self.reading, self.ask = reading, reading.ask
 
 
 # --- pieces ---------------------------------------------------------------------------------------------------------

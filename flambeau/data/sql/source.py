@@ -382,7 +382,7 @@ class RowSession:
 
     def snapshot(self) -> Snapshot:
         """The state that this session reads from now on, for others to read too. The caller keeps this session open as
-        long as it uses the snapshot, and asks for one snapshot at most."""
+        long as it uses the snapshot, and asks for one at a time: see `end_state`."""
         return Snapshot()
 
     def fetch_text(self, query: Query, wanted: Sequence[Wanted], boundaries: Boundaries) -> str:
@@ -392,6 +392,10 @@ class RowSession:
     def plan(self, query: Query, wanted: Sequence[Wanted], boundaries: Boundaries) -> str:
         """What the database says of how it will run `fetch`, for `explain()`; "" where it says nothing."""
         return ""
+
+    def end_state(self) -> bool:
+        """Let go the state that `snapshot` keeps, so that another may be asked for; False where only `close` does."""
+        return False
 
     def rest(self) -> None:
         """Nothing will be asked for a while: let go what is not needed for the snapshot, and can be had again."""
