@@ -285,7 +285,7 @@ def check(status, name):
         raise vendor.VendorError(f"{name} gave status {status}")
 
 
-class Part(NamedTuple):
+class CallPart(NamedTuple):
     """A part of a Call: its sizes, where its matrices begin, in elements, and whether it is added to what is there."""
 
     m: int
@@ -296,9 +296,9 @@ class Part(NamedTuple):
 
 
 def parts_of(call, size):
-    """A Call in Parts, one after the other, for elements of so many bytes; see Note [Odd sizes]."""
+    """A Call in CallParts, one after the other, for elements of so many bytes; see Note [Odd sizes]."""
     m, n, k, a, b, c = call.m, call.n, call.k, call.a, call.b, call.c
-    whole, even = [Part(m, n, k, (0, 0, 0), False)], EVEN_BYTES // size
+    whole, even = [CallPart(m, n, k, (0, 0, 0), False)], EVEN_BYTES // size
     if size != 2 or m * n * k < MIN_CUT or any(side.ld % even or side.step % even for side in (a, b, c)):
         return whole
     along = {"m" if a.way == AS_IT_IS else "k", "k" if b.way == AS_IT_IS else "n", "m"}

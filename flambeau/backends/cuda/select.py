@@ -170,7 +170,7 @@ def _digits(dtype, passes, more, number, last, descending, addresses):
              "FIRST": int(number == 0), "LAST": int(last), "BY_ROW": int(number >= passes), "COUNT_BITS": COUNT_BITS,
              "RESIDENT": SORT_BLOCKS_RESIDENT}
     opening = _opening(dtype, descending, [*addresses, "scratch"], ints)
-    texts = {"clear_counts": _CLEAR, "count_digits": _COUNT, "move_elements": _MOVE}
+    texts = {"clear_counts": _CLEAR_COUNTS, "count_digits": _COUNT, "move_elements": _MOVE}
     for name, text in texts.items():
         text = _DIGITS + text
         for word, value in known.items():
@@ -202,7 +202,7 @@ __device__ __forceinline__ unsigned before_in_block(unsigned x, unsigned *sums) 
 }
 """
 
-_CLEAR = """
+_CLEAR_COUNTS = """
 extern "C" __global__ void __launch_bounds__(THREADS) clear_counts(const Params p) {
     unsigned *counts = (unsigned *)(p.scratch + p.counts), *words = (unsigned *)(p.scratch + p.words);
     long long at = (long long)blockIdx.x * THREADS + threadIdx.x, step = (long long)gridDim.x * THREADS;
