@@ -317,7 +317,7 @@ class DuckDBDialect(Dialect):
     name = "DuckDB"
     rows_in_block = 6144                  # a twentieth of a row group
     blocks_in_group = 5
-    groups_mixed = 20
+    groups_mixed = 22
 
     def cast(self, expression, wanted):
         if wanted.form == "text":

@@ -138,7 +138,7 @@ def test_shares_are_disjoint_and_exhaustive(rows, ranks, batch_size, drop_last):
 
 
 # rows, labels, rows of a block, blocks of a group, groups that are mixed: of databases in general, and of DuckDB
-BLOCKS, DUCKDB = (256, 256, 4), (6144, 5, 20)
+BLOCKS, DUCKDB = (256, 256, 4), (6144, 5, 22)
 SORTED_TABLES = sample([(300_000, 10, *BLOCKS), (300_000, 10, *DUCKDB), (70_001, 10, *BLOCKS), (300_000, 2, *BLOCKS),
                         (5_000_000, 10, *BLOCKS), (1_000_000, 100, *BLOCKS), (5_000_000, 100, *BLOCKS),
                         (70_001, 10, *DUCKDB), (1_000_000, 10, *DUCKDB), (5_000_000, 10, *DUCKDB)], 2)
