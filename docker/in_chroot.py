@@ -275,6 +275,9 @@ def main():
     for tool in ("debootstrap", "unshare", "chroot"):
         if shutil.which(tool) is None:
             raise SystemExit(f"docker/in_chroot.py: needs {tool}")
+    for path in options.bind:
+        if not os.path.exists(path):
+            raise SystemExit(f"docker/in_chroot.py: --bind {path}: there is no such file or folder")
     builder = Builder((ROOT / "docker" / "Dockerfile").read_text(), options.to,
                       dict(pair.split("=", 1) for pair in options.build_arg), options.bind, options.env)
     images = [builder.make(target) for target in options.targets]

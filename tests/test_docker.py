@@ -65,10 +65,26 @@ def test_everything_is_pinned_and_every_source_is_there(chroot):
 
 
 def test_a_changed_line_of_ours_does_not_install_the_requirements_anew(chroot):
-    for name in ("builder", "build-cuda"):
+    for name in ("builder", "wheel", "build-cuda"):
         steps = [rest for _, rest in chroot.stages(TEXT)[name].steps]
         installs = next(i for i, rest in enumerate(steps) if "-r /src/docker/requirements" in rest)
-        assert not any(rest.startswith("flambeau ") for rest in steps[:installs])
+        assert not any(rest.startswith(("flambeau ", "--from=wheel")) for rest in steps[:installs])
+
+
+def test_the_compiled_core_is_in_every_image_and_what_compiles_it_in_none(chroot):
+    found = chroot.stages(TEXT)
+    build = next(rest for word, rest in found["wheel"].steps if word == "RUN" and "pip wheel" in rest)
+    assert "FLAMBEAU_BUILD_CORE=1" in build           # with which not to be able to compile is an error
+    assert any("setup.py" in rest for word, rest in found["wheel"].steps if word == "COPY")
+    assert "!setup.py" in (ROOT / ".dockerignore").read_text().splitlines()
+
+    def steps_below(name):
+        return [*steps_below(found[name].base), *found[name].steps] if name in found else []
+    for name in (*IMAGES, "build-cpu", "build-cuda", "build-inference"):
+        steps = [rest for _, rest in steps_below(name)]
+        assert not any("gcc" in rest or "requirements-build" in rest for rest in steps), name
+    for name in ("build-cpu", "build-cuda"):
+        assert ("COPY", "--from=wheel /wheels /wheels") in found[name].steps
 
 
 def test_hadolint_has_nothing_to_say():

@@ -373,8 +373,8 @@ class Fuser:
         args = list(node.args)
         for number, arg in enumerate(args):
             if arg.group is not None and arg.group is not group and not (node.op == "gather" and not number) \
-                    and is_cheap(arg, group.device.backend):
-                args[number] = self._again(arg, walk(node, arg), group, node) or arg
+                    and (kept := kept_for_again(arg, group.device.backend)) is not None:
+                args[number] = self._again(arg, walk(node, arg), group, node, kept) or arg
         node.args = tuple(args)
         for arg in args:
             for base in bases(arg):
@@ -383,8 +383,9 @@ class Fuser:
                 if base.group is not None and base.group is not group:
                     base.stored = True
 
-    def _again(self, base, axes, group, reader):
-        """The full-sized nodes that `base` is made of, once more, as members of `group`; None where they do not fit."""
+    def _again(self, base, axes, group, reader, kept=()):
+        """The full-sized nodes that `base` is made of, once more, as members of `group`, but for those that are `kept`
+        in memory; None where they do not fit."""
         made, todo, step, order = {}, [(base, axes)], 0, []
         while todo:
             node, walked = todo[-1]
@@ -399,7 +400,8 @@ class Fuser:
                     return None                          # it is there, but walked another way
                 if not is_small(arg, base) and not arg.stored \
                         and arg.op not in LEAF_KINDS and arg.op not in MEMORY_KINDS \
-                        and arg.op not in RESHAPING_KINDS and arg.group is not group and id(arg) not in made:
+                        and arg.op not in RESHAPING_KINDS and arg.group is not group and id(arg) not in made \
+                        and all(arg is not one for one in kept):
                     below.append((arg, need))
             if below:
                 todo.extend(below)
@@ -567,6 +569,16 @@ def same_place(walked, axes, to):
 def is_small(node, beside):
     """Whether a node is so much smaller than another that keeping it in memory costs next to nothing."""
     return node.numel * 16 <= beside.numel
+
+
+def kept_for_again(base, backend):
+    """The nodes to keep in memory so that `base` is computed again from them: () where it is cheap as it is; what was
+    widened, in its own, smaller type; None where `base` itself is better kept."""
+    if is_cheap(base, backend):
+        return ()
+    if base.op == "cast" and not base.stored and base.args[0].dtype.itemsize < base.dtype.itemsize:
+        return base.args
+    return None
 
 
 def is_cheap(base, backend):

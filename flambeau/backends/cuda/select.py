@@ -1,13 +1,20 @@
 """Sorting rows, and the largest of each row: by digits of keys that compare as elements do, NaN above all.
 
 Short rows are sorted in shared memory, a block each, by exchanging pairs (a bitonic network) of keys with their places,
-so that equal elements keep their order. Longer ones are sorted by eight bits of the key at a time, the lowest first; at
-each, a kernel counts how often every value comes in every tile, one adds the counts up, and one moves the elements, in
-order. Places in other rows are the highest digits. What travels is the elements themselves and their places.
+so that equal elements keep their order. Longer ones are sorted by eight bits of the key at a time, the lowest first:
+one kernel counts how often every value of every digit comes, and then one for each digit moves the elements, in order.
+Places in other rows are the highest digits. What travels is the elements themselves and their places.
+
+Note [Looking back]: where the elements of a tile go depends on how many with the same value stand in the tiles before.
+A block takes its tile by counting up a ticket, so those before it have begun. For every value it writes down how many
+its tile has, and then goes back from tile to tile, adding up what is written there, until it meets one that knows the
+sum of all before it; now it knows its own, and writes that down. A word holds two bits that say which of both it is,
+and the count, so that a reader sees both or neither. The words of the next digit are cleared on the way.
 
 The largest k of a row are found from the top: of eleven bits at a time, which value the k-th largest has; then those
 above and as many of its equals as are needed, the first of them, are collected and sorted.
 """
+import re
 from math import prod
 
 from . import elements
@@ -15,7 +22,10 @@ from .calls import LaunchCall
 
 MAX_NETWORK = 2048            # elements of a row that is sorted in shared memory
 DIGIT_BITS = 8
-SORT_THREADS = 256
+SORT_THREADS = 256            # as many as a digit has values
+SORT_BLOCKS_RESIDENT = 4      # of a multiprocessor, which registers have to do for
+COUNT_BLOCKS = 1056           # that count digits: several for each multiprocessor
+COUNT_BITS = 30               # of a word that says how many elements there are
 SELECT_THREADS = 1024
 MAX_SELECTED = 1024
 
@@ -34,7 +44,7 @@ def sort(dtype, laid, descending):
         return [LaunchCall(_network(dtype, size, threads, descending), "sort_rows", (rows, 1, 1), (threads, 1, 1), 0,
                            (n,))]
     total = n * rows
-    if total >= 2**31:
+    if total >= 1 << COUNT_BITS:
         return None
     return by_digits(dtype, n, rows, elements.bits(dtype), descending, ["x", "values", "places"])[0]
 
@@ -47,26 +57,31 @@ def by_digits(dtype, n, rows, bits, descending, addresses, keeps=False):
     each = SORT_THREADS * _items(dtype)
     tiles, passes = -(-total // each), -(-bits // DIGIT_BITS)
     more = -(-(rows - 1).bit_length() // DIGIT_BITS)
+    digits = passes + more
     size = dtype.itemsize
-    # scratch: elements and places, twice; counts of each digit in each tile, and of each digit in all
-    spans = [total * size, total * 4] * 2 + [256 * tiles * 4, 256 * 4]
+    # scratch: elements and places, twice; how often each value of a digit comes, and a ticket, for each digit; what is
+    # written down for each value of each tile, twice
+    spans = [total * size, total * 4] * 2 + [257 * digits * 4] + [256 * tiles * 4] * 2
     offsets, at = [], 0
     for span in spans:
         offsets.append(at)
         at += -(-span // 256) * 256
     calls = []
-    for number in range(passes + more):
-        first, last = number == 0, number == passes + more - 1 and not keeps
-        by_row = number >= passes
-        shift = DIGIT_BITS * (number - passes if by_row else number)
+
+    def add(name, blocks, number):
         now, to = (number + 1) % 2, number % 2
-        ints = (total, n, shift, tiles, offsets[2 * now], offsets[2 * now + 1], offsets[2 * to], offsets[2 * to + 1],
-                offsets[4], offsets[5])
-        text = _digits(dtype, first, last, by_row, descending, addresses)
-        for name, blocks, threads in (("count_digits", tiles, SORT_THREADS), ("add_counts", 256, SORT_THREADS),
-                                      ("move_elements", tiles, SORT_THREADS)):
-            calls.append(LaunchCall(text[name], name, (blocks, 1, 1), (threads, 1, 1), 0, ints, at))
-    return calls, offsets[2 * to], offsets[2 * to + 1]
+        shift = DIGIT_BITS * (number - passes if number >= passes else number)
+        ints = (total, n, shift, number, offsets[2 * now], offsets[2 * now + 1], offsets[2 * to], offsets[2 * to + 1],
+                offsets[4], offsets[5 + to], offsets[5 + now], tiles)
+        text = _digits(dtype, passes, more, number, number == digits - 1 and not keeps, descending, addresses)[name]
+        calls.append(LaunchCall(text, name, (blocks, 1, 1), (SORT_THREADS, 1, 1), 0, ints, at))
+
+    add("clear_counts", min(tiles + 1, COUNT_BLOCKS), 0)
+    add("count_digits", min(tiles, COUNT_BLOCKS), 0)
+    for number in range(digits):
+        add("move_elements", tiles, number)
+    last = (digits - 1) % 2
+    return calls, offsets[2 * last], offsets[2 * last + 1]
 
 
 def topk(dtype, laid, k, largest):
@@ -147,15 +162,21 @@ extern "C" __global__ void __launch_bounds__(THREADS) sort_rows(const Params p) 
 # --- long rows --------------------------------------------------------------------------------------------------------
 
 
-def _digits(dtype, first, last, by_row, descending, addresses):
-    """The texts of the three kernels of one digit, by their names."""
-    ints = ["total", "n", "shift", "tiles", "from_x", "from_at", "to_x", "to_at", "counts", "sums"]
-    opening = _opening(dtype, descending, [*addresses, "scratch"], ints) + _DIGITS \
-        .replace("ITEMS", str(_items(dtype))).replace("FIRST", str(int(first))).replace("LAST", str(int(last))) \
-        .replace("BY_ROW", str(int(by_row)))
-    return {name: opening + text.replace("THREADS", str(SORT_THREADS)).replace("ITEMS", str(_items(dtype)))
-            .replace("FIRST", str(int(first))).replace("LAST", str(int(last)))
-            for name, text in (("count_digits", _COUNT), ("add_counts", _ADD), ("move_elements", _MOVE))}
+def _digits(dtype, passes, more, number, last, descending, addresses):
+    """The texts of the kernels of the digit `number`, by their names: `passes` digits of keys, then `more` of rows."""
+    ints = ["total", "n", "shift", "digit", "from_x", "from_at", "to_x", "to_at", "counts", "words", "next_words",
+            "tiles"]
+    known = {"THREADS": SORT_THREADS, "ITEMS": _items(dtype), "DIGITS": passes + more, "PASSES": passes,
+             "FIRST": int(number == 0), "LAST": int(last), "BY_ROW": int(number >= passes), "COUNT_BITS": COUNT_BITS,
+             "RESIDENT": SORT_BLOCKS_RESIDENT}
+    opening = _opening(dtype, descending, [*addresses, "scratch"], ints)
+    texts = {"clear_counts": _CLEAR_COUNTS, "count_digits": _COUNT, "move_elements": _MOVE}
+    for name, text in texts.items():
+        text = _DIGITS + text
+        for word, value in known.items():
+            text = re.sub(rf"\b{word}\b", str(value), text)
+        texts[name] = opening + text
+    return texts
 
 
 _DIGITS = """
@@ -164,9 +185,6 @@ __device__ __forceinline__ E element(const Params &p, long long i) {
 }
 __device__ __forceinline__ unsigned place(const Params &p, long long i) {
     return FIRST ? (unsigned)i : ((const unsigned *)(p.scratch + p.from_at))[i];
-}
-__device__ __forceinline__ int digit(const Params &p, E x, unsigned at) {
-    return BY_ROW ? (int)((at / (unsigned)p.n) >> p.shift & 255) : (int)(rank_of(x) >> p.shift & 255);
 }
 __device__ __forceinline__ unsigned before_in_block(unsigned x, unsigned *sums) {   // the sum of the threads before
     int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
@@ -184,96 +202,105 @@ __device__ __forceinline__ unsigned before_in_block(unsigned x, unsigned *sums) 
 }
 """
 
-_COUNT = """
-extern "C" __global__ void __launch_bounds__(THREADS) count_digits(const Params p) {
-    __shared__ unsigned found[256];
-    found[threadIdx.x] = 0;
-    __syncthreads();
-    long long start = (long long)blockIdx.x * THREADS * ITEMS;
-    for (int i = 0; i < ITEMS; i++) {
-        long long at = start + i * THREADS + threadIdx.x;
-        if (at < p.total) atomicAdd(&found[digit(p, element(p, at), place(p, at))], 1u);
-    }
-    __syncthreads();
-    ((unsigned *)(p.scratch + p.counts))[threadIdx.x * p.tiles + blockIdx.x] = found[threadIdx.x];
+_CLEAR_COUNTS = """
+extern "C" __global__ void __launch_bounds__(THREADS) clear_counts(const Params p) {
+    unsigned *counts = (unsigned *)(p.scratch + p.counts), *words = (unsigned *)(p.scratch + p.words);
+    long long at = (long long)blockIdx.x * THREADS + threadIdx.x, step = (long long)gridDim.x * THREADS;
+    for (long long i = at; i < 257 * DIGITS; i += step) counts[i] = 0;
+    for (long long i = at; i < 256 * p.tiles; i += step) words[i] = 0;
 }
 """
 
-_ADD = """
-// A block for each digit: how many of it come in the tiles before each, and in all.
-extern "C" __global__ void __launch_bounds__(THREADS) add_counts(const Params p) {
-    __shared__ unsigned sums[8], last;
-    unsigned *counts = (unsigned *)(p.scratch + p.counts) + blockIdx.x * p.tiles, carry = 0;
-    for (long long start = 0; start < p.tiles; start += THREADS) {
-        long long at = start + threadIdx.x;
-        unsigned x = at < p.tiles ? counts[at] : 0, before = before_in_block(x, sums);
-        if (at < p.tiles) counts[at] = carry + before;
-        if (threadIdx.x == THREADS - 1) last = before + x;
-        __syncthreads();
-        carry += last;
-        __syncthreads();
+_COUNT = """
+extern "C" __global__ void __launch_bounds__(THREADS) count_digits(const Params p) {
+    __shared__ unsigned found[DIGITS][256];
+    for (int d = 0; d < DIGITS; d++) found[d][threadIdx.x] = 0;
+    __syncthreads();
+    long long step = (long long)gridDim.x * THREADS;
+    for (long long i = (long long)blockIdx.x * THREADS + threadIdx.x; i < p.total; i += step) {
+        U key = rank_of(element(p, i));
+        unsigned row = (unsigned)i / (unsigned)p.n;
+        for (int d = 0; d < PASSES; d++) atomicAdd(&found[d][(int)(key >> 8 * d) & 255], 1u);
+        for (int d = PASSES; d < DIGITS; d++) atomicAdd(&found[d][row >> 8 * (d - PASSES) & 255], 1u);
     }
-    if (threadIdx.x == 0) ((unsigned *)(p.scratch + p.sums))[blockIdx.x] = carry;
+    __syncthreads();
+    for (int d = 0; d < DIGITS; d++) {
+        unsigned count = found[d][threadIdx.x];
+        if (count) atomicAdd((unsigned *)(p.scratch + p.counts) + 256 * d + threadIdx.x, count);
+    }
 }
 """
 
 _MOVE = """
-extern "C" __global__ void __launch_bounds__(THREADS) move_elements(const Params p) {
-    __shared__ unsigned found[THREADS / 32][256], starts[256], goals[256], sums[8];
+__device__ __forceinline__ unsigned digit_of(const Params &p, E x, unsigned at) {
+    return BY_ROW ? (at / (unsigned)p.n) >> (int)p.shift & 255 : (unsigned)(rank_of(x) >> (int)p.shift) & 255;
+}
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) move_elements(const Params p) {
+    __shared__ unsigned found[THREADS / 32][256], starts[256], goals[256], sums[THREADS / 32], ticket;
     __shared__ E held[THREADS * ITEMS];
     __shared__ unsigned from[THREADS * ITEMS];
     int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
-    long long start = (long long)blockIdx.x * THREADS * ITEMS;
-    E x[ITEMS];
-    unsigned at[ITEMS];
-    int digits[ITEMS], ranks[ITEMS];
+    unsigned *counts = (unsigned *)(p.scratch + p.counts);
+    if (threadIdx.x == 0) ticket = atomicAdd(counts + 256 * DIGITS + p.digit, 1u);
     for (int w = 0; w < THREADS / 32; w++) found[w][threadIdx.x] = 0;
     __syncthreads();
+    long long tile = ticket, start = tile * THREADS * ITEMS;
+    int first = warp * ITEMS * 32 + lane, left = THREADS * ITEMS;
+    if (p.total - start < left) left = (int)(p.total - start);
+    E x[ITEMS];
+    unsigned ranks[ITEMS];
 #pragma unroll
-    for (int i = 0; i < ITEMS; i++) {                       // a warp has a row of elements: it counts them in order
-        long long here = start + (warp * ITEMS + i) * 32 + lane;
-        digits[i] = 256;
-        if (here < p.total) {
-            x[i] = element(p, here);
-            at[i] = place(p, here);
-            digits[i] = digit(p, x[i], at[i]);
-        }
-    }
+    for (int i = 0; i < ITEMS; i++)                         // a warp has a row of elements: it counts them in order
+        if (first + i * 32 < left) x[i] = element(p, start + first + i * 32);
 #pragma unroll
     for (int i = 0; i < ITEMS; i++) {
-        unsigned same = __match_any_sync(0xffffffffu, digits[i]);
-        int first = __ffs(same) - 1;
-        unsigned before = 0;
-        if (lane == first && digits[i] < 256) {
-            before = found[warp][digits[i]];
-            found[warp][digits[i]] = before + __popc(same);
+        bool here = first + i * 32 < left;
+        unsigned same = __ballot_sync(0xffffffffu, here), before = 0;
+        unsigned value = here ? digit_of(p, x[i], BY_ROW ? place(p, start + first + i * 32) : 0) : 0;
+#pragma unroll
+        for (int bit = 0; bit < 8; bit++) {                 // the lanes that have the same value
+            bool set = value >> bit & 1;
+            unsigned which = __ballot_sync(0xffffffffu, set);
+            same &= set ? which : ~which;
         }
-        ranks[i] = __shfl_sync(0xffffffffu, before, first) + __popc(same & ((1u << lane) - 1));
+        if (here) before = found[warp][value];
         __syncwarp();
+        if (here && (same & ((1u << lane) - 1)) == 0) found[warp][value] = before + __popc(same);
+        __syncwarp();
+        ranks[i] = before + __popc(same & ((1u << lane) - 1)) | value << 16;
     }
     __syncthreads();
-    unsigned all = 0;                                       // thread by thread a digit
+    unsigned all = 0;                                       // thread by thread a value of the digit
     for (int w = 0; w < THREADS / 32; w++) {
         unsigned count = found[w][threadIdx.x];
         found[w][threadIdx.x] = all;
         all += count;
     }
+    volatile unsigned *words = (volatile unsigned *)(p.scratch + p.words) + threadIdx.x;
+    words[256 * tile] = (tile ? 1u : 2u) << COUNT_BITS | all;              // see Note [Looking back]
+    ((unsigned *)(p.scratch + p.next_words))[256 * tile + threadIdx.x] = 0;
     starts[threadIdx.x] = before_in_block(all, sums);
-    unsigned base = before_in_block(((const unsigned *)(p.scratch + p.sums))[threadIdx.x], sums);
-    goals[threadIdx.x] = base + ((const unsigned *)(p.scratch + p.counts))[threadIdx.x * p.tiles + blockIdx.x]
-                         - starts[threadIdx.x];
-    __syncthreads();
+    unsigned base = before_in_block(counts[256 * p.digit + threadIdx.x], sums);
 #pragma unroll
     for (int i = 0; i < ITEMS; i++)
-        if (digits[i] < 256) {
-            unsigned to = starts[digits[i]] + found[warp][digits[i]] + ranks[i];
+        if (first + i * 32 < left) {
+            unsigned value = ranks[i] >> 16, to = starts[value] + found[warp][value] + (ranks[i] & 0xffff);
             held[to] = x[i];
-            from[to] = at[i];
+            from[to] = place(p, start + first + i * 32);
         }
+    unsigned before = 0;
+    for (long long look = tile - 1; look >= 0; look--) {
+        unsigned word;
+        do word = words[256 * look]; while (!(word >> COUNT_BITS));
+        before += word & (1u << COUNT_BITS) - 1;
+        if (word >> COUNT_BITS == 2) break;
+    }
+    if (tile) words[256 * tile] = 2u << COUNT_BITS | before + all;
+    goals[threadIdx.x] = base + before - starts[threadIdx.x];
     __syncthreads();
-    for (int i = threadIdx.x; i < THREADS * ITEMS && start + i < p.total; i += THREADS) {
+    for (int i = threadIdx.x; i < left; i += THREADS) {
         E value = held[i];
-        unsigned source = from[i], to = goals[digit(p, value, source)] + i;
+        unsigned source = from[i], to = goals[digit_of(p, value, source)] + i;
         if (LAST) {
             ((E *)p.values)[to] = value;
             ((long long *)p.places)[to] = source % (unsigned)p.n;

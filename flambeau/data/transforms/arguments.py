@@ -57,6 +57,9 @@ def number_pair(given, name):
 def fill_table(fill):
     """{class of the input, or "others": the fill for it}, from one fill or such a table."""
     if isinstance(fill, dict):
+        if not fill:
+            raise TypeError("Got inappropriate fill arg, an empty dict, which has a fill for nothing: give a number, "
+                            "or {torch.Tensor: a number}")
         return {kind: one_fill(value) for kind, value in fill.items()}
     return {"others": one_fill(fill)}
 

@@ -332,7 +332,7 @@ class RandomRotation(Transform):
         self.degrees = angle_range(degrees, "degrees")
         self.interpolation = interpolation
         self.expand = expand
-        self.fill = fill
+        self.fill = 0 if fill is None else fill
         self._fill = fill_table(fill)
         if center is not None:
             need_length(center, "center", (2,))
@@ -363,7 +363,7 @@ class RandomAffine(Transform):
         self.scale = scale
         self.shear = None if shear is None else angle_range(shear, "shear", (2, 4))
         self.interpolation = interpolation
-        self.fill = fill
+        self.fill = 0 if fill is None else fill
         self._fill = fill_table(fill)
         if center is not None:
             need_length(center, "center", (2,))
@@ -400,7 +400,7 @@ class RandomPerspective(RandomApplyTransform):
             raise ValueError("Argument distortion_scale value should be between 0 and 1")
         self.distortion_scale = distortion_scale
         self.interpolation = interpolation
-        self.fill = fill
+        self.fill = 0 if fill is None else fill
         self._fill = fill_table(fill)
 
     def draw(self, n, inputs, random):
