@@ -280,6 +280,13 @@ def convert(column, values, cells, lossy):
     What is only rounded is put into `lossy`, once for a column.
     """
     target, name = column.dtype, column.fact.name
+    if target is dtypes.float32 and values.dtype == np.float64:
+        try:
+            with np.errstate(over="raise", invalid="ignore"):
+                cells[...] = values               # the processor tells of an overflow: nobody has to look for it
+            return
+        except FloatingPointError:                # said below, with the value
+            pass
     with np.errstate(over="ignore", invalid="ignore"):
         cells[...] = values
     if target.np == values.dtype or values.dtype.kind == "b":

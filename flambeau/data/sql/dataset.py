@@ -22,10 +22,10 @@ from .permute import key_from
 from .query import checked
 from .reading import (
     STREAM_ROWS,
+    DealtPieces,
     FirstLink,
     GroupMaker,
     Link,
-    Mixing,
     ReadAhead,
     ReadingPass,
     ReadWhenAsked,
@@ -326,7 +326,7 @@ class BatchIterator:
         if cached is None and (shuffle == "global" or not dataset._in_blocks):
             salt = key_from(self.seed, self.epoch) & SALT_MASK if shuffle else None
             self.starts = np.append(np.arange(self.row, self.end, STREAM_ROWS), self.end)
-            makers = [StreamMaker(Link(reading), self.layout, dataset.key, salt, self.row, self.end)]
+            makers = [StreamMaker(Link(reading), self.layout, dataset.key, salt, self.row, self.end, self.rows)]
         elif cached is not None and shuffle == "global":
             reading.close()
             self.starts = cached.permute(self.seed, self.epoch)
@@ -348,7 +348,7 @@ class BatchIterator:
             first, last = order.dealing.groups_of(first)[0], order.dealing.groups_of(last - 1)[1]
         self.pieces = ReadAhead(makers, first, last) if ahead else ReadWhenAsked(makers[0], first)
         if order is not None:
-            self.pieces = Mixing(self.pieces, order, self.layout, self.piece_number)
+            self.pieces = DealtPieces(self.pieces, order, self.layout, self.piece_number)
         self.started = False
 
     def _fill_cache(self, cache):
