@@ -259,6 +259,7 @@ def resident():
         return next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmRSS"))
 
 con = duckdb.connect(":memory:", config={"memory_limit": "24MiB", "threads": 1})
+con.execute("SET enable_progress_bar = false")            # it would write to our output
 con.execute("SELECT 1").fetchall()
 before = resident()
 con.execute(f"ATTACH '{sys.argv[1]}' AS f (READ_ONLY)")
