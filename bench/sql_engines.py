@@ -98,19 +98,24 @@ class Planned(dict):
 
     def __missing__(self, which):
         con, table = which
-        if con.startswith("adbc:"):
-            import adbc_driver_sqlite.dbapi
-            address = con.removeprefix("adbc:")
-            made = torch.data.sql(f"SELECT * FROM {table}", lambda: adbc_driver_sqlite.dbapi.connect(address), key="id",
-                                  label="label")
-        else:
-            made = torch.data.sql(f"SELECT * FROM {table}", con, key="id", label="label")
+        source = (lambda: over_adbc(con)) if con.startswith("adbc:") else con
+        made = torch.data.sql(f"SELECT * FROM {table}", source, key="id", label="label")
         len(made)
         self[which] = made
         return made
 
 
 PLANNED = Planned()
+
+
+def over_adbc(con):
+    """A new connection of ADBC's, to what stands behind `adbc:`: an address of PostgreSQL, or the path of a file."""
+    address = con.removeprefix("adbc:")
+    if address.startswith("postgresql:"):
+        import adbc_driver_postgresql.dbapi
+        return adbc_driver_postgresql.dbapi.connect(address)
+    import adbc_driver_sqlite.dbapi
+    return adbc_driver_sqlite.dbapi.connect(address)
 
 
 def read(table="t"):
@@ -143,7 +148,12 @@ def fetchnumpy(con, table="t"):
     return len(filled(found, len(found["label"]))[1])
 
 
-def fetchnumpy_batches(con):
+def fetchnumpy_by_chance(con):
+    """In an order by chance that the database makes, and nobody can repeat."""
+    return fetchnumpy_batches(con, " ORDER BY random()")
+
+
+def fetchnumpy_batches(con, order=""):
     """Without ORDER BY, as rows lie there: the fastest that the driver can, cut into batches."""
     import duckdb
     if os.path.isdir(con):
@@ -151,26 +161,30 @@ def fetchnumpy_batches(con):
     else:
         made, table = duckdb.connect(con, read_only=True), "t"
     with made:
-        found = made.execute(f"SELECT {COLUMNS}, label FROM {table}").fetchnumpy()
+        found = made.execute(f"SELECT {COLUMNS}, label FROM {table}{order}").fetchnumpy()
     x, y = filled(found, len(found["label"]))
     return sum(len(part) for part in y.split(BATCH) for _ in [x[:1].clone()])
 
 
 def adbc_pyarrow(con):
-    import adbc_driver_sqlite.dbapi
-    with adbc_driver_sqlite.dbapi.connect(con.removeprefix("adbc:")) as made, made.cursor() as cursor:
-        cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": "16384"})
+    with over_adbc(con) as made, made.cursor() as cursor:
+        if "postgresql:" not in con:
+            cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": "16384"})
         cursor.execute(f"SELECT {COLUMNS}, label FROM t ORDER BY id")
         table = cursor.fetch_arrow_table()
     return len(filled({name: table[name].to_numpy() for name in (*NAMES, "label")}, len(table))[1])
 
 
-def psycopg_rows(con):
+def psycopg_by_chance(con):
+    return psycopg_rows(con, "random()")
+
+
+def psycopg_rows(con, order="id"):
     """A cursor on the server with results in binary form, its rows into batches."""
     import psycopg
     rows = 0
     with psycopg.connect(con) as made, made.cursor("rows", binary=True) as cursor:
-        cursor.execute(f"SELECT {COLUMNS}, label FROM t ORDER BY id")
+        cursor.execute(f"SELECT {COLUMNS}, label FROM t ORDER BY {order}")
         while some := cursor.fetchmany(BATCH * 16):
             table = np.array(some)
             for at in range(0, len(some), BATCH):
@@ -185,7 +199,9 @@ SPEEDS = {
     "duckdb": [
         ("DuckDB: read() beside fetchnumpy", read(), fetchnumpy, 1 / 1.15),
         ("DuckDB: block shuffle beside fetchnumpy in order", epoch("block", 0), fetchnumpy_batches, 0.4),
-        ("DuckDB: block shuffle beside our reader in order", epoch("block", 0), epoch(False, 0), 0.4)],
+        ("DuckDB: block shuffle, 2 workers, beside fetchnumpy in order", epoch("block", 2), fetchnumpy_batches, 0.4),
+        ("DuckDB: block shuffle beside our reader in order", epoch("block", 0), epoch(False, 0), 0.4),
+        ("DuckDB: global shuffle beside fetchnumpy, ORDER BY random()", epoch("global", 0), fetchnumpy_by_chance, 1)],
     "parquet": [
         ("Parquet, 8 files: read() beside fetchnumpy", read("data"), fetchnumpy, 1 / 1.15),
         ("Parquet, 8 files: block shuffle beside ours in order", epoch("block", 0, "data"), epoch(False, 0, "data"),
@@ -193,7 +209,11 @@ SPEEDS = {
     "postgres": [
         ("PostgreSQL: read() beside psycopg's rows", read(), psycopg_rows, 1),
         ("PostgreSQL: block shuffle, 2 workers, beside psycopg", epoch("block", 2), psycopg_rows, 0.7),
-        ("PostgreSQL: block shuffle, 2 workers, beside ours in order", epoch("block", 2), epoch(False, 0), 0.7)],
+        ("PostgreSQL: block shuffle, 2 workers, beside ours in order", epoch("block", 2), epoch(False, 0), 0.7),
+        ("PostgreSQL: global shuffle beside psycopg, ORDER BY random()", epoch("global", 0), psycopg_by_chance, 1)],
+    "adbc-postgres": [
+        ("ADBC, PostgreSQL: read() beside ADBC and pyarrow", read(), adbc_pyarrow, 1 / 1.1),
+        ("ADBC, PostgreSQL: block shuffle, 2 workers, beside the same", epoch("block", 2), adbc_pyarrow, 0.7)],
 }
 
 # --- memory ---------------------------------------------------------------------------------------------------------
@@ -207,11 +227,12 @@ def resident(what):
         return next(int(line.split()[1]) * 1024 for line in file if line.startswith(what))
 
 torch.ones(3).add_(1).sum().item()
-data = torch.data.sql(f"SELECT * FROM {sys.argv[2]}", sys.argv[1], key="id", label="label")
+key, workers = ("id", int(sys.argv[3])) if sys.argv[3] != "keyless" else (None, 0)
+data = torch.data.sql(f"SELECT * FROM {sys.argv[2]}", sys.argv[1], key=key, label="label")
 with open("/proc/self/clear_refs", "w") as file:
     file.write("5")
 before, rows = resident("VmRSS"), 0
-for _, y in data.batches(1024, "block", 0, 0, int(sys.argv[3])):
+for _, y in data.batches(1024, "block" if key else False, 0, 0, workers):
     rows += len(y)
 print(resident("VmHWM") - before, rows)
 """
@@ -222,8 +243,9 @@ def memory(name, con, table, rows, workers):
                           stdout=subprocess.PIPE)
     used, given = map(int, done.stdout.split())
     assert given == rows, (given, rows)
-    most = (64 + 32 * workers) << 20
-    print(f"{f'{name}: memory of an epoch, {workers} workers, {rows:,} rows':<70} {used / 2 ** 20:8.1f} MiB of "
+    most = 64 << 20 if workers == "keyless" else (64 + 32 * workers) << 20
+    how = "in order, without a key" if workers == "keyless" else f"{workers} workers"
+    print(f"{f'{name}: memory of an epoch, {how}, {rows:,} rows':<70} {used / 2 ** 20:8.1f} MiB of "
           f"{most / 2 ** 20:.0f}{'' if used <= most else '  MISSED'}", flush=True)
 
 
@@ -237,6 +259,7 @@ def resident():
         return next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmRSS"))
 
 con = duckdb.connect(":memory:", config={"memory_limit": "24MiB", "threads": 1})
+con.execute("SET enable_progress_bar = false")            # it would write to our output
 con.execute("SELECT 1").fetchall()
 before = resident()
 con.execute(f"ATTACH '{sys.argv[1]}' AS f (READ_ONLY)")
@@ -261,7 +284,7 @@ def memories(args, missing):
     for rows in (args.rows, 10 * args.rows):
         if asked("DuckDB alone") and "duckdb" not in missing:
             duckdb_alone(duckdb_table(args.folder, rows), rows)
-        for workers in (0, 1, 4):
+        for workers in (0, 1, 4, "keyless"):
             if asked("SQLite"):
                 memory("SQLite", narrow_sqlite_table(args.folder, rows), "t", rows, workers)
             if asked("DuckDB") and "duckdb" not in missing:
@@ -272,7 +295,7 @@ def memories(args, missing):
         with servers.PostgresServer() as server:
             for rows in (args.rows, 10 * args.rows):
                 con = narrow_postgres_table(server, rows)
-                for workers in (0, 1, 4):
+                for workers in (0, 1, 4, "keyless"):
                     memory("PostgreSQL", con, f"narrow{rows}", rows, workers)
 
 
@@ -304,12 +327,15 @@ def main():
             run("duckdb", duckdb_table(args.folder, args.rows), args)
         if some("parquet"):
             run("parquet", parquet_folder(args.folder, args.rows), args)
-    if "psycopg" not in missing and some("postgres"):
+    if "psycopg" not in missing and (some("postgres") or some("adbc-postgres")):
         if servers.postgres_programs() is None:
             print("there is no PostgreSQL on this machine")
         else:
             with servers.PostgresServer() as server:
-                run("postgres", postgres_table(server, args.rows), args)
+                address = postgres_table(server, args.rows)
+                run("postgres", address, args)
+                if importlib.util.find_spec("adbc_driver_postgresql") is not None:
+                    run("adbc-postgres", f"adbc:{address}", args)
     memories(args, missing)
 
 

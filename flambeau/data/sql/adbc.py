@@ -6,6 +6,7 @@ somebody has written; the rows alone come through the driver.
 import contextlib
 
 from ...backends.arrow import ArrowError, ArrowStream
+from .adbc_statements import batches
 from .arrow import chunk_of
 from .source import ConnectionLost
 from .sqlite import SQLiteSession, SQLiteSource
@@ -50,15 +51,6 @@ def path_of(con):
     if not path:
         raise ValueError("a database in memory belongs to its connection: write it to a file, and connect to that")
     return path
-
-
-def batches(con, text, params, options=()):
-    """The Arrow batches of a statement, (rows, columns)."""
-    with contextlib.closing(con.cursor()) as cursor:
-        cursor.adbc_statement.set_options(**dict(options))
-        cursor.execute(text, params or None)
-        with ArrowStream(cursor.fetch_arrow()) as stream:
-            yield from stream
 
 
 # --- SQLite ---------------------------------------------------------------------------------------------------------

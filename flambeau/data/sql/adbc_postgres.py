@@ -11,10 +11,10 @@ import adbc_driver_manager
 import numpy as np
 
 from ...backends.arrow import ArrowError
-from .adbc import batches
+from .adbc_statements import batches
 from .arrow import chunk_of
 from .keys import KeyColumn
-from .postgres_dialect import PostgresDialect, kind_of
+from .postgres_dialect import BEGIN, ExportedSnapshot, PostgresDialect, kind_of
 from .source import (
     Boundaries,
     Chunk,
@@ -24,7 +24,6 @@ from .source import (
     Query,
     RowSession,
     RowSource,
-    Snapshot,
     SnapshotLost,
     Wanted,
     append_key,
@@ -33,7 +32,6 @@ from .source import (
 )
 from .tables import gathered, parts
 
-BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 BATCH_BYTES_OPTION, BATCH_BYTES = "adbc.postgresql.batch_size_hint_bytes", str(2 << 20)
 RANGE = Wanted("flambeau_range", "int", "int64")
 LOST_STATES = ("08", "57014", "57P", "53")     # the beginnings of SQLSTATEs that a new connection may mend
@@ -56,13 +54,6 @@ class AdbcPostgresSource(RowSource):
         except BaseException:
             con.close()
             raise
-
-
-class ExportedSnapshot(Snapshot):
-    """The state that a session's transaction reads, by the name under which the server lends it to others."""
-
-    def __init__(self, name):
-        self.name = name
 
 
 class AdbcPostgresDialect(PostgresDialect):

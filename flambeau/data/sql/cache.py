@@ -36,6 +36,15 @@ def about(dataset, mark):
             "state of the tables": mark}
 
 
+def checked_path(path):
+    """The path of a cache as text, if a file can be there."""
+    path = os.fspath(path)
+    if not path or os.path.isdir(path) or not os.path.isdir(os.path.dirname(path) or "."):
+        why = "it is a folder" if os.path.isdir(path) else "there is no such folder" if path else "it is empty"
+        raise ValueError(f"cache={path!r} cannot be the path of a file: {why}")
+    return path
+
+
 def open_cache(path, dataset, reading):
     """The cache at `path`, if there is one, which has to be of this very query; None if there is no file."""
     if not hasattr(os, "pread"):

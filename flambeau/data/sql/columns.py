@@ -77,12 +77,9 @@ class RowLayout:
         if len(by_name) < len(facts):
             twice = next(fact.name for i, fact in enumerate(facts) if fact.name in [f.name for f in facts[:i]])
             raise ValueError(f"the query gives two columns {twice!r}: name one of them differently with AS")
-        labels = [label] if isinstance(label, str) else list(label or ())
-        if features is None:
-            features = [fact.name for fact in facts if fact.name not in (*key, *labels)]
-        elif isinstance(features, str):
-            features = [features]
-        features = list(features)
+        labels = names_of("label", label)
+        features = [fact.name for fact in facts if fact.name not in (*key, *labels)] if features is None else \
+            names_of("features", features)
         for given, names in (("key", key), ("features", features), ("label", labels)):
             for name in names:
                 if name not in by_name:
@@ -176,6 +173,15 @@ class RowLayout:
             cells[nulls] = math.nan if column.nulls == "nan" else 0 if column.nulls == "mask" else column.nulls
 
 
+def names_of(given, names):
+    """The names of columns that were given: one, several in an order, or None."""
+    if names is None or isinstance(names, str):
+        return [] if names is None else [names]
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        raise TypeError(f"{given}={names!r}: give the name of a column, or a list of them")
+    return list(names)
+
+
 def feature_dtype(name, dtype, default):
     return checked_dtype((dtype.get(name) if isinstance(dtype, dict) else dtype) or default)
 
@@ -220,7 +226,8 @@ def checked_dtype(dtype):
 
 
 def checked_nulls(policy, name):
-    if isinstance(policy, str) and policy in SPECIAL_NULLS or isinstance(policy, int | float):
+    if isinstance(policy, str) and policy in SPECIAL_NULLS or \
+            isinstance(policy, int | float) and not isinstance(policy, bool):
         return
     raise ValueError(f"nulls={policy!r} for column {name!r}: give 'raise', 'nan', 'mask' or a number")
 
@@ -273,6 +280,13 @@ def convert(column, values, cells, lossy):
     What is only rounded is put into `lossy`, once for a column.
     """
     target, name = column.dtype, column.fact.name
+    if target is dtypes.float32 and values.dtype == np.float64:
+        try:
+            with np.errstate(over="raise", invalid="ignore"):
+                cells[...] = values               # the processor tells of an overflow: nobody has to look for it
+            return
+        except FloatingPointError:                # said below, with the value
+            pass
     with np.errstate(over="ignore", invalid="ignore"):
         cells[...] = values
     if target.np == values.dtype or values.dtype.kind == "b":

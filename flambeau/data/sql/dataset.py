@@ -16,16 +16,16 @@ from ...tensor.create import from_array
 from ...utils.data import Dataset
 from ...utils.data.sampler import fresh_seed
 from .blocks import EpochOrder, batches_in, share_of
-from .cache import CacheMaker, CacheWriter, open_cache
-from .columns import NullFound, RowLayout
+from .cache import CacheMaker, CacheWriter, checked_path, open_cache
+from .columns import NullFound, RowLayout, names_of
 from .permute import key_from
 from .query import checked
 from .reading import (
     STREAM_ROWS,
+    DealtPieces,
     FirstLink,
     GroupMaker,
     Link,
-    Mixing,
     ReadAhead,
     ReadingPass,
     ReadWhenAsked,
@@ -36,6 +36,7 @@ from .source import Boundaries, ConnectionLost, Order, TableChanged
 READ_ROWS = 8192                  # rows that `read` decodes at a time
 RETRY_SECONDS = 30.0              # for how long a lost connection is tried again
 SALT_MASK = 2 ** 31 - 1
+STATE_NAMES = {"seed", "epoch", "batch_size", "shuffle", "rank", "ranks", "drop_last", "batch", "rows"}
 
 
 class SQLDataset(Dataset):
@@ -48,7 +49,7 @@ class SQLDataset(Dataset):
     def __init__(self, query, source, *, params=None, key=None, features=None, label=None, dtype=None, nulls="raise",
                  codes=None, retry_seconds=RETRY_SECONDS):
         self.source, self.query = source, checked(query, params)
-        self.key = (key,) if isinstance(key, str) else tuple(key or ())
+        self.key = tuple(names_of("key", key))
         self.retry_seconds = retry_seconds
         reading = self._reading()
         try:
@@ -181,8 +182,8 @@ class SQLDataset(Dataset):
             ("ranks", ranks, 1)))
         if rank >= ranks:
             raise ValueError(f"rank={rank} of ranks={ranks}: ranks are counted from 0 to {ranks - 1}")
-        shuffle = "block" if shuffle is True else shuffle or False
-        if shuffle not in (False, "block", "global"):
+        shuffle = "block" if shuffle is True else False if shuffle is None else shuffle
+        if shuffle is not False and shuffle not in ("block", "global"):
             raise ValueError(f"shuffle={shuffle!r}: give False, 'block' or 'global'")
         if not self._in_blocks and (shuffle or cache):
             raise ValueError(f"{'cache' if cache else 'shuffle'}= needs a key: columns of the query that are different "
@@ -191,10 +192,13 @@ class SQLDataset(Dataset):
         seed = self._own_seed() if seed is None else whole("seed", seed, 0)
         settings = dict(seed=seed, epoch=epoch, batch_size=batch_size, shuffle=shuffle, rank=rank, ranks=ranks,
                         drop_last=bool(drop_last))
-        return BatchIterator(self, settings, start, workers, None if cache is None else os.fspath(cache))
+        return BatchIterator(self, settings, start, workers, None if cache is None else checked_path(cache))
 
     def resume(self, state, workers=0, cache=None):
         """The iterator that goes on where another one was when it gave the state (`state_dict()`)."""
+        if not isinstance(state, dict) or {*state} != STATE_NAMES:
+            raise ValueError(f"state={state!r}: give what state_dict() of an iterator of batches has given, with "
+                             f"{', '.join(sorted(STATE_NAMES))}")
         state = dict(state)
         rows, start = state.pop("rows"), state.pop("batch")
         made = self.batches(workers=workers, cache=cache, start=start, **state)
@@ -218,6 +222,9 @@ class SQLDataset(Dataset):
     # --- single rows ----------------------------------------------------------------------------------------------
 
     def __getitem__(self, index):
+        if not hasattr(index, "__index__"):
+            raise TypeError(f"dataset[{index!r}]: rows are counted, dataset[0]; for several of them see batches(…) and "
+                            "read()")
         position = index.__index__()
         rows = len(self)
         if not -rows <= position < rows:
@@ -319,7 +326,7 @@ class BatchIterator:
         if cached is None and (shuffle == "global" or not dataset._in_blocks):
             salt = key_from(self.seed, self.epoch) & SALT_MASK if shuffle else None
             self.starts = np.append(np.arange(self.row, self.end, STREAM_ROWS), self.end)
-            makers = [StreamMaker(Link(reading), self.layout, dataset.key, salt, self.row, self.end)]
+            makers = [StreamMaker(Link(reading), self.layout, dataset.key, salt, self.row, self.end, self.rows)]
         elif cached is not None and shuffle == "global":
             reading.close()
             self.starts = cached.permute(self.seed, self.epoch)
@@ -341,7 +348,7 @@ class BatchIterator:
             first, last = order.dealing.groups_of(first)[0], order.dealing.groups_of(last - 1)[1]
         self.pieces = ReadAhead(makers, first, last) if ahead else ReadWhenAsked(makers[0], first)
         if order is not None:
-            self.pieces = Mixing(self.pieces, order, self.layout, self.piece_number)
+            self.pieces = DealtPieces(self.pieces, order, self.layout, self.piece_number)
         self.started = False
 
     def _fill_cache(self, cache):

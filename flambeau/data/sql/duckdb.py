@@ -12,6 +12,7 @@ one for each range, which are read where they lie and let go.
 """
 import contextlib
 import glob
+import importlib.util
 import itertools
 import os
 import re
@@ -42,6 +43,7 @@ from .tables import TABLE_NAME, parts
 MEMORY_MIB, MEMORY_MIB_A_SESSION = 4, 8   # what an instance may keep of tables, if statements can be run with that
 RANGES_OF_INSTANCE = 64                   # of keys, each in a row group or two, that are fetched from an instance
 ROW_GROUP_ROWS = 122880
+QUIET = "SET enable_progress_bar = false"         # of a long statement it writes to the program's output
 STREAM_THREADS = 4                        # of an instance that gives a whole result, at most;
 STREAM_MEMORY_MIB = 32                    # what it may keep,
 SORTING_MEMORY_MIB = 1024                 # and what it may take to sort, before it writes to disk
@@ -127,6 +129,7 @@ class SharedInstance:
             if self.now is None:
                 self.now = Instance(self.source.open(self.source.memory_mib, 1))    # each session's own thread works
             made, instance = self.now.con.cursor(), self.now
+            made.execute(QUIET)
             self.source.enter(made)
             instance.sessions += 1
             limit = self.source.memory_mib + instance.sessions * MEMORY_MIB_A_SESSION
@@ -192,6 +195,7 @@ class DuckDBSource(RowSource):
         con = duckdb.connect(":memory:", config={"memory_limit": f"{memory_mib}MiB", "temp_directory": spill,
                                                  "threads": min(threads, os.cpu_count() or 1)})
         try:
+            con.execute(QUIET)
             self.prepare(con)
             self.enter(con)
         except BaseException:
@@ -317,7 +321,7 @@ class DuckDBDialect(Dialect):
     name = "DuckDB"
     rows_in_block = 6144                  # a twentieth of a row group
     blocks_in_group = 5
-    groups_mixed = 20
+    groups_mixed = 22
 
     def cast(self, expression, wanted):
         if wanted.form == "text":
@@ -375,6 +379,15 @@ def rows_in(result):
         yield from rows
 
 
+def in_batches(relation, rows):
+    """A result as Arrow's batches of so many rows. DuckDB says how many through pyarrow alone: without it, and where
+    `rows` is None, they are of up to a million rows."""
+    if rows is None or importlib.util.find_spec("pyarrow") is None:
+        return relation
+    give = getattr(relation, "to_arrow_reader", None) or relation.fetch_record_batch
+    return give(rows)
+
+
 class DuckDBSession(RowSession):
     """One connection: one that was given, or one of its source's instance, which it has from the first statement on
     until it rests; with a `holder`, that session's, in whose transaction it reads."""
@@ -393,16 +406,16 @@ class DuckDBSession(RowSession):
             self.lent = self.source.instance.cursor()
         return self.lent[0]
 
-    def batches(self, text, params=()):
+    def batches(self, text, params=(), rows=None):
         """The Arrow batches of a statement, (rows, columns). In a shared transaction all at once: another session's
         statement would end a result that is under way."""
         if not self.shared:
-            return self.read(text, params)
+            return self.read(text, params, rows)
         with self.lock:
-            return iter(list(self.read(text, params)))
+            return iter(list(self.read(text, params, rows)))
 
-    def read(self, text, params):
-        with self.losing(), ArrowStream(self.con.sql(text, params=params or None)) as stream:
+    def read(self, text, params, rows):
+        with self.losing(), ArrowStream(in_batches(self.con.sql(text, params=params or None), rows)) as stream:
             yield from stream
 
     def tuples(self, text, params=()):
@@ -436,7 +449,7 @@ class DuckDBSession(RowSession):
                                       rows)
 
     def chunks(self, text, params, wanted, rows):
-        for length, columns in self.batches(text, params):
+        for length, columns in self.batches(text, params, rows):
             if length:
                 yield from parts(chunk_of(columns, wanted), rows)
 

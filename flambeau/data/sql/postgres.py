@@ -22,7 +22,7 @@ from psycopg.types.string import ByteaBinaryLoader
 from ...backends.host import array_over
 from .keys import KeyColumn
 from .postgres_arrays import element_starts
-from .postgres_dialect import WIRE_TYPE, PostgresDialect, kind_of
+from .postgres_dialect import BEGIN, WIRE_TYPE, ExportedSnapshot, PostgresDialect, kind_of
 from .source import (
     Boundaries,
     Chunk,
@@ -30,14 +30,12 @@ from .source import (
     ConnectionLost,
     RowSession,
     RowSource,
-    Snapshot,
     SnapshotLost,
     append_key,
     refuse_duplicate_key,
     refuse_null_key,
 )
 
-BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 RECORD_OID = 2249
 NUMBER_ARRAY_OIDS = (1007, 1016, 1021, 1022)              # int4[], int8[], float4[], float8[]
 ARRAY_HEADER_BYTES = 20                                   # dimensions, flags, type, length, first index
@@ -108,13 +106,6 @@ def connection_lost():
         yield
     except (psycopg.OperationalError, psycopg.InterfaceError) as error:
         raise ConnectionLost(f"{type(error).__name__}: {error}") from error
-
-
-class ExportedSnapshot(Snapshot):
-    """The state that a session's transaction reads, by the name under which the server lends it to others."""
-
-    def __init__(self, name):
-        self.name = name
 
 
 # --- sessions -------------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """The SQL that PostgreSQL is sent, and what its types are, whichever driver sends it."""
-from .source import Dialect
+from .source import Dialect, Snapshot
 
+BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 # (kind, bits) of PostgreSQL's numbers of types, which do not change.
 KIND_OF_OID = {16: ("bool", 8), 20: ("int", 64), 21: ("int", 16), 23: ("int", 32), 26: ("int", 64), 700: ("float", 32),
                701: ("float", 64), 1700: ("decimal", 64), 25: ("text", 64), 1043: ("text", 64), 1042: ("text", 64),
@@ -14,6 +15,13 @@ WIRE_TYPE = {"bool": "int4", "int8": "int4", "int16": "int4", "int32": "int4", "
 def kind_of(oid, category):
     """(kind, bits) of a type; of an enumeration, and what else the server counts among texts, text."""
     return KIND_OF_OID.get(oid) or (("text", 64) if category in ("S", "E") else ("other", 64))
+
+
+class ExportedSnapshot(Snapshot):
+    """The state that a session's transaction reads, by the name under which the server lends it to others."""
+
+    def __init__(self, name):
+        self.name = name
 
 
 class PostgresDialect(Dialect):

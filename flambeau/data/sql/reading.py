@@ -4,7 +4,7 @@
     Link          one connection of the pass, which is replaced when it is lost
     Maker         reads the nth part of the pass over a Link: a group of blocks, or the next rows of a stream
     ReadAhead     threads with a Maker each; hands their parts out strictly in order
-    Mixing        deals the rows of groups out to the pieces that are delivered
+    DealtPieces   deals the rows of groups out to the pieces that are delivered
 """
 import math
 import mmap
@@ -15,11 +15,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...backends.host import array_over
 from ...base.locks import Flag, new_condition, new_lock
 from .source import ConnectionLost, Order, SnapshotLost, TableChanged
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0      # seconds between attempts to connect again
 STREAM_ROWS = 16_384                        # rows of a piece of a stream
+OF_THIS_PROCESS = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
 
 
 class Piece(NamedTuple):
@@ -231,10 +233,10 @@ class GroupMaker:
 
 
 class StreamMaker:
-    """Part n, a Piece, is the nth `STREAM_ROWS` rows of a stream, from row `begin` of the whole result to row `end`."""
+    """Part n, a Piece, is the nth `STREAM_ROWS` rows of a stream, from row `begin` of `rows` in all to row `end`."""
 
-    def __init__(self, link, layout, key, salt, begin, end):
-        self.link, self.layout, self.begin, self.end = link, layout, begin, end
+    def __init__(self, link, layout, key, salt, begin, end, rows):
+        self.link, self.layout, self.begin, self.end, self.rows = link, layout, begin, end, rows
         self.order = None if not key and salt is None else Order(key, salt)
         self.chunks, self.next = None, 0
 
@@ -245,8 +247,10 @@ class StreamMaker:
         at = self.begin + number * STREAM_ROWS
         rows = min(STREAM_ROWS, self.end - at)
         if self.chunks is None or self.next != at or self.chunks.session is not session:
+            # SQLite sorts several times as fast without a limit.
+            limit = None if at == 0 and self.end == self.rows else self.end - at
             self.chunks = RowStream(session, session.stream(self.link.reading.query, self.layout.wanted, STREAM_ROWS,
-                                                            self.order, at, self.end - at))
+                                                            self.order, at, limit))
         arrays = self.layout.empty(rows)
         self.next = at + rows
         if self.chunks.fill(self.layout, arrays, rows) != rows:
@@ -382,7 +386,7 @@ class ReadWhenAsked:
 # --- mixed ----------------------------------------------------------------------------------------------------------
 
 
-class Mixing:
+class DealtPieces:
     """The pieces of an EpochOrder, from `first` on, out of its groups, which `groups` hands out in their order."""
 
     def __init__(self, groups, order, layout, first):
@@ -433,4 +437,4 @@ class Mixing:
 def untouched(shape, dtype):
     """An array over memory that is there when it is written to, and not before: a piece fills up bit by bit."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
-    return np.frombuffer(mmap.mmap(-1, size), dtype).reshape(shape) if size else np.empty(shape, dtype)
+    return array_over(mmap.mmap(-1, size, **OF_THIS_PROCESS), dtype).reshape(shape) if size else np.empty(shape, dtype)

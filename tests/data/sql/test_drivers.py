@@ -162,6 +162,18 @@ def test_sessions_of_a_process_share_an_instance_which_ends_with_them(tmp_path):
     assert instance.now is None and mine.sessions == 0
 
 
+def test_nothing_is_written_to_the_programs_output(tmp_path):
+    """DuckDB shows a bar of how far a long statement is, unless it is told not to."""
+    needs("duckdb")
+    data = torch.data.sql("SELECT * FROM t", wide_file(tmp_path / "t.duckdb"), key="id")
+    session = data.source.connect()
+    asked = "SELECT current_setting('enable_progress_bar')"
+    assert session.con.execute(asked).fetchall() == [(False,)]
+    with session.with_threads(sorts=False) as streamer:
+        assert streamer.con.execute(asked).fetchall() == [(False,)]
+    session.close()
+
+
 @pytest.mark.parametrize("workers", [0, 1, 3])
 def test_of_a_large_table_instances_are_given_up(tmp_path, monkeypatch, small_blocks, workers):
     """DuckDB would remember all of it. Every one that was opened is closed again."""

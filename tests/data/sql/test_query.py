@@ -1,9 +1,11 @@
 """Statements as text: where one ends, what stands in quotes, which are parameters."""
+import contextlib
 import sqlite3
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
+import flambeau as torch
 from flambeau.data.sql.query import checked, without_parameters
 from tests.thorough import THOROUGH
 
@@ -57,3 +59,30 @@ def test_parameters_are_found_outside_of_quotes(text, params):
         con.execute("SELECT ?, ?2", params)
     assert [v for v in con.execute(without).fetchone() if v is not None and v != "?"] in ([], [":a"])
     con.close()
+
+
+@pytest.mark.parametrize("error, words, ask", [
+    (TypeError, "key=3: give the name of a column, or a list", lambda sql: sql(key=3)),
+    (TypeError, r"key={'id'}: give the name of a column, or a list", lambda sql: sql(key={"id"})),
+    (TypeError, r"features=\[1\]: give the name of a column", lambda sql: sql(features=[1])),
+    (TypeError, "label=0: give the name of a column", lambda sql: sql(label=0)),
+    (ValueError, "nulls=True for column 'a': give 'raise', 'nan', 'mask' or a number", lambda sql: sql(nulls=True)),
+    (ValueError, "shuffle='': give False, 'block' or 'global'", lambda sql: sql().batches(2, "")),
+    (ValueError, r"shuffle=\[\]: give False, 'block' or 'global'", lambda sql: sql().batches(2, [])),
+    (ValueError, "cache='' cannot be the path of a file: it is empty", lambda sql: sql().batches(2, cache="")),
+    (ValueError, "cache='/' cannot be the path of a file: it is a folder", lambda sql: sql().batches(2, cache="/")),
+    (ValueError, "cache='/no/t' cannot be the path of a file: there is no such folder",
+     lambda sql: sql().batches(2, cache="/no/t")),
+    (ValueError, "state={}: give what state_dict.. of an iterator of batches has given", lambda sql: sql().resume({})),
+    (ValueError, "state=None: give what state_dict.. of", lambda sql: sql().resume(None)),
+    (ValueError, "state={.*'more': 1}: give", lambda sql: sql().resume({**sql().batches(2).state_dict(), "more": 1})),
+    (TypeError, r"dataset\['a'\]: rows are counted", lambda sql: sql()["a"]),
+    (TypeError, r"dataset\[slice\(1, 3, None\)\]: rows are counted", lambda sql: sql()[1:3]),
+])
+def test_arguments_that_nobody_would_give(error, words, ask):
+    con = sqlite3.connect(":memory:")
+    con.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, a REAL)")
+    con.execute("INSERT INTO t VALUES (1, 0.5), (2, 1.5)")
+    con.commit()
+    with contextlib.closing(con), pytest.raises(error, match=words):
+        ask(lambda **options: torch.data.sql("SELECT * FROM t", con, **{"key": "id", **options}))

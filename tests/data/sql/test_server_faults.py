@@ -37,8 +37,18 @@ def connected(server):
     return psycopg.connect(server.address, autocommit=True)
 
 
-def dataset(server, **options):
-    return torch.data.sql("SELECT * FROM t", server.address, key="id", label="label", **options)
+def over_adbc(address):
+    pytest.importorskip("adbc_driver_postgresql")
+    import adbc_driver_postgresql.dbapi
+    return lambda: adbc_driver_postgresql.dbapi.connect(address)
+
+
+WAYS = {"psycopg": lambda address: address, "adbc": over_adbc}
+every_way = pytest.mark.parametrize("way", WAYS)
+
+
+def dataset(server, way="psycopg", **options):
+    return torch.data.sql("SELECT * FROM t", WAYS[way](server.address), key="id", label="label", **options)
 
 
 def backends(server):
@@ -48,10 +58,11 @@ def backends(server):
                            "AND pid <> pg_backend_pid()").fetchone()[0]
 
 
+@every_way
 @pytest.mark.parametrize("workers", [0, 2])
-def test_the_server_is_killed_and_started_again(server, workers):
+def test_the_server_is_killed_and_started_again(server, workers, way):
     expected = digest(dataset(server).batches(10, "block", 3, 1))
-    iterator = dataset(server).batches(10, "block", 3, 1, workers)
+    iterator = dataset(server, way).batches(10, "block", 3, 1, workers)
     begun = [next(iterator) for _ in range(20)]
     server.kill()
     again = threading.Timer(0.5, server.start)
@@ -62,10 +73,11 @@ def test_the_server_is_killed_and_started_again(server, workers):
         again.join()
 
 
-def test_the_server_stays_away(server, monkeypatch):
+@every_way
+def test_the_server_stays_away(server, monkeypatch, way):
     monkeypatch.setattr(reading, "LONGEST_PAUSE", 0.1)
-    data = torch.data.SQLDataset("SELECT * FROM t", torch.data.sql("SELECT 1 AS x", server.address).source, key="id",
-                                 label="label", retry_seconds=0.5)
+    data = dataset(server, way)
+    data.retry_seconds = 0.5
     iterator = data.batches(10, "block", 3, 1)
     begun = [next(iterator) for _ in range(20)]
     server.stop(signal.SIGINT)
@@ -79,10 +91,11 @@ def test_the_server_stays_away(server, monkeypatch):
     assert digest([*begun, *rest]) == digest(dataset(server).batches(10, "block", 3, 1))
 
 
+@every_way
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_connection_that_the_server_ends(server, workers):
+def test_a_connection_that_the_server_ends(server, workers, way):
     expected = digest(dataset(server).batches(10, "block", 3, 1))
-    iterator = dataset(server).batches(10, "block", 3, 1, workers)
+    iterator = dataset(server, way).batches(10, "block", 3, 1, workers)
     begun = [next(iterator) for _ in range(10)]
     with connected(server) as con:
         con.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
@@ -90,11 +103,12 @@ def test_a_connection_that_the_server_ends(server, workers):
     assert digest([*begun, *iterator]) == expected
 
 
-def test_a_statement_that_takes_too_long_says_so(server):
+@every_way
+def test_a_statement_that_takes_too_long_says_so(server, way):
     """And a pass goes on where a statement is in time at the next attempt."""
     address = f"{server.address}&options=-cstatement_timeout%3D200"
-    data = torch.data.SQLDataset("SELECT id, slow(id) AS x FROM t WHERE id < 100",
-                                 torch.data.sql("SELECT 1 AS x", address).source, key="id", retry_seconds=0.3)
+    data = torch.data.sql("SELECT id, slow(id) AS x FROM t WHERE id < 100", WAYS[way](address), key="id")
+    data.retry_seconds = 0.3
     with pytest.raises(ConnectionError, match="canceling statement due to statement timeout"):
         data.read()
 
