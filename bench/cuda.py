@@ -36,7 +36,7 @@ sys.path[0] = str(HERE.parent)        # this checkout, and not this folder: NVID
 
 ROUNDS = 7
 WARM_CALLS = 4
-MOST_CALLS = 400                      # in one burst
+LEAST_CALLS, MOST_CALLS = 5, 400      # in one burst: a loop that trains hands over a step while the last one runs
 M = 1 << 20
 GB = 10**9
 
@@ -377,7 +377,7 @@ class Bench:
             for _ in range(WARM_CALLS):
                 guess = self.burst(m, run, 1)
             guess = min(guess, self.burst(m, run, 3))
-            calls[name] = max(1, min(MOST_CALLS, int(seconds / len(runs) / ROUNDS / max(guess, 1e-7))))
+            calls[name] = max(LEAST_CALLS, min(MOST_CALLS, int(seconds / len(runs) / ROUNDS / max(guess, 1e-7))))
         gc.collect()
         gc.freeze()
         found = {name: [] for name in runs}

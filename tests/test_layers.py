@@ -61,7 +61,7 @@ CLOSING = {
 WHEN_NEEDED = {
     ("tensor.interop", "backends.cuda.exchange"): "memory of a GPU that another library shows, and its driver",
     ("tensor.dlpack", "backends.cuda.exchange"): "the same",
-    ("trace.record", "trace.plan"): "what compiles, which the reference executor never needs",
+    ("trace.runner", "trace.plan"): "what compiles, which the reference executor never needs",
     ("trace.record", "trace.interpret"): "the same",
 }
 

@@ -113,6 +113,7 @@ class Backend:
     reductions = Reductions()
     recomputed_operations = 12    # what takes no more of an element is computed again rather than kept in memory
     function_operations = 13      # that a function such as exp counts as
+    product_row_bytes = 0         # rows of matrices that are multiplied had best begin at multiples of this; 0: any
 
     def __init__(self, index=0):
         self.index = index

@@ -12,6 +12,10 @@ class's list, which keeps the dead Block, whose finaliser is spent. And a Block 
 that there is no moment at which memory is neither idle nor a Block's. No lock is needed, and what is in use is counted
 by those who allocate. The lock below is for those who make and give back mappings, and a thread that holds it may come
 again.
+
+Note [Spare arrays]: a Block and the array over it take longer to make than a small kernel to run. So where the core is
+compiled, a small array whose Value is gone, and that nobody else holds, is kept in `spares`, and the next result of its
+spec is made there. Its block counts as idle. It happens only while nobody observes memory.
 """
 import contextlib
 import ctypes
@@ -34,6 +38,9 @@ PAGE_BYTES = mmap.PAGESIZE
 MAX_SMALL_BYTES = 256 << 10     # up to here blocks are carved out of slabs
 MIN_SLAB_BYTES = 64 << 10       # of the smallest slab
 HUGE_PAGE_BYTES = 2 << 20       # the most of a slab too
+SPARE_BYTES = 1024              # of an array that is kept when nobody looks at it any more; see Note [Spare arrays]
+SPARES_PER_SPEC = 4
+MAX_SPARE_SPECS = 1000
 SURPLUS_PERCENT = 25            # how much larger an idle block may be than the class that was asked for
 HUGE_PAGE_ADVICE = getattr(mmap, "MADV_HUGEPAGE", None)
 MADV_POPULATE_WRITE = 23        # Linux's, which Python does not name yet
@@ -113,6 +120,7 @@ _size_classes: dict = {}        # size → SizeClass
 _fast_paths: dict = {}          # bytes asked for → SizeClass
 _slabs: dict = {}               # where it starts → (mapping, SizeClass, how many blocks)
 _regions: dict = {}             # address of a large block → (mapping, SizeClass)
+spares: dict = {}               # spec → a list of (array, address); see Note [Spare arrays]
 on_failure: list = []           # functions of (error, what was looked at) that give words for the message
 
 
@@ -160,11 +168,24 @@ def _update_counts(size_class):
 
 
 def _recount():
-    total = 0
+    total, spare = 0, _spares_by_class()
     for size_class in list(_size_classes.values()):
         size_class.idle = len(size_class.free)
-        total += (size_class.blocks - size_class.idle) * size_class.size
+        total += (size_class.blocks - size_class.idle - spare[size_class.size]) * size_class.size
     _counts.allocated = total
+
+
+def _spares_by_class():
+    """How many blocks of each size class lie idle under spare arrays."""
+    found: Counter = Counter()
+    for spec, arrays in list(spares.items()):
+        found[class_size(spec.nbytes)] += len(arrays)
+    return found
+
+
+def class_of(spec):
+    """The SizeClass of a spec's arrays: whoever gives a spare one out again counts that there."""
+    return _size_class(class_size(spec.nbytes))
 
 
 def class_size(nbytes):
@@ -310,6 +331,7 @@ def empty_cache():
     """Give back to the system what lies idle: large blocks, and slabs none of whose blocks is in use. Says how much."""
     with _lock:
         before = reserved()
+        spares.clear()
         _trim(0)
         for size_class in filter(lambda one: one.size <= MAX_SMALL_BYTES, list(_size_classes.values())):
             _drop_slabs(size_class)
@@ -439,6 +461,7 @@ def _notice_freed():
 
 def _observe():
     """Somebody began to observe memory, or the last who did has ended."""
+    spares.clear()
     for size_class in list(_size_classes.values()):
         size_class.noticed = 0                        # while nobody observed, blocks were taken and came back
         size_class.choose_take()
@@ -475,11 +498,11 @@ def stats():
                          for what in ("allocation", "allocated_bytes", "reserved_bytes", "segment")
                          for pool in ("all", "large_pool", "small_pool")
                          for number in ("current", "allocated", "freed")[:3 if what[:5] == "alloc" else 1]), 0)
-    misses = 0
+    misses, spare = 0, _spares_by_class()
     for size_class in list(_size_classes.values()):
         pool = "large_pool" if size_class.size > MAX_SMALL_BYTES else "small_pool"
         misses += size_class.misses
-        live, calls = blocks[size_class] - len(size_class.free), size_class.calls
+        live, calls = blocks[size_class] - len(size_class.free) - spare[size_class.size], size_class.calls
         for where in ("all", pool):
             for what, unit in (("allocation", 1), ("allocated_bytes", size_class.size)):
                 out[f"{what}.{where}.current"] += live * unit
@@ -506,6 +529,7 @@ def reset_peaks():
 def segments():
     """Each mapping as a dictionary with the names of `torch.cuda.memory_snapshot()`, in the order of memory."""
     idle = {_addressof(dead) for size_class in list(_size_classes.values()) for dead in list(size_class.free)}
+    idle.update(address for arrays in list(spares.values()) for _, address in list(arrays))
     # see Note [A copy to go through] in base/weakbag.py
     found = [(start, size_class, 1) for start, (_, size_class) in _regions.copy().items()]
     found += [(start, size_class, count) for start, (_, size_class, count) in _slabs.copy().items()]

@@ -148,6 +148,10 @@ class Stretch:
         run = threads.run if times is None else threads.clocked(times)
         return partial(run, self._start, self.steps, table.buffer_info()[0], cells.buffer_info()[0])
 
+    def direct(self):
+        """What compiled code calls instead: the addresses of the runner and of the words, and how many steps."""
+        return threads.address(), self._start, self.steps
+
 
 def _ints(launch):
     """The integers that the code of a launch is called with; see `arguments` in loops/llvm.py."""

@@ -42,6 +42,12 @@ def run(program, steps, table, scalars):
     _native(program, steps, table, scalars)
 
 
+def address():
+    """Where the native function is that `run` calls."""
+    start()
+    return ctypes.cast(_native, ctypes.c_void_p).value
+
+
 def clocked(times):
     """A function like `run` that writes to the array `times` what `observers.clock` says: at first, and after each
     step. It is one native call too: no interrupt comes between its beginning and its end."""

@@ -50,7 +50,7 @@ class _Door:
     tests/test_layers.py holds both.
     """
 
-    call: Any = None          # tensor/call         call(op, args, kwargs, public): an operation, as the user wrote it
+    call: Any = None          # tensor/forms        call(op, args, kwargs): an operation, as the user wrote it
     inplace: Any = None       # tensor/write        inplace(op, args, kwargs): its in-place form
     into: Any = None          # tensor/write        into(op, args, kwargs, out): its out= form
     page: Any = None          # tensor/forms        page(op): what `help` shows of it
@@ -382,14 +382,15 @@ class Pointwise(Op):
     """Element by element over broadcast operands, in their promoted dtype.
 
     `result` says the result's dtype: "same" as promoted, "float" (integers become the default float first),
-    "bool", or "real" (the real dtype of a complex one). `refuses` lists dtype categories that are not accepted.
+    "bool", or "real" (the real dtype of a complex one). `refuses` lists dtype categories that are not accepted,
+    and `refuses_on_cpu` those that PyTorch's kernels for the CPU alone do not take.
     Numbers are runtime scalars: their type, not their value, is in the key.
     """
 
     forms = "function method inplace out"
     pointwise = no_overlap = True
     result = "same"
-    refuses = ""
+    refuses = refuses_on_cpu = ""
     cname = None              # PyTorch's kernel name, for its "not implemented for" message
     row_major = False         # whether the result is contiguous whatever the layout of the operands
     numbers = None            # names of the operands that may be Python numbers; None: any, beside at least one tensor
@@ -414,6 +415,8 @@ class Pointwise(Op):
         shape = shapes.broadcast(*[t.shape for t in tensors]) if tensors else ()      # refused before the dtype is
         if op.refuses:
             refuse(op, common)
+        if op.refuses_on_cpu and tensors and tensors[0].device.type == "cpu":
+            refuse(op, common, op.refuses_on_cpu)
         if op.check is not None:
             op.check(common, *args)
         if op.result == "float" and common.category < 2:

@@ -17,12 +17,14 @@ import sys
 from functools import partial
 from operator import attrgetter
 
+from .counting import count as _count, count_at, counts
+
 TESTED_PYTHONS = "3.11 to 3.15"
-_count = getattr(sys, "getrefcount", None)
 _value, _keeper = attrgetter("value"), attrgetter("_keeper")
 _array, _memory = attrgetter("array"), attrgetter("_memory")
 _grad = [attrgetter(path) for path in ("_grad", "_grad._storage", "_grad._storage.value", "_grad._storage.value.array")]
 _carried = 1                  # references that C code takes to carry a thing to the counter; measured by `calibrate`
+_alone = 2                    # what `count_at` says of an attribute that its owner alone holds; measured as well
 RESULT = INPUT = 0            # the `counts` of Values that the list of a trace holds, and the list and the table
 
 
@@ -32,17 +34,11 @@ def others(items, ours=1):
     return [n - known for n in map(_count, items)]
 
 
-def _shared(get, owner, ours=1):
-    """Whether somebody holds the attribute `get` of `owner` besides `ours` containers, of which the owner is one."""
-    return next(map(_count, map(get, (owner,)))) > ours + _carried
-
-
 # --- a trace: a list of Values, and a table of those that were ready before -----------------------------------------
-
-def counts(values):
-    """For each Value in the list of a trace a number to compare with RESULT or INPUT: one above it says that somebody
-    outside of the trace holds the Value. (Every run asks for it, and `others` takes three times as long.)"""
-    return list(map(_count, values))
+#
+# `counts(values)` gives, for each Value in the list of a trace, a number to compare with RESULT or INPUT: one above it
+# says that somebody outside of the trace holds the Value. (Every run asks for it, and `others` takes three times as
+# long; so it stands in counting.py, which is part of the compiled core.)
 
 
 def only_traced(values, slots, slot):
@@ -55,14 +51,14 @@ def only_traced(values, slots, slot):
 def owns_memory(value):
     """Whether nobody but the Value holds its array, or the bytes behind it, and they may be written."""
     seen = value._memory is not None
-    if seen and _shared(_memory, value) or not value.may_be_written():
+    if seen and count_at(_memory, value) > _alone or not value.may_be_written():
         return False
-    return not _shared(_array, value, 1 + (seen and value._memory.base is value.array))
+    return count_at(_array, value) <= _alone + (seen and value._memory.base is value.array)
 
 
 def shares_value(storage):
     """Whether anybody but the storage holds its Value."""
-    return _shared(_value, storage)
+    return count_at(_value, storage) > _alone
 
 
 def outside_holds_keeper(storage):
@@ -72,7 +68,7 @@ def outside_holds_keeper(storage):
     """
     value = storage.value
     seen = value._memory is not None and value._memory is not value.array and value._memory.base is storage._keeper
-    return _shared(_keeper, storage, 2 + seen)
+    return count_at(_keeper, storage) > _alone + 1 + seen
 
 
 def may_donate(values):
@@ -82,12 +78,12 @@ def may_donate(values):
 
 def may_recycle_grad(tensor):
     """Whether nobody sees the memory of a tensor's gradient but through that tensor."""
-    return not any(_shared(get, tensor) for get in _grad)
+    return not any(count_at(get, tensor) > _alone for get in _grad)
 
 
 def is_unused(table, key, entries):
     """Whether what stands under `key` is held by `entries` entries of tables and by nobody else."""
-    return not _shared(table.__getitem__, key, entries)
+    return count_at(table.__getitem__, key) <= _alone + entries - 1
 
 
 # --- on import ------------------------------------------------------------------------------------------------------
@@ -193,14 +189,16 @@ def _lent(thing, items):
 
 def calibrate():
     """Try every question on things that nobody else holds, on the same held once more, and on what was only lent."""
-    global _carried, RESULT, INPUT
+    global _carried, _alone, RESULT, INPUT
     if "free-threading" in sys.version:
         _refuse("this is a free-threaded build, in which references are not counted exactly and threads take no turns. "
                 "Recording depends on both: use the ordinary build of this version")
     if _count is None:
         _refuse("it does not count references, by which Flambeau knows what memory may be written over: use CPython")
     _carried = next(map(_count, [_Thing()])) - 1
-    RESULT, INPUT = 1 + _carried, 2 + _carried
+    _alone = count_at(_array, _Thing(array=_Thing()))
+    RESULT = counts([_Thing()])[0]
+    INPUT = RESULT + 1
     wrong = []
     for case in _CASES:
         kept: list = []

@@ -16,10 +16,11 @@ from ..base import settings
 from ..base.errors import PACKAGE, here, line_of, warn
 from ..base.observers import Observer, observing, who_looked
 from ..base.spec import CPU
-from ..tensor.infer import calls, entries
+from ..tensor.find import calls, entries
 from ..tensor.tensor import Tensor
 from ..trace import on_host, plan as plans
 from ..trace.effects import stands_in
+from ..trace.key import key_of
 from ..trace.record import Trace, _local, current, set_current
 from ..trace.update import update
 from ..trace.value import Value
@@ -142,7 +143,7 @@ class Recorder(Trace):
         self.forget()
         key = None
         if runner is not None and settings.executor != "reference":
-            key, wanted, free = plans._key(self)
+            key, wanted, free = key_of(self)
             if wanted != runner.wanted or set(free) != set(runner.free):
                 key = None
         super().run()

@@ -11,13 +11,15 @@ from array import array
 from ..backends.backend import DeviceFailed
 from ..base import observers, settings
 from ..base.locks import new_lock
-from ..base.ownership import may_donate, may_recycle_grad
+from ..base.ownership import may_donate
 from ..base.spec import CPU
 from ..trace import effects, plan as plans
 from ..trace.lower import HALVES, Unfusable, cell
 from ..trace.program import handed
-from ..trace.record import Failure, Trace
+from ..trace.record import Trace
+from ..trace.runner import Failure
 from ..trace.value import Value
+from .made import in_memory_of, put_addresses
 
 
 class Runner:
@@ -165,18 +167,10 @@ class BoundPlan:
         if self.native is None or self.lock._is_owned() or not self.lock.acquire(blocking=False):    # it is in use
             return self._run_step_by_step(values, numbers, made, happened)
         try:
-            for value in values:
-                value.trace is None or value.ready()         # no `if`: see "Loops and interrupts" in CONTRIBUTING.md
-            value = None
+            table = self.table
+            put_addresses(values, self.read, table)
             if self.free and not may_donate([values[at] for at in self.free]):
                 return False
-            table = self.table
-            for at, index in self.read:
-                value = values[at]
-                try:
-                    table[index] = value._address
-                except (AttributeError, TypeError):          # there is none, or None
-                    table[index] = value.address()
             makers = self.program.makers(self.runner.code) if observers.during_runs and observers.gathering() else None
             blocks = []
             for device, nbytes, index in self.program.blocks:
@@ -254,23 +248,3 @@ class BoundPlan:
 
         self.program.run(held, code, finish, perform)
         return True
-
-
-def in_memory_of(old, spec):
-    """The Value of spec `spec` that stands in the memory of `old`, whose contents nobody needs any more."""
-    if old.spec is spec:
-        old.on_host = None
-        return old
-    return Value.of(old.look(spec, 0), spec)
-
-
-def recycled(tensor):
-    """The contents of a tensor's gradient that is about to be replaced, if nobody else can see them; else None."""
-    if tensor._grad._storage.value.trace is not None or not may_recycle_grad(tensor):
-        return None
-    grad = tensor._grad
-    value, storage = grad._storage.value, grad._storage
-    if value.spec is not grad._spec or value._memory is not None or storage.exported or storage.readonly:
-        return None
-    value.address()
-    return value

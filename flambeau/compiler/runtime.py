@@ -1,12 +1,10 @@
 """What the source of a replay calls: storages and tensors made anew, random numbers drawn, checks of data repeated."""
 from ..tensor.random import filled
-from ..tensor.tensor import Tensor
 from ..trace import on_host
-from ..trace.value import Storage, TensorBase, Value
+from ..trace.value import Value
 from .capture import Noted, evaluate
 from .gradient import is_live
 
-_new = TensorBase.__new__
 MAXIMUM_REMEMBERED_BYTES = 1 << 20        # of checked contents
 
 
@@ -20,14 +18,6 @@ class Miss:
 
 
 REFUSED = Miss(-1)            # an operation would refuse the data: the ordinary call will say how
-
-
-def new_storage(value, facts):
-    storage = Storage()
-    storage.value = value
-    storage.nbytes, storage.device, storage.version, storage.inference = facts
-    storage.exported, storage.fingerprint = False, None
-    return storage
 
 
 def count_hidden_writes(storage, count, looks):
@@ -44,18 +34,6 @@ def facts_of(tensor):
         cut = ("flambeau.compile, since the graph was used up inside the function and a replay makes none",
                tensor._site)
     return (type(tensor), tensor._spec, tensor._offset, tensor._site, cut, tensor._requires_grad, tensor._view_of)
-
-
-def new_tensor(storage, facts):
-    made = _new(Tensor)
-    kind, made._spec, made._offset, made._site, made._cut, made._requires_grad, view_of = facts
-    made._storage = storage
-    made._node = made._base = None
-    if kind is not Tensor:
-        made.__class__ = kind
-    if view_of is not None:
-        made._view_of = view_of
-    return made
 
 
 def new_record(kind, fields):

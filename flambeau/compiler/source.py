@@ -15,8 +15,9 @@ from ..base.spec import place
 from ..tensor.tensor import Tensor
 from .capture import mode_state
 from .journal import EQUALITY_TYPES, MISSING, PLAIN_TYPES, content, has_plain_keys, short
-from .replay import Runner, recycled
-from .runtime import REFUSED, Checks, Draws, Miss, count_hidden_writes, facts_of, new_record, new_storage, new_tensor
+from .made import new_storage, new_tensor, recycled
+from .replay import Runner
+from .runtime import REFUSED, Checks, Draws, Miss, count_hidden_writes, facts_of, new_record
 from .traced import TRACED, traced_in, word
 
 

@@ -11,7 +11,7 @@ from ..base import dtypes
 from ..base.errors import need, warn
 from ..tensor.create import from_array, tensor as tensor_of
 from ..tensor.forms import namespace
-from ..tensor.results import array_of
+from ..tensor.reading import array_of
 from ..tensor.tensor import Tensor
 from ..vision.images import pillow
 

@@ -8,9 +8,9 @@ from ..base.errors import need, warn
 from ..base.op import Composite, Op, Pointwise
 from ..base.spec import spec
 from .create import _full, empty_like
-from .matmul import _linear as linear
+from .matmul import _linear as linear, matmul
 from .norm import LayerFunction
-from .reduce import _safe_softmax, _softmax_backward
+from .reduce import _safe_softmax, _softmax_backward, softmax
 from .shape import cat
 
 # --- dropout ----------------------------------------------------------------------------------------------------------
@@ -536,13 +536,25 @@ class _multi_head_attention_forward(LayerFunction):
             attn_mask = pad if attn_mask is None else attn_mask + pad
         dropped = dropout_p if training else 0.0
         out = flash(q, k, v, attn_mask, causal, None, 1) if not dropped and not need_weights else None
-        if out is None:
+        if need_weights and q.dtype.itemsize == 2 and q.device.type == "cuda":
+            out, shown = spelled_out(q, k, v, attn_mask, dropped)
+        elif out is None:
             out, _, shown = attend(q, k, v, attn_mask, dropped, causal, None, safe=not need_weights)
         out = linear(out.permute(2, 0, 1, 3).reshape(steps, batch, width), out_proj_weight, out_proj_bias)
         if not need_weights:
             return (out if batched else out.squeeze(1)), None
         shown = shown.mean(1) if average_attn_weights else shown
         return (out, shown) if batched else (out.squeeze(1), shown.squeeze(0))
+
+
+def spelled_out(query, key, value, mask, dropout):
+    """(average, weights) operation by operation: on a GPU, autocast has the weights computed in float32."""
+    scores = matmul(query * math.sqrt(1 / query.shape[-1]), key.transpose(-1, -2))
+    if mask is not None:
+        scores = scores + mask.to(scores.dtype)
+    weights = softmax(scores, -1)
+    weights = drop(weights, dropout, True, False, weights.shape)
+    return matmul(weights, value), weights
 
 
 def _given_heads(given, name, batch, heads, head):

@@ -97,6 +97,9 @@ def promoted(input, what, complex=False, real=False):
     need(not real or not dtype.is_complex, f"{what} expects a real input tensor, but got {dtype.cname}")
     if dtype.category < 2:
         dtype = dtypes.default
+    if dtype is dtypes.float16 and input.device.type == "cuda":
+        raise NotImplementedError(f"{what} of float16 on a GPU gives complex32, which has no tensors here (see "
+                                  "docs/dtypes.md); use input.float()")
     need(dtype.to_real().itemsize >= 4, f"Unsupported dtype {dtype.cname}")
     if complex:
         dtype = dtype.to_complex()

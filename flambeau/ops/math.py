@@ -625,13 +625,13 @@ class _abs_in_place(Pointwise):
     names = "abs absolute"
     forms = "function inplace"         # its function is hidden by that of `abs`
     node = "AbsBackward0"
-    refuses = "bool"
+    refuses_on_cpu = "bool"
     cname = "abs"
 
     def check(dtype, input): need(not dtype.is_complex, "In-place abs is not supported for complex tensors.")
     def ref(xp, input):      return xp.abs(input)
     def d_input(g, input):   return g * input.sgn()
-    def body(k, input):      return k.abs(input)
+    def body(k, input):      return input if input.dtype is dtypes.bool else k.abs(input)
 
 
 class abs_(Pointwise):
@@ -640,13 +640,13 @@ class abs_(Pointwise):
     names = "absolute"
     forms = "function method out"
     result = "real"
-    refuses = "bool"
+    refuses_on_cpu = "bool"
     cname = "abs"
 
     def strict_out(input):  return not input.dtype.is_complex
     def ref(xp, input):     return xp.abs(input)
     def d_input(g, input):  return g * input.sgn()
-    def body(k, input):     return k.abs(input)
+    def body(k, input):     return input if input.dtype is dtypes.bool else k.abs(input)
 
 
 def sign_of(xp, input):

@@ -691,15 +691,17 @@ class histc(Op):
 
     def meta(input, bins=100, min=0, max=0):
         need(bins > 0, f"torch.histogram(): bins must be > 0, but got {bins} for dimension 0")
-        not_for(input.dtype, "bool int complex", "histogram_cpu")
+        on_cpu = input.device.type == "cpu"
+        not_for(input.dtype, "bool int complex" if on_cpu else "bool complex", "histogram_cpu" if on_cpu else "histc")
         need(max >= min, f"torch.histc: max must be larger than min, but they are {max} and {min}")
         return spec(input.dtype, (bins,), None, input.device)
 
     def ref(xp, input, bins=100, min=0, max=0):
         low, high = outer_edges(xp, input, min, max, 1, "torch.histc")
         x = input[(input >= low) & (input <= high)]
-        at = ((x - low) * bins / (high - low)).astype(np.int64)
-        return xp.bincount(xp.minimum(at, bins - 1), minlength=bins)
+        whole = input.dtype.kind in "iu"                  # on a GPU alone, whose bins are those of whole numbers
+        at = (x - low) * bins // (high - low) if whole else ((x - low) * bins / (high - low)).astype(np.int64)
+        return xp.bincount(xp.minimum(at, bins - 1).astype(np.int64), minlength=bins)
 
 
 class histogram(Op):

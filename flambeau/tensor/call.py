@@ -20,8 +20,9 @@ from ..trace.value import Storage, Value
 from . import overrides
 from .autocast import aside, handled
 from .composite import call_composite
+from .find import find, number_in, plain_types
 from .history import add_history
-from .infer import check_fits, find, infer_entry, number_in, plain_types, prepared, remember
+from .infer import check_fits, infer_entry, prepared, remember
 from .messages import explained
 from .movement import new_pinned
 from .overrides import (
@@ -34,8 +35,9 @@ from .overrides import (
     opened,
     overloaded,
 )
+from .reading import array_of
 from .recorder import record_one, run_if_exported
-from .results import array_of, named
+from .results import named
 from .tensor import Tensor, wrap
 from .views import view_any, view_one
 
@@ -269,4 +271,4 @@ def _remember(moved, source):
         on_host.remember(moved._storage.value, held.look(source._spec, source._offset))
 
 
-door.call, door.remember = call, _remember
+door.remember = _remember

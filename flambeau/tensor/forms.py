@@ -10,12 +10,14 @@ import sys
 import numpy as np
 
 from ..base.arguments import LEAST_INT, MOST_INT, beyond_64_bits
+from ..base.core import COMPILED
 from ..base.op import Op, _snake_to_camel, door, known
 from ..trace.value import TensorBase
 from . import overrides
 from .autocast import cast_of_operation, casts_on, note
 from .call import call, call_primitive
-from .infer import UNKNOWN_KEY, find, number_types, tables
+from .find import UNKNOWN_KEY, find, number_types
+from .infer import tables
 from .overrides import tensor_types
 from .recorder import record_one
 from .tensor import Tensor
@@ -30,6 +32,10 @@ OPS_MODULES = ("create", "convert", "arith", "math", "compare", "reduce", "order
 
 namespace: dict = {"": {}, "nn.functional": {}, "linalg": {}, "special": {}}
 declared: dict = {}           # class name → operation
+operand_calls: dict = {}      # operation → spec of the first operand → spec or type of the second, None: none → (Entry,
+                              # the other arguments)
+tables.append(operand_calls)
+NOT_QUICK = ()                # what stands there for calls that go by way of `call`
 
 # operator → (operation, arguments reversed)
 BINARY_OPERATORS = {"add": "add", "sub": "sub", "mul": "mul", "truediv": "true_divide", "floordiv": "floor_divide",
@@ -65,8 +71,63 @@ def method(op, name):
                     and not overrides.modes_active:
                 table[self._spec] = entry, full[1:], full[1:] if entry.pick is not None else ()
             return made
+        if COMPILED and primitive and len(args) == 1 and not kwargs and (type(self) is Tensor or
+                                                                         type(self) in tensor_types):
+            return operands(op, (self, *args), form)
         return call(op, (self, *args), kwargs, form)
     return dressed(form, op, name, op.docstring)
+
+
+def function(op, args, kwargs):
+    """The function form, where the core is compiled; else it is `call`, and there is no time to be won.
+
+    One tensor, two of them, or a tensor and a number, of specs that were seen before, go straight to the recorder.
+    """
+    if kwargs or not 0 < len(args) <= 2 or type(args[0]) is not Tensor and type(args[0]) not in tensor_types:
+        return call(op, args, kwargs)
+    return operands(op, args, None)
+
+
+def operands(op, args, public):
+    """The call of `op` over one or two operands, the first of them a plain tensor. `public`: see `call`."""
+    tensor: TensorBase = args[0]
+    c = type(args[1]) if len(args) == 2 else None
+    if c is Tensor or c in tensor_types:
+        other: TensorBase = args[1]
+        kind = other._spec
+        inputs = args
+    else:
+        kind = c
+        inputs = args[:1]
+    known_calls = operand_calls.get(op)
+    seconds = known_calls.get(tensor._spec) if known_calls is not None else None
+    found = seconds.get(kind) if seconds is not None else None
+    if found is NOT_QUICK:
+        return call(op, args, {}, public)
+    if found is not None:
+        entry, tail = found
+        if kind is not c or c is None:
+            return record_one(entry, args + tail, inputs, tail, 4)
+        if c is not int or LEAST_INT <= args[1] <= MOST_INT:
+            return record_one(entry, args + tail, inputs, args[1:] + tail, 4)
+    made = call(op, args, {}, public)
+    remember_operands(op, args, kind, c)
+    return made
+
+
+def remember_operands(op, args, kind, c):
+    """Have `operands` find what a call like this one is, if nobody has to be asked about it."""
+    facts = known.get(op)                                    # none as yet, if a function mode took the call
+    if facts is None or overrides.modes_active:
+        return
+    found = NOT_QUICK
+    if not op.composite and op not in cast_of_operation \
+            and (kind is not c or c is None or op.pointwise and c in number_types) \
+            and not any(asks_autocast(op, a) for a in args if isinstance(a, Tensor)):
+        _, entry, full, _ = find(op, facts, args, None)
+        if entry is not None and entry.quick and (entry.fits is None or facts.fits_by_name):
+            found = entry, full[len(args):]
+    operand_calls.setdefault(op, {}).setdefault(args[0]._spec, {})[kind] = found
 
 
 def asks_autocast(op, tensor):
@@ -264,6 +325,7 @@ def attach_all():
     door.full, door.sum_dim, door.view = declared["_full"], declared["_sum_dim"], declared["_view"]
     door.ones_like, door.zeros_like, door.stack = declared["ones_like"], declared["zeros_like"], declared["stack"]
     door.page = page
+    door.call = function if COMPILED else call
 
 
 def page(op):

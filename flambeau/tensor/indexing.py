@@ -15,11 +15,12 @@ from ..base.spec import CPU
 from ..trace.record import _local
 from ..trace.value import TensorBase
 from .create import from_array
+from .find import entries
 from .forms import declared
-from .infer import entries, infer_entry, tables
+from .infer import infer_entry, tables
 from .messages import said
 from .overrides import has_override, overrides_off
-from .results import array_of
+from .reading import array_of
 from .tensor import Tensor
 from .views import view_one
 from .write import before_write

@@ -15,7 +15,7 @@ from ..base.errors import here, need
 from ..base.spec import CPU, META, place, spec
 from ..trace.record import current
 from ..trace.value import Storage, Value
-from .results import array_of
+from .reading import array_of
 from .tensor import Tensor, wrap
 
 

@@ -12,7 +12,7 @@ from ..backends import memory
 from ..backends.memory import bytes_in_words
 from ..base.errors import line_of
 from ..base.spec import CPU
-from ..trace import record
+from ..trace import record, runner
 from ..trace.value import Storage, Value
 from .messages import called_as
 from .tensor import Tensor
@@ -171,4 +171,4 @@ def where(failure, asked):
 
 
 memory.on_failure.append(explain)
-record.notes.append(where)
+runner.notes.append(where)

@@ -10,14 +10,13 @@ from ..autograd.node import requires
 from ..backends import host
 from ..base import dtypes
 from ..base.errors import here, warn
-from ..base.op import door
 from ..base.spec import CPU, META, place, spec as make_spec
 from ..trace.shared_memory import can_be_shared, shared_parts
 from ..trace.value import Storage, Value
 from .create import elements, from_array
 from .interop import who
 from .printing import TENSOR_PREFIX, format_tensor, format_with_spec, kept_positions
-from .results import array_of
+from .reading import array_of, lists_of, number_of
 from .tensor import Tensor, wrap
 from .write import before_write, put
 
@@ -26,23 +25,12 @@ from .write import before_write, put
 
 def item(self):
     """The only element as a Python number."""
-    kind = self._spec
-    if kind.numel != 1:
-        raise RuntimeError(f"a Tensor with {kind.numel} elements cannot be converted to Scalar" + who(self)
-                           + "\n  Use .tolist() for all of them, or reduce it first (.sum(), .mean(), .max()).")
-    if kind.device is META:
-        raise RuntimeError("Tensor.item() cannot be called on meta tensors" + who(self))
-    found = array_of(self).item()
-    found = float(found) if kind.dtype.foreign else found
-    if self._node is not None and found - found != 0:      # infinite, or not a number
-        door.noticed("non_finite_seen", self, found)
-    return found
+    return number_of(self)
 
 
 def tolist(self):
     """The elements as nested lists of Python numbers; the number itself for a zero-dimensional tensor."""
-    array = array_of(self)
-    return (array.astype(np.float32) if self._spec.dtype.foreign else array).tolist()
+    return lists_of(self)
 
 
 def scalar(self):
@@ -52,7 +40,7 @@ def scalar(self):
     if requires(self):
         warn("Converting a tensor with requires_grad=True to a scalar may lead to unexpected behavior.\n"
              "Consider using tensor.detach() first.")
-    return item(self)
+    return number_of(self)
 
 
 def to_float(self):
@@ -80,7 +68,7 @@ def to_complex(self):
 def to_index(self):
     if self._spec.numel != 1 or self._spec.dtype.category > 1 or self._spec.device is META:
         raise TypeError("only integer tensors of a single element can be converted to an index" + who(self))
-    return int(item(self))
+    return int(number_of(self))
 
 
 def truth(self):
@@ -89,7 +77,7 @@ def truth(self):
         raise RuntimeError(f"Boolean value of Tensor with {'no values' if count == 0 else 'more than one value'} is "
                            "ambiguous"
                            + who(self) + ("\n  Use .any() or .all(), or compare with torch.equal." if count else ""))
-    return bool(item(self))
+    return bool(number_of(self))
 
 
 def is_nonzero(self):

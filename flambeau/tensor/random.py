@@ -23,7 +23,7 @@ from .create import from_array, from_array_of
 from .forms import declared
 from .movement import pinnable
 from .overrides import handle_torch_function, has_torch_function
-from .results import array_of
+from .reading import array_of
 from .tensor import Tensor, wrap
 from .write import assign, before_write, refuse_derivatives, warn_of_resize
 

@@ -1,7 +1,4 @@
-"""What calls give back: several results as the tuples that PyTorch has, and the contents of a tensor as an array."""
-from ..base.spec import META
-from .messages import said
-
+"""What calls give back: several results as the tuples that PyTorch has."""
 _result_types: dict = {}      # "name field field" → the named tuple type
 
 
@@ -30,10 +27,3 @@ def _result_words(result):
     """A result tuple as PyTorch prints it."""
     lines = ",\n".join(f"{field}={part!r}" for field, part in zip(result._fields, result, strict=True))
     return f"torch.return_types.{type(result).__name__}(\n{lines})"
-
-
-def array_of(tensor):
-    """The tensor's contents as a NumPy array to read, run if pending. Not to be written or handed out."""
-    if tensor._spec.device is META:
-        raise NotImplementedError("Cannot copy out of meta tensor; no data!" + said(tensor))
-    return tensor._storage.value.ready().read(tensor._spec, tensor._offset)

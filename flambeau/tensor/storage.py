@@ -16,7 +16,7 @@ from ..base.spec import CPU, META, device as make_device, place, spec
 from ..trace.shared_memory import share
 from ..trace.value import Storage, Value
 from .interop import exported, held, shared
-from .results import array_of
+from .reading import array_of
 from .tensor import Tensor, wrap
 from .write import before_write
 

@@ -12,7 +12,7 @@ from ..base.spec import META
 from .create import as_tensor, copy_of, from_array
 from .forms import namespace
 from .interop import exported, who
-from .results import array_of
+from .reading import array_of
 from .tensor import Tensor
 from .write import before_write, hide_write
 

@@ -17,7 +17,8 @@ from ..trace.value import Storage
 from . import overrides
 from .call import call_as_is, overridden
 from .composite import tensors_in
-from .infer import check_fits, find, prepared
+from .find import find
+from .infer import check_fits, prepared
 from .messages import explained, said
 from .overrides import has_override, overrides_off
 from .results import named

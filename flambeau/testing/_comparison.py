@@ -14,7 +14,7 @@ import numpy as np
 from ..base import dtypes
 from ..base.dtypes import promote_types
 from ..tensor.functions import as_tensor, tensor
-from ..tensor.results import array_of
+from ..tensor.reading import array_of
 from ..tensor.tensor import Tensor
 
 # dtype → (rtol, atol), PyTorch's own

@@ -4,6 +4,7 @@ from flambeau.trace cimport new
 from flambeau.trace.value cimport Storage, TensorBase, Value
 
 
+cdef bint COMPILED
 cdef dict limits
 cdef object tell_recorded
 
@@ -17,3 +18,9 @@ cdef class TraceBase:
     @cython.locals(code=list, values=list, last=list, ready=dict, index=Py_ssize_t, first=Py_ssize_t, one=TensorBase,
                    two=TensorBase, tensor=TensorBase, value=Value, made=Value)
     cpdef append(self, Entry entry, inputs, tuple params, site)
+
+    @cython.locals(slots=list, tensor=TensorBase, t=TensorBase, value=Value, slot=Py_ssize_t)
+    cpdef _read(self, inputs, Py_ssize_t index, tuple offsets)
+
+    @cython.locals(slots=dict)
+    cpdef Py_ssize_t _slot(self, Value value) except? -2

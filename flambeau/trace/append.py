@@ -3,8 +3,10 @@
 A part of the compiled core: see Note [One source, two speeds] in base/core.py.
 """
 from ..base import observers, settings
+from ..base.core import COMPILED
 from . import new
 
+HELD_INPUT_WEIGHT = 8             # weight of an input byte that only the trace keeps alive: results may never be
 limits = vars(settings)
 tell_recorded = None              # `observers.recorded`, a load nearer: it is looked at in every call that is recorded
 
@@ -36,6 +38,11 @@ class TraceBase:
                 slot = value.slot if value.trace is self else ready.get(value)
                 value = two._storage.value
                 more = value.slot if value.trace is self else ready.get(value)
+                if (slot is None or more is None) and COMPILED and not self.own_append:     # else `_read` is as quick
+                    slot = TraceBase._slot(self, one._storage.value)
+                    more = TraceBase._slot(self, value)
+                    if slot < 0 or more < 0:
+                        slot = None
                 if slot is not None and more is not None:
                     last[slot] = last[more] = index
                     slots = (slot, more)
@@ -83,6 +90,35 @@ class TraceBase:
         if total >= limits["trace_bytes"] or index >= limits["trace_instructions"]:
             self.run()
         return outs
+
+    def _read(self, inputs, index, offsets):
+        """The slots that instruction `index` reads (None if one is pending elsewhere), and the offsets of inputs."""
+        slots = []
+        for tensor in inputs:
+            value = tensor._storage.value
+            slot = value.slot if value.trace is self else self._slot(value)
+            if slot < 0:
+                return None, offsets
+            self.last[slot] = index
+            slots.append(slot)
+            if tensor._offset:
+                offsets = tuple([t._offset for t in inputs])
+        return tuple(slots), offsets
+
+    def _slot(self, value):
+        """The slot of a Value, a new one of one that is ready; -1 if it is pending elsewhere, and must be run there
+        first."""
+        slot = value.slot if value.trace is self else self.slots.get(value)
+        if slot is None:
+            if value.trace is not None:
+                return -1
+            slot = self.slots[value] = len(self.values)
+            self.values.append(value)
+            self.last.append(0)
+            self.held += value.spec.weight
+            if 2 * HELD_INPUT_WEIGHT * self.held >= limits["trace_bytes"]:
+                self._weigh()
+        return slot
 
 
 def _observe():

@@ -56,7 +56,7 @@ class Buffers:
                 slot = self.slot_of.get(id(node))
                 spec = node.layout or make_spec(node.dtype, node.shape, None, _device_of(node))
                 kind = "given" if node.op in ("result", "transfer") else "result" if slot is not None else "working"
-                found = PlanBuffer(kind, spec.nbytes, slot, spec)
+                found = PlanBuffer(kind, _span(spec), slot, spec)
             self._by_node[key] = found
             self.all.append(found)
         return found
@@ -108,7 +108,7 @@ class Buffers:
         if held is made or made.taken is not None or made.made < at or id(held) in self._given_up \
                 or held.spec.device is not made.spec.device:
             return False
-        if held.kind not in ("working", "input") or held.spec.nbytes != made.nbytes:
+        if held.kind not in ("working", "input") or _span(held.spec) != made.nbytes:
             return False
         owner = held.owner
         if owner.kind == "input":
@@ -228,6 +228,12 @@ def _no_overlap(source, view, offset):
     end = start + sum(s * (n - 1) for s, n in zip(strides, source.shape, strict=True))
     stop = offset + sum(s * (n - 1) for s, n in zip(view.strides, view.shape, strict=True))
     return end < offset or stop < start
+
+
+def _span(spec):
+    """The bytes from the first to the last element: more than there are where rows are padded."""
+    return spec.nbytes if spec.dense or not spec.numel else \
+        (1 + sum((n - 1) * s for n, s in zip(spec.shape, spec.strides, strict=True))) * spec.dtype.itemsize
 
 
 def _aligned(nbytes):

@@ -27,6 +27,7 @@ import threading
 
 from ..backends.backend import execute
 from ..base import settings
+from ..base.entry import Entry
 from ..base.locks import before_fork
 
 _told = 0                     # the process whose `multiprocessing` knows what to do at its end
@@ -42,17 +43,17 @@ class Raised(BaseException):
         self.error, self.entry, self.site = error, entry, site
 
 
-class Lost:
+class Lost(Entry):
     """The entry of an effect that has begun, or never will, and so has no results: running it says why."""
 
-    __slots__ = ("op", "outs", "many", "device")
-    kinds = zeros = template = param_at = ()
-    casts = rounded = wrap = compute = None
-    simple, compiles, nbytes, weight = True, False, 0, 0
+    __slots__ = ()
 
     def __init__(self, entry, why):
         self.op, self.outs, self.many, self.device = _NotAgain(entry.op.__name__, why), entry.outs, entry.many, \
             entry.device
+        self.kinds = self.zeros = self.template = self.param_at = ()
+        self.casts = self.rounded = self.wrap = self.compute = None
+        self.simple, self.compiles, self.nbytes, self.weight = True, False, 0, 0
 
 
 class _NotAgain:

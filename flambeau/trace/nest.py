@@ -145,15 +145,18 @@ class Nest:
     def _leaf(self, node):
         found = self.known.get(id(node))
         if found is None:
-            # Sizes come in as constants too: a kernel that knew them would be compiled anew for every batch size.
-            if node.op == "number" or not _stays(node.attr):
-                self.numbers.append(node)
-                found = Expr("number", LOOP_TYPE[node.dtype], (), len(self.numbers) - 1)
-            else:
-                key = ("const", LOOP_TYPE[node.dtype], repr(node.attr))
-                found = self.made.get(key)
-                if found is None:
-                    found = self.made[key] = Expr("const", LOOP_TYPE[node.dtype], (), node.attr)
+            # Sizes come in as constants too: a kernel that knew them would be compiled anew for every batch size. So
+            # would one that knew which of them are equal; constants of formulas are always equal, and shared.
+            given = node.op == "number" or not _stays(node.attr)
+            kind, key = "number" if given else "const", ("const", LOOP_TYPE[node.dtype], repr(node.attr))
+            shared = not given or node.op == "const" and isinstance(node.attr, float) and not node.attr.is_integer()
+            found = self.made.get(key) if shared else None
+            if found is None:
+                if given:
+                    self.numbers.append(node)
+                found = Expr(kind, LOOP_TYPE[node.dtype], (), len(self.numbers) - 1 if given else node.attr)
+                if shared:
+                    self.made[key] = found
             self.known[id(node)] = found
         return found
 

@@ -25,15 +25,17 @@ from typing import NamedTuple
 from ..backends.backend import DeviceFailed, NoCompiler, NotCompiled
 from ..base import dtypes, observers, settings
 from ..base.locks import new_lock
-from ..base.ownership import INPUT, RESULT, counts, owns_memory
 from ..base.shapes import contiguous_strides
 from ..base.spec import CPU, spec as make_spec
 from .buffers import Buffers
 from .effects import perform
 from .fuse import Fuser, Group, memory as seen_memory, root
 from .interpret import do_without, forget_programs, say_mistake, say_not_compiled, say_tight
+from .key import key_of
 from .lower import LOOP_TYPE, TraceGraph, TraceNode, Unfusable, layouts
 from .nest import Nest
+from .one_call import one_call
+from .padding import pad_rows
 from .program import Failed, Kernels, Program
 from .recurrence import Repeated
 from .steps import CallbackStep, CopyStep, KernelStep, LibraryStep, RecurrenceStep, ReferenceStep, TransferStep
@@ -48,13 +50,13 @@ _sightings: dict = {}            # key of a trace with little data → how often
 _finishing = new_lock()
 
 
-def attempt(trace):
-    """Run `trace` by a plan and empty it; False where it is to be run instruction by instruction.
+def attempt(trace, key, wanted, free):
+    """Run `trace`, of which `key_of` gave these, by a plan and empty it; False where it is to be run instruction by
+    instruction.
 
     Whether a trace is planned depends on how much data it has and how often it was seen, never on time. The bits are
     the same: see interpret.py.
     """
-    key, wanted, free = _key(trace)
     plan = _plans.get(key)
     if plan is None:
         if len(_plans) + len(_sightings) >= MAX_REMEMBERED_TRACES:
@@ -72,14 +74,12 @@ def attempt(trace):
         _plans[key] = plan
     if plan is False or plan.waiting is not None and not _finished(key, plan):
         return False
-    code, values = trace.code, trace.values
-
-    def finish(made):
-        give(values, made, plan.program.takes)
-        trace.clear()
-
+    code = trace.code
     try:
-        plan.program.run(values, code, finish, partial(perform, trace) if plan.program.has_effects else None)
+        if plan.one_call is not None and not observers.during_runs:
+            plan.one_call.run(trace)
+        else:
+            _run(plan.program, trace)
     except (Failed, MemoryError):
         return False
     except DeviceFailed:                                     # whoever looks is told, now and every time
@@ -90,6 +90,17 @@ def attempt(trace):
         return False
     trace.ran = plan
     return True
+
+
+def _run(program, trace):
+    """Run `trace` by a program, and empty it."""
+    values = trace.values
+
+    def finish(made):
+        give(values, made, program.takes)
+        trace.clear()
+
+    program.run(values, trace.code, finish, partial(perform, trace) if program.has_effects else None)
 
 
 def _patience(trace):
@@ -113,7 +124,7 @@ def _has_a_choice(trace):
 def made_for(trace):
     """The plan by which `trace` would run natively now: made where there is none, and not kept."""
     with trace.lock:                                         # nobody runs it meanwhile
-        key, wanted, free = _key(trace)
+        key, wanted, free = key_of(trace)
         plan = _plans.get(key)
         if not plan or plan.waiting is not None:
             plan = new_plan(trace.code, [v and v.spec for v in trace.values], wanted, free)
@@ -197,24 +208,6 @@ def forget():
     forget_programs()
 
 
-def _key(trace):
-    """(the key, slots that somebody outside still holds, inputs that nobody else holds)."""
-    code, values = trace.code, trace.values
-    wanted, parts, held = [], [], counts(values)
-    for entry, slots, offsets, _, first, _ in code:
-        parts.append((entry, slots, offsets))
-        for slot in range(first, first + len(entry.outs)) if entry.many else (first,):
-            if held[slot] > RESULT:
-                wanted.append(slot)
-    free, kinds = [], []
-    for value, slot in trace.slots.items():
-        kinds.append(value.spec)
-        if held[slot] <= INPUT and owns_memory(value):
-            free.append(slot)
-    wanted, free = tuple(wanted), tuple(free)
-    return (tuple(parts), tuple(kinds), wanted, free), wanted, free
-
-
 def _avoid(why, graph, code, materialised, left):
     """Note what the next try does otherwise: a node put into memory, or else an instruction left to the reference."""
     if why.group is not None:
@@ -244,6 +237,7 @@ class Draft(NamedTuple):
 
 def drafted(graph, wanted, free, materialised=()):
     """The Draft of a plan that gives the slots `wanted`, and may write over the inputs `free`."""
+    pad_rows(Fuser.needed(graph, wanted), {id(graph.slots.get(slot)) for slot in wanted}, graph.device_of)
     steps = gathered(Cutter(graph, wanted, materialised).steps)
     buffers = Buffers(graph, wanted, free)
     buffers.follow(steps, graph)
@@ -259,6 +253,8 @@ class Plan:
     plan, it is left `waiting`: they are compiled in the background, and `finish` makes it ready. None: they are waited
     for. See Note [Compiled beforehand].
     """
+
+    one_call = None               # of a program that is a single native call: what runs it; see one_call.py
 
     def __init__(self, code, specs, wanted, free, spare=None):
         needed, materialised, left = _needed(code, wanted), set(), set()
@@ -280,6 +276,8 @@ class Plan:
         (steps, buffers, graph), kernels = self.waiting
         kernels.compile()
         self.program = Program(steps, buffers, graph.numbers)
+        if self.program.native is not None and not self.program.before:
+            self.one_call = one_call(self.program, self.program.native)
         named = buffers.names(graph)
         for number, step in enumerate(steps):
             step.settle(number, graph, buffers, named)

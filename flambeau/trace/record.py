@@ -11,42 +11,22 @@ import time
 import numpy as np
 
 from ..backends.backend import execute as by_reference
-from ..backends.memory import explained
 from ..base import observers, settings
 from ..base.locks import in_child, new_lock
 from ..base.ownership import INPUT, RESULT, counts, only_traced
 from ..base.weakbag import WeakBag
 from . import effects, quick
-from .append import TraceBase
+from .append import HELD_INPUT_WEIGHT, TraceBase
 from .effects import Lost, Raised, perform
+from .runner import Failure, TraceRunner
 from .update import infer_update, update, update_entries
 
-HELD_INPUT_WEIGHT = 8             # weight of an input byte that only the trace keeps alive: results may never be
 AFTER_ALL_INSTRUCTIONS = 1 << 60  # the last reader of what an instruction that failed reads
-notes: list = []                  # functions of (Failure, what was looked at) that give words to add to an error
 _traces = WeakBag()
 _registry = new_lock()
 
 
-class Failure:
-    """Why a Value could not be computed: the instruction that failed, for itself or for one that reads its results."""
-
-    __slots__ = ("error", "entry", "site")
-
-    def __init__(self, error, entry, site):
-        self.error, self.entry, self.site = error, entry, site
-
-    def explained(self, asked):
-        """The error, for who looked at the Value `asked`."""
-        if isinstance(self.error, MemoryError):
-            self.error.entry, self.error.site = self.entry, self.site
-            return explained(self.error, asked)
-        for note in notes:
-            self.error.add_note(note(self, asked))
-        return self.error
-
-
-class Trace(TraceBase):
+class Trace(TraceRunner):
     """A straight line of instructions waiting to run: (entry, input slots, offsets, parameters, first result slot,
     site).
 
@@ -56,8 +36,7 @@ class Trace(TraceBase):
     lock, so never both go on. Runners exclude each other with `lock`.
     """
 
-    __slots__ = ("lock", "owner", "failures", "aside", "asides", "quiet", "ran", "begun", "unsettled", "backward",
-                 "__weakref__")
+    __slots__ = ("__weakref__",)
     reader = None             # reader(op, names, args): how a check reads data, where it will have to be repeated
 
     def __init__(self):
@@ -69,6 +48,7 @@ class Trace(TraceBase):
         self.failures = {}    # slot → Failure, of the run now going on
         self.aside = False    # whether this is what another has set aside; see `_set_aside`
         self.asides = []      # what this one has
+        self.found = None     # what `key_of` has said of it, for who runs it next
         self.ran = None       # the plan of the last run; None: it had none
         self.site = None      # the line that everything recorded now belongs to, while a backward runs
         self.backward = None  # what the latest backward of this thread ran, as a HeldRecording; see rerun.py
@@ -77,16 +57,6 @@ class Trace(TraceBase):
         with _registry:
             _traces.add(self)
 
-    def clear(self):
-        self.code = []        # instructions
-        self.values = []      # slot → Value
-        self.last = []        # slot → index of the last instruction that reads it
-        self.slots = {}       # ready Value → slot
-        self.bytes = 0        # what the results would allocate
-        self.held = 0         # the bytes of the inputs since they were last weighed
-        self.begun = None     # index of an effect that the run now going on has begun → whether it has happened
-        self.unsettled = None # of a run that was ended: (what could not be computed, how many instructions are done)
-
     def before_effect(self, op):
         """Run what was recorded before `op`, whose effect happens at the call: theirs come first."""
         if effects.stands_in():
@@ -94,34 +64,6 @@ class Trace(TraceBase):
                                       "with zeros that stand for a gradient to come: use reverse mode, without compile")
         if effects.pending:
             self.run()
-
-    def _read(self, inputs, index, offsets):
-        """The slots that instruction `index` reads (None if one is pending elsewhere), and the offsets of inputs."""
-        slots = []
-        for tensor in inputs:
-            value = tensor._storage.value
-            slot = value.slot if value.trace is self else self._slot(value)
-            if slot < 0:
-                return None, offsets
-            self.last[slot] = index
-            slots.append(slot)
-            if tensor._offset:
-                offsets = tuple([t._offset for t in inputs])
-        return tuple(slots), offsets
-
-    def _slot(self, value):
-        """The slot of a ready Value, a new one at first; -1 if it is pending elsewhere, and must be run there first."""
-        slot = self.slots.get(value)
-        if slot is None:
-            if value.trace is not None:
-                return -1
-            slot = self.slots[value] = len(self.values)
-            self.values.append(value)
-            self.last.append(0)
-            self.held += value.spec.weight
-            if 2 * HELD_INPUT_WEIGHT * self.held >= settings.trace_bytes:
-                self._weigh()
-        return slot
 
     def _mend(self):
         """After an interrupt: what stands in one list must stand in the others."""
@@ -169,73 +111,6 @@ class Trace(TraceBase):
                         live[s] = 1
                     break
         return wanted
-
-    def run(self, asked=None):
-        """Run all instructions in order and empty the trace.
-
-        One that fails is kept, here or aside, with those that read its results; the others run. The failure is raised
-        to who `asked` for a Value that could not be computed for it, and to nobody else. But an effect that fails ends
-        the run, and its error is raised to anybody; see Note [Effects] in effects.py.
-        """
-        if observers.during_runs and not observers.gathering():
-            with observers.gathered():            # see Note [Told after the run] in observers.py
-                Trace.run(self, asked)
-            return
-        if effects.pending:
-            effects.run_before(self)
-        raised = None
-        with self.lock:
-            if self.sealed or self.busy and self.owner == threading.get_ident():        # by this thread, further up
-                raise RuntimeError("a tensor was looked at while it is being computed: by a signal handler, or by a "
-                                   "finaliser")
-            slot = asked.slot if asked is not None and asked.trace is self else None
-            self.sealed = True                    # see Note [Whose turn]
-            if self.code and (held := self.backward) is not None and held.large:
-                self.backward = None              # nobody took a step with it
-            try:
-                if self.busy:
-                    self._wait()
-                self.quiet.run(self._run_sealed)
-            except Raised as stop:
-                raised = Failure(stop.error, stop.entry, stop.site)
-            finally:
-                self.sealed = False
-                failure, self.failures = self.failures.get(slot), {}
-        try:
-            if raised is not None:                # perhaps what was asked for does not need it
-                raise raised.explained(None if asked is None or asked.trace in (None, self) else asked)
-            if failure is not None:
-                raise failure.explained(asked)
-        finally:
-            failure = raised = None               # a frame that holds its own error would keep the tensors in it alive
-
-    def _run_sealed(self):
-        if self.asides:
-            self.asides = [aside for aside in self.asides if aside._still_wanted()]
-        if self.begun or self.unsettled is not None:      # an interrupt came when the last run was about to do it
-            self._settle()
-        if not self.code:
-            return
-        self.ran = None
-        if settings.executor != "reference" and not self.aside:
-            global _by_plan
-            if _by_plan is None:
-                from .plan import attempt as _by_plan  # and with it what compiles, which the reference never needs
-            try:
-                if _by_plan(self):
-                    return
-            finally:
-                if self.begun:
-                    self._settle()
-            if not self.code:
-                return
-        # Around a call: Python 3.13 leaves some jumps of a loop out of the `try` that it stands in.
-        try:
-            self._run_each()
-        except BaseException:                         # an interrupt, or an effect that could not happen
-            self.slots = {}                           # what has run may have dropped what it read
-            self._settle()
-            raise
 
     def _run_each(self):
         """Run the instructions one by one, and note in `unsettled` how far it has come."""
@@ -464,7 +339,7 @@ def execute(entry, arrays, params, own=False):
     return _by_body(entry, arrays, params, own)
 
 
-_by_body = _by_plan = None
+_by_body = None
 
 
 class _Local(threading.local):

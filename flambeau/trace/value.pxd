@@ -1,6 +1,19 @@
+from flambeau.base.counting cimport counts
+
+
+cdef object CPU
+cdef dict events, spares
+cdef Py_ssize_t RESULT, SPARES_PER_SPEC, MAX_SPARE_SPECS
+
+
 cdef class Value:
     cdef public object trace, array, spec, _memory, _address, on_host
     cdef public Py_ssize_t slot
+    cdef bint whole_block         # `array` stands alone in a small block of the allocator's
+
+    cpdef Value ready(self)
+    cpdef look(self, spec, offset)
+    cpdef read(self, spec, offset)
 
 
 cdef class Storage:

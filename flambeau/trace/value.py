@@ -19,11 +19,15 @@ import zlib
 import numpy as np
 
 from ..backends import host
+from ..backends.memory import MAX_SPARE_SPECS, SPARES_PER_SPEC, spares
 from ..base import dtypes, observers
 from ..base.core import give_defaults
-from ..base.ownership import outside_holds_keeper, shares_value
+from ..base.counting import counts
+from ..base.ownership import RESULT, outside_holds_keeper, shares_value
 from ..base.shapes import extent
 from ..base.spec import CPU, spec as make_spec
+
+events = vars(observers)          # a load nearer
 
 
 class Value:
@@ -33,6 +37,19 @@ class Value:
     __slots__ = ("trace", "slot", "array", "spec", "_memory", "_address", "on_host")
 
     # No __init__: the recorder makes one for every result, and an empty object filled in costs a quarter of a call.
+
+    def __dealloc__(self):        # compiled, which alone has the field `whole_block`; interpreted, the array just goes
+        if self.whole_block and self._memory is None and self.array is not None and not events["during_runs"]:
+            held = [self.array]
+            self.array = None
+            if counts(held)[0] == RESULT:             # see Note [Spare arrays] in backends/memory.py
+                arrays = spares.get(self.spec)
+                if arrays is None:
+                    if len(spares) > MAX_SPARE_SPECS:
+                        spares.clear()
+                    arrays = spares[self.spec] = []
+                if len(arrays) < SPARES_PER_SPEC:
+                    arrays.append((held[0], self._address))
 
     @staticmethod
     def of(array, spec):
@@ -51,7 +68,7 @@ class Value:
 
     def ready(self):
         """Run what is pending, so that `array` is there."""
-        if (tell := observers.looked) is not None:
+        if (tell := events["looked"]) is not None:
             tell(self)
         while (trace := self.trace) is not None:
             trace.run(self)

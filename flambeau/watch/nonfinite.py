@@ -15,7 +15,7 @@ from ..autograd.node import TENSOR, AccumulateGrad, Kept, OpNode, requires
 from ..base.errors import here, name_of
 from ..base.op import REQUIRED, door
 from ..tensor.messages import called_as
-from ..tensor.results import array_of
+from ..tensor.reading import array_of
 from ..tensor.tensor import Tensor, wrap
 from ..trace.record import current
 from .finding import findings, found, in_force, listens, strict

@@ -18,7 +18,7 @@ from ..base.errors import here
 from ..base.observers import Observer
 from ..base.spec import CPU
 from ..tensor.functions import ones_like
-from ..tensor.results import array_of
+from ..tensor.reading import array_of
 from ..tensor.tensor import Tensor
 from ..trace.value import Storage
 from .finding import found, listens

@@ -112,7 +112,7 @@ def test_a_counter_that_does_not_count_is_refused(recalibrated, broken):
 
 def test_questions_that_disagree_with_the_list_are_refused(recalibrated):
     """As on an interpreter whose attributes do not own what they hold."""
-    recalibrated.setattr(ownership, "_shared", lambda get, owner, ours=1: False)
+    recalibrated.setattr(ownership, "count_at", lambda get, owner: 2)
     with pytest.raises(ImportError, match="storage: free where somebody holds it") as caught:
         ownership.calibrate()
     assert ownership.TESTED_PYTHONS in str(caught.value) and "results" not in str(caught.value)
@@ -159,4 +159,8 @@ def test_no_other_module_counts_references():
              for node in ast.walk(ast.parse(text))
              if "getrefcount" in (getattr(node, "attr", ""), getattr(node, "id", ""), getattr(node, "name", ""),
                                   getattr(node, "value", "") if isinstance(node, ast.Constant) else "")]
-    assert found and {place.split(":")[0] for place in found} == {"base/ownership.py"}, found
+    assert found and {place.split(":")[0] for place in found} == {"base/counting.py"}, found
+    counted = {str(path.relative_to(PACKAGE)): line.strip() for path, text in texts.items()
+               for line in text.splitlines() if "counting import" in line}
+    assert counted.pop("base/ownership.py").startswith("from .counting import count ")
+    assert set(counted.values()) == {"from ..base.counting import counts"}, counted     # to be compared with RESULT

@@ -42,13 +42,14 @@ class FakeBLAS:
         assert lda >= max(1, k if transa else m) and ldb >= max(1, n if transb else k) and ldc >= max(1, m)
         assert count == 1 or stridec >= ldc * (n - 1) + m, "results of a batch overlap"
         kind = SCALARS[compute]
-        one, zero = kind.from_address(alpha).value, kind.from_address(beta).value
-        assert (one, zero) == (1, 0)
+        one, adds = kind.from_address(alpha).value, kind.from_address(beta).value
+        assert one == 1 and adds in (0, 1)
         for i in range(count):
             a = columns(A, Atype, *((k, m) if transa else (m, k)), lda, i * stridea).astype(COMPUTES[compute])
             b = columns(B, Btype, *((n, k) if transb else (k, n)), ldb, i * strideb).astype(COMPUTES[compute])
             c = columns(C, Ctype, m, n, ldc, i * stridec)
-            c[...] = ((a.T if transa else a) @ (b.T if transb else b)).astype(c.dtype)
+            made = (a.T if transa else a) @ (b.T if transb else b)
+            c[...] = (made + c.astype(made.dtype) if adds else made).astype(c.dtype)
         return 0
 
 

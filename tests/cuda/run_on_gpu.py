@@ -13,6 +13,7 @@ that holds it (`pip install --target DIR pytest pytest-xdist pytest-timeout hypo
 """
 import argparse
 import collections
+import concurrent.futures
 import json
 import os
 import re
@@ -26,6 +27,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 LIMITS = {"report": 60, "tests": 240, "sanitizer": 120, "bench": 240}
 GROUPS_SHOWN = 30
+SANITIZED = ("maps", "rows", "reductions", "movement", "scans", "products", "training", "random")       # sanitizer.py's
 # The tests that use a GPU; the others of the folder simulate one.
 TESTS = [f"tests/cuda/{name}.py" for name in ("test_on_gpu", "test_against_torch", "test_rows_against_torch",
                                               "test_training_against_torch")]
@@ -162,19 +164,22 @@ def signature(words):
 
 
 def sanitizer(args, limit):
+    """Each work under each tool, in processes side by side."""
     tool = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
     if not Path(tool).exists():
         return "compute-sanitizer is not on this machine"
-    said, left = [], limit
-    for check in ("memcheck", "racecheck"):
-        log = args.out / f"{check}.log"
-        status, took = run([tool, "--tool", check, "--error-exitcode", "9", "--print-limit", "20", sys.executable,
-                            "tests/cuda/sanitizer.py"], max(left if check == "racecheck" else limit * 0.6, 10), log,
-                           env=environment(args))
-        left -= took
-        print(f"  {check}: {took:.0f} s\n" + tail(log, 14))
-        said.append(f"{check}: {ending(status, limit)}")
-    return "; ".join(said)
+
+    def check(what, work):
+        log = args.out / f"{what}-{work}.log"
+        status, took = run([tool, "--tool", what, "--error-exitcode", "9", "--print-limit", "20", sys.executable,
+                            "tests/cuda/sanitizer.py", work], limit, log, env=environment(args))
+        return f"  {what} {work}: {ending(status, limit)}, {took:.0f} s\n" + tail(log, 4)
+
+    asked = [(what, work) for what in ("memcheck", "racecheck") for work in SANITIZED]
+    with concurrent.futures.ThreadPoolExecutor(max(2, args.workers // 2)) as pool:
+        found = [*pool.map(lambda one: check(*one), asked)]
+    print("\n".join(found))
+    return f"{len(asked)} runs"
 
 
 def bench(args, limit):

@@ -441,8 +441,9 @@ def test_nvtx_nests(simulated):
 # --- switches --------------------------------------------------------------------------------------------------------
 
 
-def test_tf32_has_one_state_under_three_names():
+def test_tf32_has_one_state_under_three_names(monkeypatch):
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    monkeypatch.setattr(cudnn, "fp32_precision", "none")      # comparisons with PyTorch switch it off (peer.py)
     assert not matmul.allow_tf32 and cudnn.allow_tf32 and torch.get_float32_matmul_precision() == "highest"
     assert matmul.fp32_precision == cudnn.fp32_precision == "none"
     try:

@@ -141,7 +141,8 @@ def test_the_list_is_that_of_cupy():
         pytest.skip(f"CuPy cannot be imported here: {error}")
     if cupy.__version__.split(".")[:2] != HELD[0].split()[1].split(".")[:2]:
         pytest.skip(f"{HELD[0]} is the one of the list, and {cupy.__version__} is here")
-    assert [*cupy_names.lines(cupy)] == HELD
+    gone = {name for name in ("row_stack",) if not hasattr(np, name)}        # in a later NumPy than that of the list
+    assert [*cupy_names.lines(cupy)] == [line for line in HELD if line.partition("(")[0] not in gone]
 
 
 # --- what arrays.py does itself ---------------------------------------------------------------------------------------

@@ -74,6 +74,38 @@ def test_products_of_any_layout(blas, data):
     np.testing.assert_array_equal(c.astype(np.float64), np.broadcast_to(wide, c.shape))
 
 
+def evenly(rng, rows, cols, turned):
+    """A matrix of 16-bit elements whose rows begin at multiples of 16 bytes, or whose columns do."""
+    whole = rng.integers(-1, 2, (cols, rows + -rows % 8) if turned else (rows, cols + -cols % 8)).astype(np.float16)
+    return whole.T[:rows] if turned else whole[:, :cols]
+
+
+@given(*[st.integers(1, 40)] * 3, *[st.booleans()] * 3, st.integers(0, 2**32 - 1))
+def test_odd_sizes_are_cut(blas, m, n, k, turn_a, turn_b, turn_c, seed):
+    rng = np.random.default_rng(seed)
+    a, b, c = evenly(rng, m, k, turn_a), evenly(rng, k, n, turn_b), evenly(rng, m, n, turn_c)
+    beside = c.base.copy()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(products, "MIN_CUT", 0)
+        patch.setattr(products, "MIN_CUT_SIZE", 8)
+        call = products.lay_out(placed(a), placed(b), placed(c))
+        parts = products.parts_of(call, 2)
+        fn = products._bound(call, dtypes.float16, 0)
+    fn([a.ctypes.data, b.ctypes.data, c.ctypes.data], 7)
+    np.testing.assert_array_equal(c.astype(np.float64), a.astype(np.float64) @ b.astype(np.float64))
+    c[...] = 0
+    where = np.lib.stride_tricks.as_strided(beside, c.shape, c.strides)
+    where[...] = 0
+    np.testing.assert_array_equal(c.base, beside)               # nothing was written beside the result
+    along = {"m" if call.a.way == products.AS_IT_IS else "k", "k" if call.b.way == products.AS_IT_IS else "n", "m"}
+    if len(parts) == 2:
+        assert all(getattr(parts[0], way) % 8 == 0 for way in along)
+    else:
+        odd = [way for way in along if getattr(call, way) % 8]
+        single = any(side.ld % 8 for side in (call.a, call.b, call.c))       # of one row, whose distance is its length
+        assert len(odd) != 1 or getattr(call, odd[0]) < 8 or single
+
+
 @pytest.mark.parametrize("turn_a", [False, True])
 @pytest.mark.parametrize("turn_b", [False, True])
 def test_transposed_operands_are_not_copied(turn_a, turn_b):

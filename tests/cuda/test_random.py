@@ -137,7 +137,10 @@ def ramp(low, high, n, dtype):
 
 
 def call_of(key):
-    """(a function that makes the call, how its result compares: "bits", "functions", "first" or "offset"), or None."""
+    """(a function that makes the call, how its result compares), or None.
+
+    "bits"; "functions", to the bit on a GPU, and otherwise as close as other functions are; "close" where the operand
+    was rounded otherwise there; "first" and "offset" alone."""
     found = re.fullmatch(r"(?:consecutive \d+ )?(\S+?)(?:\((.*)\))?(?: (double|train|p=\S+|aligned\+\d+|values))?"
                          r"(?: (float\d+|bfloat16|u?int\d+|bool|torch\.\w+))? (\d+)", key)
     if found is None:
@@ -176,14 +179,14 @@ def call_of(key):
         return lambda: getattr(blank(dtype, n), name)(*numbers), "functions" if name != "geometric_" else "bits"
     if name in ("bernoulli", "poisson", "_standard_gamma") and given == "t":
         ends, compared = {"bernoulli": ((0, 1), "bits"), "poisson": ((0, 90), "first"),      # others above a rate of 64
-                          "_standard_gamma": ((0.1, 5), "functions")}[name]
+                          "_standard_gamma": ((0.1, 5), "close")}[name]
         return lambda: getattr(torch, name)(ramp(*ends, n, dtype)), compared
     if name == "rrelu":                                    # of numbers that are rounded otherwise there
-        return lambda: torch.nn.functional.rrelu(ramp(-1, 1, n, dtype), training=True), "functions"
+        return lambda: torch.nn.functional.rrelu(ramp(-1, 1, n, dtype), training=True), "close"
     if name == "binomial":
         return lambda: torch.binomial(torch.full((n,), 20.0, dtype=dtype, device="cuda"), ramp(0, 1, n, dtype)), "bits"
     if name == "_sample_dirichlet":
-        return lambda: torch._sample_dirichlet(ramp(0.1, 5, 3 * n, dtype).view(n, 3)), "functions"
+        return lambda: torch._sample_dirichlet(ramp(0.1, 5, 3 * n, dtype).view(n, 3)), "close"
     return None
 
 
@@ -217,7 +220,7 @@ def test_numbers_are_pytorchs(what, h200):
         ends = np.concatenate([drawn[:4], drawn[-3:]])
         if compared == "first":
             assert ends[:4].tolist() == expected[:4].tolist() or n < 100, key
-        elif compared == "bits" or not h200:
+        elif compared == "bits" or compared == "functions" and not h200:
             assert ends.tolist() == expected.tolist() and checksum(drawn) == int(check, 16), key
         else:
             there, here = (torch.from_numpy(w.view({2: np.int16, 4: np.int32, 8: np.int64}[w.itemsize]).copy())

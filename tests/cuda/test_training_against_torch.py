@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings as tuned
 
 from . import peer
-from .peer import OURS, THEIRS, flambeau, home, on_devices, there, torch
+from .peer import OURS, THEIRS, flambeau, home, on_devices, seed, there, torch
 
 peer.prepare()
 pytest.importorskip("expecttest", reason="PyTorch's own tables of samples need the package expecttest")
@@ -67,6 +67,7 @@ def same_module(info, sample, training):
     memo, fb_memo = {}, {}
     args, fb_args = [there(part, memo) for part in args], [there(part, fb_memo) for part in fb_args]
     looser = 4 * modules.LOOSER.get(info.name, 1)
+    seed(3)                                                   # a lazy module draws its parameters now
     try:
         with on_devices():
             want = theirs(*args[0], **args[1])
@@ -80,7 +81,12 @@ def same_module(info, sample, training):
             assert_same(a.detach().cpu(), b.detach().cpu(), where=f"{name}: ", looser=looser)
             if a.device.type != OURS:
                 raise Mismatch(f"{name} is on {a.device}")
-    backward(torch, tensors(modules.flat(want)), 3)
+    try:
+        backward(torch, tensors(modules.flat(want)), 3)
+    except RuntimeError as error:
+        if "cudnn RNN backward" in str(error):                # which PyTorch has in training alone, and we always
+            return
+        raise
     backward(flambeau, tensors(modules.flat(got)), 3)
     pairs = [(f"argument {k}", a, b) for k, (a, b) in enumerate(zip(modules.leaves(*fb_args), modules.leaves(*args),
                                                                     strict=True))]
@@ -231,7 +237,7 @@ COMPILED = {
     "sums": lambda m, x: (x.sum(0), x.mean(1), x.amax(), (x * x).sum()),
     "product": lambda m, x: m.nn.functional.gelu(x @ x.t() + 1) / 30,
     "written": lambda m, x: x.clone().mul_(3)[:, ::2].add_(1),
-    "gathered": lambda m, x: x[m.arange(x.shape[0], device=x.device).flip(0)].cumsum(1).sort(1)[0],
+    "gathered": lambda m, x: x[m.arange(x.shape[0], device=x.device).flip(0)].float().cumsum(1).to(x.dtype).sort(1)[0],
 }
 
 

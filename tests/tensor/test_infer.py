@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 import flambeau as torch
 from flambeau.base.core import COMPILED
 from flambeau.base.op import known
-from flambeau.tensor import call as calling, forms, infer, overrides
+from flambeau.tensor import call as calling, find, forms, infer, overrides
 from flambeau.tensor.forms import declared
 from flambeau.tensor.subclass import opted_out
 
@@ -94,8 +94,8 @@ def test_calls_share_a_key_if_all_that_counts_is_equal(data):
     op = data.draw(st.sampled_from(OPERATIONS))
     one = data.draw(bound_call(op))
     two = data.draw(st.one_of(twin(one), bound_call(op)))
-    key_one, _, full_one, inputs = infer.find(op, known[op], one, None, True)
-    key_two, _, _, _ = infer.find(op, known[op], two, None, True)
+    key_one, _, full_one, inputs = find.find(op, known[op], one, None, True)
+    key_two, _, _, _ = find.find(op, known[op], two, None, True)
     same = [meaning(op, at, a) for at, a in enumerate(one)] == [meaning(op, at, a) for at, a in enumerate(two)]
     assert (key_one == key_two) is same
     template, tensors = infer.tensor_slots(op, full_one)
@@ -116,7 +116,7 @@ def test_arguments_as_given_share_a_key_only_if_they_do_when_bound(data):
 
     def as_given(args):
         kwargs = {name: args[op.arg_names.index(name)] for name in named}
-        key = infer.find(op, known[op], args[:n], kwargs)[0]
+        key = find.find(op, known[op], args[:n], kwargs)[0]
         counts = [*range(n), *map(op.arg_names.index, named)]
         return key, [meaning(op, at, args[at]) for at in counts]
     (key_one, meant_one), (key_two, meant_two) = as_given(one), as_given(two)
@@ -130,9 +130,9 @@ def test_arguments_as_given_share_a_key_only_if_they_do_when_bound(data):
 def test_whom_somebody_may_override_is_not_looked_for(op):
     """A class is asked first; so is what is in a list, where an operation takes lists."""
     own = torch.ones(3).as_subclass(Own)
-    assert infer.find(op, known[op], (own,), None) == infer.UNKNOWN_KEY
+    assert find.find(op, known[op], (own,), None) == find.UNKNOWN_KEY
     if op.lists:
-        assert infer.find(op, known[op], ([torch.ones(3), own],), None) == infer.UNKNOWN_KEY
+        assert find.find(op, known[op], ([torch.ones(3), own],), None) == find.UNKNOWN_KEY
 
 
 OPERATORS = [name for short in (*forms.BINARY_OPERATORS, *forms.COMPARISON_OPERATORS)
@@ -165,7 +165,7 @@ def test_the_short_way_of_an_operator_is_the_long_way(name, self, other):
     if not recorded:
         return
     (entry, args, inputs, params), short = recorded
-    assert short[0] is entry and entry is infer.find(entry.op, known[entry.op], args, None, True)[1]
+    assert short[0] is entry and entry is find.find(entry.op, known[entry.op], args, None, True)[1]
     for a, b in zip((*args, *inputs, *params), (*short[1], *short[2], *short[3]), strict=True):
         assert a is b
 
@@ -190,9 +190,9 @@ def test_a_call_like_one_before_has_its_entry(name, args, kwargs):
         infer.forget()
         for _ in range(2):
             calling.call(declared[name], args, dict(kwargs))
-    assert len(infer.calls) == 1
+    assert len(find.calls) == 1
     (entry, full, inputs, params, _), again = recorded
-    assert again[0] is entry is infer.find(entry.op, known[entry.op], full, None, True)[1]
+    assert again[0] is entry is find.find(entry.op, known[entry.op], full, None, True)[1]
     assert list(map(id, again[2])) == list(map(id, inputs)) and again[3] == params
 
 
@@ -216,7 +216,7 @@ def test_a_tensor_in_a_tuple_is_the_number_it_holds_now():
         x.sum((torch.tensor(1.0),))
 
 
-@pytest.mark.parametrize("function", [infer.find, calling.call, calling.record_one], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("function", [find.find, calling.call, calling.record_one], ids=lambda f: f.__name__)
 def test_no_variable_of_what_every_call_runs_is_in_a_cell(function):
     """A comprehension that reads one puts it there, and each look at it then costs more: 0.15 µs a call in `find`."""
     assert not function.__code__.co_cellvars

@@ -9,7 +9,7 @@ import pytest
 import flambeau as torch
 from flambeau.base import settings
 from flambeau.tensor.forms import declared
-from flambeau.trace import interpret, record
+from flambeau.trace import interpret, plan, record, runner
 from flambeau.trace.record import current
 from tests.patience import PATIENCE
 
@@ -342,7 +342,8 @@ def test_a_failure_says_which_line(monkeypatch):
 def test_only_what_needs_an_instruction_fails_with_it(monkeypatch, executor):
     """Let the k-th instruction fail, for every k, again and again: who does not read of it sees no difference."""
     monkeypatch.setattr(settings, "executor", executor)
-    monkeypatch.setattr(record, "_by_plan", lambda trace: False)  # instruction by instruction, in either case
+    monkeypatch.setattr(plan, "_plans", {})
+    monkeypatch.setattr(runner, "_by_plan", lambda trace: False)  # instruction by instruction, in either case
 
     def program():
         x = torch.arange(6.0)

@@ -164,12 +164,12 @@ def test_swallowed_errors_are_said_at_exit(tmp_path, variable):
 
 
 def test_a_larger_result_is_recorded_as_quickly_as_others_while_nobody_watches():
-    from flambeau.tensor import infer
+    from flambeau.tensor import find
     x, y = torch.ones(3, 1), torch.ones(7)
 
     def entry():
         x * y                                     # which makes one, if there is none
-        return next(e for key, e in infer.entries.items()
+        return next(e for key, e in find.entries.items()
                     if getattr(e, "kinds", None) == (x._spec, y._spec) and e.op is torch.mul)
     assert entry().quick
     with torch.watch(ignore=["broadcast"]):

@@ -44,6 +44,7 @@ class CUDABackend(Backend):
 
     compiles = attends = copies_ahead = runs_ahead = True
     recomputed_operations, function_operations = 32, 4        # arithmetic is far quicker than memory
+    product_row_bytes = 16                                    # for cuBLAS to read them by the tensor memory accelerator
 
     @property
     def vector_bytes(self):

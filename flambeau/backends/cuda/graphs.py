@@ -6,8 +6,9 @@ hand to its stream is captured on a stream of our own instead, and becomes a gra
 learning rate or the count of steps that is another one is put into the Params of the kernels that read it.
 
 Whether a graph is worth it is decided by counts alone, so that a program does the same in every run: it has several
-tasks, and its table has come a few times. A program whose tables do not come back after they were captured waits longer
-with the next one. (Putting numbers into a kernel takes less time than to launch it, so they do not count.)
+tasks, or calls a library, and its table has come a few times. A program whose tables do not come back after they were
+captured waits longer with the next one. (Putting numbers into a kernel takes less time than to launch it, so they do
+not count.)
 
 What the nodes of a graph address is the run's own memory, which is alive while it runs. A graph belongs to the thread
 that captured it: between the numbers and the launch comes nobody else.
@@ -24,7 +25,8 @@ from ...base.locks import new_lock
 from .. import library_switches
 from ..backend import DeviceFailed
 
-MIN_TASKS = 4                      # that a program has before a graph is thought of: a graph costs as much as two
+MIN_TASKS = 4                      # launches of a program before a graph is thought of, which costs as much as two do;
+                                   # a call of a library takes longer than a graph (a product 27 µs more on an H200)
 TABLES_REMEMBERED = 8              # of a program
 SIGHTINGS_BEFORE_CAPTURE = 2       # of a table, beyond which it is captured
 MOST_SIGHTINGS = 64                # after which it is captured at the latest

@@ -9,6 +9,10 @@ dimensions, up to MAX_CALLS of them.
 Small products are kernels of our own, over any strides: they stand among a program's launches, where a call of cuBLAS
 would have to come from Python, and take as long.
 
+Note [Odd sizes]: for 16-bit elements, cuBLAS has quick kernels only where every matrix has a multiple of eight elements
+along the way that it lies. A large product that has not is cut in two: the part that has, and the few rows or columns
+that are left, which cost next to nothing. Where it is the sums that are cut, the second part is added to the first.
+
 Note [TF32]: as in PyTorch, float32 products are exact unless `torch.backends.cuda.matmul.allow_tf32` is set, or
 `set_float32_matmul_precision` is not "highest". It is looked up at every call.
 """
@@ -28,6 +32,9 @@ MAX_CALLS = 64                 # of cuBLAS for one product; with more, a copy is
 MAX_SMALL = 1 << 21            # multiplications of a small product, in all
 MAX_SMALL_DEPTH = 512          # of each of its elements
 SMALL_TILE, SMALL_THREADS = 32, 256
+EVEN_BYTES = 16                # what lies side by side comes in so many for the quick kernels; see Note [Odd sizes]
+MIN_CUT_SIZE = 1 << 10         # of the way that a product is cut along
+MIN_CUT = 1 << 30              # multiplications of a product that is worth it
 MAX_GRID_ROWS = 65535          # of a launch's second dimension
 
 # cuBLAS's and CUDA's numbers
@@ -278,29 +285,61 @@ def check(status, name):
         raise vendor.VendorError(f"{name} gave status {status}")
 
 
+class CallPart(NamedTuple):
+    """A part of a Call: its sizes, where its matrices begin, in elements, and whether it is added to what is there."""
+
+    m: int
+    n: int
+    k: int
+    at: tuple                  # of A, B and C
+    adds: bool
+
+
+def parts_of(call, size):
+    """A Call in CallParts, one after the other, for elements of so many bytes; see Note [Odd sizes]."""
+    m, n, k, a, b, c = call.m, call.n, call.k, call.a, call.b, call.c
+    whole, even = [CallPart(m, n, k, (0, 0, 0), False)], EVEN_BYTES // size
+    if size != 2 or m * n * k < MIN_CUT or any(side.ld % even or side.step % even for side in (a, b, c)):
+        return whole
+    along = {"m" if a.way == AS_IT_IS else "k", "k" if b.way == AS_IT_IS else "n", "m"}
+    odd = [way for way in "mnk" if way in along and getattr(call, way) % even]
+    if len(odd) != 1 or getattr(call, odd[0]) < MIN_CUT_SIZE:
+        return whole
+    way, = odd
+    length = getattr(call, way)
+    first = length - length % even
+    steps = {"m": (1 if a.way == AS_IT_IS else a.ld, 0, 1), "n": (0, b.ld if b.way == AS_IT_IS else 1, c.ld),
+             "k": (a.ld if a.way == AS_IT_IS else 1, 1 if b.way == AS_IT_IS else b.ld, 0)}[way]
+    return [whole[0]._replace(**{way: first}),
+            whole[0]._replace(**{way: length - first}, at=tuple(first * step for step in steps), adds=way == "k")]
+
+
 def _bound(call, dtype, index):
     """`fn(addresses, stream)` that has cuBLAS compute `call`."""
     kind, size = CUDA_TYPES[dtype.name], dtype.itemsize
-    m, n, k, a, b, c = call.m, call.n, call.k, call.a, call.b, call.c
-    offsets = [tuple(o * size for o in one) for one in call.outer]
+    a, b, c = call.a, call.b, call.c
     left, right = (1, 0) if call.turned else (0, 1)
+    calls = [(part.m, part.n, part.k, part.adds, (outer[left] + part.at[0]) * size, (outer[right] + part.at[1]) * size,
+              (outer[2] + part.at[2]) * size) for outer in call.outer for part in parts_of(call, size)]
 
     def multiply(addresses, stream):
         made = _sessions.get((index, stream)) or session(index, stream)
-        made.use(math_mode(dtype) if size == 2 else DEFAULT_MATH)
+        math = math_mode(dtype) if size == 2 else DEFAULT_MATH
+        if math != made.math:
+            made.use(math)
         compute = compute_type(dtype)
         one, zero = SCALARS[compute]
-        for at in offsets:
-            first, second = addresses[left] + at[left], addresses[right] + at[right]
-            result = addresses[2] + at[2]
+        for m, n, k, adds, at_a, at_b, at_c in calls:
+            first, second, result = addresses[left] + at_a, addresses[right] + at_b, addresses[2] + at_c
+            held = one if adds else zero
             if call.count == 1:
                 status = made.library.cublasGemmEx_64(
-                    made.handle, a.way, b.way, m, n, k, one, first, kind, a.ld, second, kind, b.ld, zero, result, kind,
+                    made.handle, a.way, b.way, m, n, k, one, first, kind, a.ld, second, kind, b.ld, held, result, kind,
                     c.ld, compute, DEFAULT_ALGORITHM)
             else:
                 status = made.library.cublasGemmStridedBatchedEx_64(
                     made.handle, a.way, b.way, m, n, k, one, first, kind, a.ld, a.step, second, kind, b.ld, b.step,
-                    zero, result, kind, c.ld, c.step, call.count, compute, DEFAULT_ALGORITHM)
+                    held, result, kind, c.ld, c.step, call.count, compute, DEFAULT_ALGORITHM)
             check(status, "cublasGemmEx")
 
     return multiply

@@ -1,16 +1,15 @@
 """Sorting rows, and the largest of each row: by digits of keys that compare as elements do, NaN above all.
 
 Short rows are sorted in shared memory, a block each, by exchanging pairs (a bitonic network) of keys with their places,
-so that equal elements keep their order. Longer ones are sorted by eight bits of the key at a time, the lowest first: one
-kernel counts how often every value of every digit comes, and then one for each digit moves the elements, in order. In
-that, a block has a tile; how many elements of a value stand in the tiles before its own it learns from what their blocks
-have written down (Note [Looking back]). Places in other rows are the highest digits. What travels is the elements
-themselves and their places.
+so that equal elements keep their order. Longer ones are sorted by eight bits of the key at a time, the lowest first:
+one kernel counts how often every value of every digit comes, and then one for each digit moves the elements, in order.
+Places in other rows are the highest digits. What travels is the elements themselves and their places.
 
-Note [Looking back]: a block takes its tile by counting up a ticket, so those before it have begun. For every value it
-writes down how many its tile has, and then goes back from tile to tile, adding up what is written there, until it meets
-one that knows the sum of all before it; now it knows its own, and writes that down. A word holds two bits that say which
-of both it is, and the count, so that a reader sees both or neither. The words of the next digit are cleared on the way.
+Note [Looking back]: where the elements of a tile go depends on how many with the same value stand in the tiles before.
+A block takes its tile by counting up a ticket, so those before it have begun. For every value it writes down how many
+its tile has, and then goes back from tile to tile, adding up what is written there, until it meets one that knows the
+sum of all before it; now it knows its own, and writes that down. A word holds two bits that say which of both it is,
+and the count, so that a reader sees both or neither. The words of the next digit are cleared on the way.
 
 The largest k of a row are found from the top: of eleven bits at a time, which value the k-th largest has; then those
 above and as many of its equals as are needed, the first of them, are collected and sorted.
@@ -24,6 +23,7 @@ from .calls import LaunchCall
 MAX_NETWORK = 2048            # elements of a row that is sorted in shared memory
 DIGIT_BITS = 8
 SORT_THREADS = 256            # as many as a digit has values
+SORT_BLOCKS_RESIDENT = 4      # of a multiprocessor, which registers have to do for
 COUNT_BLOCKS = 1056           # that count digits: several for each multiprocessor
 COUNT_BITS = 30               # of a word that says how many elements there are
 SELECT_THREADS = 1024
@@ -167,9 +167,10 @@ def _digits(dtype, passes, more, number, last, descending, addresses):
     ints = ["total", "n", "shift", "digit", "from_x", "from_at", "to_x", "to_at", "counts", "words", "next_words",
             "tiles"]
     known = {"THREADS": SORT_THREADS, "ITEMS": _items(dtype), "DIGITS": passes + more, "PASSES": passes,
-             "FIRST": int(number == 0), "LAST": int(last), "BY_ROW": int(number >= passes), "COUNT_BITS": COUNT_BITS}
+             "FIRST": int(number == 0), "LAST": int(last), "BY_ROW": int(number >= passes), "COUNT_BITS": COUNT_BITS,
+             "RESIDENT": SORT_BLOCKS_RESIDENT}
     opening = _opening(dtype, descending, [*addresses, "scratch"], ints)
-    texts = {"clear_counts": _CLEAR, "count_digits": _COUNT, "move_elements": _MOVE}
+    texts = {"clear_counts": _CLEAR_COUNTS, "count_digits": _COUNT, "move_elements": _MOVE}
     for name, text in texts.items():
         text = _DIGITS + text
         for word, value in known.items():
@@ -201,7 +202,7 @@ __device__ __forceinline__ unsigned before_in_block(unsigned x, unsigned *sums) 
 }
 """
 
-_CLEAR = """
+_CLEAR_COUNTS = """
 extern "C" __global__ void __launch_bounds__(THREADS) clear_counts(const Params p) {
     unsigned *counts = (unsigned *)(p.scratch + p.counts), *words = (unsigned *)(p.scratch + p.words);
     long long at = (long long)blockIdx.x * THREADS + threadIdx.x, step = (long long)gridDim.x * THREADS;
@@ -215,7 +216,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) count_digits(const Params 
     __shared__ unsigned found[DIGITS][256];
     for (int d = 0; d < DIGITS; d++) found[d][threadIdx.x] = 0;
     __syncthreads();
-    for (long long i = (long long)blockIdx.x * THREADS + threadIdx.x; i < p.total; i += (long long)gridDim.x * THREADS) {
+    long long step = (long long)gridDim.x * THREADS;
+    for (long long i = (long long)blockIdx.x * THREADS + threadIdx.x; i < p.total; i += step) {
         U key = rank_of(element(p, i));
         unsigned row = (unsigned)i / (unsigned)p.n;
         for (int d = 0; d < PASSES; d++) atomicAdd(&found[d][(int)(key >> 8 * d) & 255], 1u);
@@ -233,7 +235,7 @@ _MOVE = """
 __device__ __forceinline__ unsigned digit_of(const Params &p, E x, unsigned at) {
     return BY_ROW ? (at / (unsigned)p.n) >> (int)p.shift & 255 : (unsigned)(rank_of(x) >> (int)p.shift) & 255;
 }
-extern "C" __global__ void __launch_bounds__(THREADS, 3) move_elements(const Params p) {
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) move_elements(const Params p) {
     __shared__ unsigned found[THREADS / 32][256], starts[256], goals[256], sums[THREADS / 32], ticket;
     __shared__ E held[THREADS * ITEMS];
     __shared__ unsigned from[THREADS * ITEMS];
@@ -242,17 +244,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) move_elements(const Par
     if (threadIdx.x == 0) ticket = atomicAdd(counts + 256 * DIGITS + p.digit, 1u);
     for (int w = 0; w < THREADS / 32; w++) found[w][threadIdx.x] = 0;
     __syncthreads();
-    long long tile = ticket, start = tile * THREADS * ITEMS, first = start + warp * ITEMS * 32 + lane;
+    long long tile = ticket, start = tile * THREADS * ITEMS;
+    int first = warp * ITEMS * 32 + lane, left = THREADS * ITEMS;
+    if (p.total - start < left) left = (int)(p.total - start);
     E x[ITEMS];
     unsigned ranks[ITEMS];
 #pragma unroll
     for (int i = 0; i < ITEMS; i++)                         // a warp has a row of elements: it counts them in order
-        if (first + i * 32 < p.total) x[i] = element(p, first + i * 32);
+        if (first + i * 32 < left) x[i] = element(p, start + first + i * 32);
 #pragma unroll
     for (int i = 0; i < ITEMS; i++) {
-        bool here = first + i * 32 < p.total;
+        bool here = first + i * 32 < left;
         unsigned same = __ballot_sync(0xffffffffu, here), before = 0;
-        unsigned value = here ? digit_of(p, x[i], BY_ROW ? place(p, first + i * 32) : 0) : 0;
+        unsigned value = here ? digit_of(p, x[i], BY_ROW ? place(p, start + first + i * 32) : 0) : 0;
 #pragma unroll
         for (int bit = 0; bit < 8; bit++) {                 // the lanes that have the same value
             bool set = value >> bit & 1;
@@ -279,10 +283,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) move_elements(const Par
     unsigned base = before_in_block(counts[256 * p.digit + threadIdx.x], sums);
 #pragma unroll
     for (int i = 0; i < ITEMS; i++)
-        if (first + i * 32 < p.total) {
+        if (first + i * 32 < left) {
             unsigned value = ranks[i] >> 16, to = starts[value] + found[warp][value] + (ranks[i] & 0xffff);
             held[to] = x[i];
-            from[to] = place(p, first + i * 32);
+            from[to] = place(p, start + first + i * 32);
         }
     unsigned before = 0;
     for (long long look = tile - 1; look >= 0; look--) {
@@ -294,7 +298,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) move_elements(const Par
     if (tile) words[256 * tile] = 2u << COUNT_BITS | before + all;
     goals[threadIdx.x] = base + before - starts[threadIdx.x];
     __syncthreads();
-    for (int i = threadIdx.x; i < THREADS * ITEMS && start + i < p.total; i += THREADS) {
+    for (int i = threadIdx.x; i < left; i += THREADS) {
         E value = held[i];
         unsigned source = from[i], to = goals[digit_of(p, value, source)] + i;
         if (LAST) {

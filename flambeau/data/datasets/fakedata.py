@@ -4,7 +4,7 @@ import numpy as np
 from ...base.errors import need
 from ...tensor.create import from_array
 from ...tensor.random import Generator, randint, randn
-from ...tensor.results import array_of
+from ...tensor.reading import array_of
 from ..transforms.functional import to_pil_image
 from .vision import PicturesOfOneSize
 

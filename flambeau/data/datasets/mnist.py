@@ -12,7 +12,7 @@ import numpy as np
 
 from ...base.errors import need, warn
 from ...tensor.create import from_array
-from ...tensor.results import array_of
+from ...tensor.reading import array_of
 from ...vision.images import pillow
 from .utils import check_integrity, download_and_extract_archive, extract_archive, fault_of, verify_str_arg
 from .vision import PicturesOfOneSize

@@ -1,4 +1,4 @@
-"""SQLite over ADBC: rows come as Arrow's batches. No pyarrow is needed.
+"""SQLite over ADBC: rows come as Arrow's batches. No pyarrow is needed. (PostgreSQL over ADBC: adbc_postgres.py)
 
 Python's own module opens the file as well, and tells what columns are declared as, which hash a key has, and whether
 somebody has written; the rows alone come through the driver.
@@ -22,12 +22,24 @@ def source(con):
 def source_of_factory(make):
     """The RowSource of a function that connects."""
     with contextlib.closing(make()) as made:
-        packages = {cls.__module__.split(".")[0] for cls in type(made).__mro__}
-        if "adbc_driver_sqlite" not in packages:
-            raise NotImplementedError(f"con is a connection of {type(made).__module__}: over ADBC SQLite is read. For "
-                                      "PostgreSQL give postgresql://…; of other databases give the rows themselves, "
-                                      "con=cursor.fetch_arrow() after cursor.execute(…)")
-        return AdbcSQLiteSource(path_of(made), make)
+        if any(cls.__module__.split(".")[0] == "adbc_driver_sqlite" for cls in type(made).__mro__):
+            return AdbcSQLiteSource(path_of(made), make)
+        version = version_of(made)
+    if version.startswith("PostgreSQL"):
+        from .adbc_postgres import AdbcPostgresSource
+        return AdbcPostgresSource(make)
+    raise NotImplementedError(f"con is a connection of ADBC to {version or 'an unknown database'}: over ADBC SQLite "
+                              "and PostgreSQL are read. Of other databases give the rows themselves, "
+                              "con=cursor.fetch_arrow() after cursor.execute(…)")
+
+
+def version_of(con):
+    """What the database says that it is; "" where it does not know the question."""
+    import adbc_driver_manager
+    try:
+        return next(str(column.plain().values[0]) for _, [column] in batches(con, "SELECT version() AS version", ()))
+    except (ArrowError, adbc_driver_manager.Error):
+        return ""
 
 
 def path_of(con):

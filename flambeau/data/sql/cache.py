@@ -17,7 +17,7 @@ import numpy as np
 from ...base.locks import new_lock
 from .blocks import EpochOrder
 from .permute import shuffled_places
-from .reading import Piece
+from .reading import FetchedGroup, Piece
 from .source import Boundaries
 
 CACHE_FORMAT = 1
@@ -77,23 +77,25 @@ class CachedRows:
         self.layout = dataset.layout
         self.boundaries = Boundaries((), dataset.source.dialect.rows_in_block, self.rows, [], [])
 
-    def choose(self, order: EpochOrder, layout, exactly):
-        """Say in which order rows will be asked for: `exactly` permuted over the whole file, or as `order` has them."""
-        self.order, self.exactly = order, exactly
-        if exactly:
-            order.starts = np.append(np.arange(0, self.rows, GROUP_ROWS), self.rows)
+    def permute(self, seed, epoch):
+        """Ask for the rows of the whole file in an exact permutation; gives the rows at which its pieces begin."""
+        self.seed, self.epoch = seed, epoch
+        return np.append(np.arange(0, self.rows, GROUP_ROWS), self.rows)
 
-    def piece(self, number):
-        if self.exactly:
-            begin, end = (int(row) for row in self.order.starts[number:number + 2])
-            places = shuffled_places(np.arange(begin, end), self.rows, self.order.seed, self.order.epoch)
-            found = np.sort(places)
-            records = self.read((row, 1) for row in found.tolist())(end - begin)
-            return Piece(self.unpacked(records), np.searchsorted(found, places))
-        group = self.order.group(number)
+    def permuted(self, number):
+        """Piece `number` of that permutation."""
+        begin, end = number * GROUP_ROWS, min((number + 1) * GROUP_ROWS, self.rows)
+        places = shuffled_places(np.arange(begin, end), self.rows, self.seed, self.epoch)
+        found = np.sort(places)
+        records = self.read((row, 1) for row in found.tolist())(end - begin)
+        return Piece(self.unpacked(records), np.searchsorted(found, places))
+
+    def group(self, number, order: EpochOrder):
+        """Group `number` of an epoch."""
+        group = order.group(number)
         step, counts = self.boundaries.step, self.boundaries.rows_of(group.blocks)
         records = self.read(zip((group.blocks * step).tolist(), counts.tolist()))(group.rows)
-        return Piece(self.unpacked(records), group.order)
+        return FetchedGroup(self.unpacked(records), group.dealt, group.delivered)
 
     def read(self, runs):
         """Reads runs of rows (first, how many) into one array of records."""
@@ -123,13 +125,13 @@ class CachedRows:
 
 
 class CacheMaker:
-    """Piece n of an epoch, from a cache. All makers of an epoch share its file."""
+    """Part n of an epoch, from a cache: what `read(n, …)` gives. All makers of an epoch share its file."""
 
-    def __init__(self, cached):
-        self.cached = cached
+    def __init__(self, read, *about):
+        self.read, self.about = read, about
 
     def make(self, number):
-        return self.cached.piece(number)
+        return self.read(number, *self.about)
 
     def cancel(self):
         pass

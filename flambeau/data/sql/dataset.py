@@ -20,7 +20,17 @@ from .cache import CacheMaker, CacheWriter, open_cache
 from .columns import NullFound, RowLayout
 from .permute import key_from
 from .query import checked
-from .reading import STREAM_ROWS, GroupMaker, Link, ReadAhead, ReadingPass, ReadWhenAsked, StreamMaker
+from .reading import (
+    STREAM_ROWS,
+    FirstLink,
+    GroupMaker,
+    Link,
+    Mixing,
+    ReadAhead,
+    ReadingPass,
+    ReadWhenAsked,
+    StreamMaker,
+)
 from .source import Boundaries, ConnectionLost, Order, TableChanged
 
 READ_ROWS = 8192                  # rows that `read` decodes at a time
@@ -218,45 +228,47 @@ class SQLDataset(Dataset):
         """The samples of these rows, by key. Whole blocks are fetched for them: `batches` is the way for many."""
         if not self._in_blocks:
             raise ValueError("single rows are found by key: give key='id', or read() the whole")
-        look = self._look()
-        boundaries = look.link.reading.boundaries
-        indices = np.asarray(indices, np.int64)
-        if len(indices) and not (0 <= indices.min() and indices.max() < boundaries.count):
-            raise IndexError(f"rows {indices.min()} to {indices.max()} of a query that gives {boundaries.count}")
-        blocks, places = np.unique(indices // boundaries.step, return_inverse=True)
-        arrays = [np.empty(part.shape(len(indices)), part.dtype.np) for part in self.layout.parts]
-        size = self.source.dialect.blocks_in_group
-        for begin in range(0, len(blocks), size):
-            some = blocks[begin:begin + size]
-            fetched = self._guarded(look, lambda some=some: look.rows_of(some, int(boundaries.rows_of(some).sum())))
-            mine = np.flatnonzero((places >= begin) & (places < begin + size))
-            at = (places[mine] - begin) * boundaries.step + indices[mine] % boundaries.step
-            for array, rows in zip(arrays, fetched):
-                array[mine] = rows[at]
+        reading = self._look()
+        try:
+            reading.ask(lambda session: None)
+            if reading.snapshot.mark:             # which tells whether the boundaries are right; else the rows have to
+                reading.boundaries = None
+            arrays = self._gathered(np.asarray(indices, np.int64), reading, self._planned(reading))
+        except NullFound as found:
+            raise self._null_error(found, reading) from None
+        except TableChanged:
+            reading.boundaries = None
+            raise
+        finally:
+            reading.pause()
         self.layout.say()
         tensors = [from_array(array).unbind() for array in arrays]
         return list(zip(*tensors)) if len(tensors) > 1 else list(tensors[0])
 
+    def _gathered(self, indices, reading, boundaries):
+        """The arrays of these rows."""
+        if len(indices) and not (0 <= indices.min() and indices.max() < boundaries.count):
+            raise IndexError(f"rows {indices.min()} to {indices.max()} of a query that gives {boundaries.count}")
+        blocks, places = np.unique(indices // boundaries.step, return_inverse=True)
+        arrays = [np.empty(part.shape(len(indices)), part.dtype.np) for part in self.layout.parts]
+        size, maker = self.source.dialect.blocks_in_group, GroupMaker(FirstLink(reading), None, self.layout)
+        for begin in range(0, len(blocks), size):
+            some = blocks[begin:begin + size]
+            fetched = maker.rows_of(some, int(boundaries.rows_of(some).sum()))
+            mine = np.flatnonzero((places >= begin) & (places < begin + size))
+            at = (places[mine] - begin) * boundaries.step + indices[mine] % boundaries.step
+            for array, rows in zip(arrays, fetched):
+                array[mine] = rows[at]
+        return arrays
+
     def _look(self):
-        """This thread's connection for single rows. It is closed with the dataset, or with the thread."""
-        look = getattr(self._looks, "maker", None)
-        if look is None or look.link.reading.pid != os.getpid():
-            reading = self._reading()
-            self._planned(reading)
-            self._looks.maker = look = GroupMaker(Link(reading), None, self.layout)
-            self._looks.ends = weakref.finalize(self._looks, end_look, look)
+        """This thread's pass for single rows, between looks without a state. It ends with the dataset, or with the
+        thread."""
+        look = getattr(self._looks, "reading", None)
+        if look is None or look.pid != os.getpid():
+            self._looks.reading = look = self._reading()
+            self._looks.ends = weakref.finalize(self._looks, look.close)
         return look
-
-    def _guarded(self, look, work):
-        try:
-            return work()
-        except NullFound as found:
-            raise self._null_error(found, look.link.reading) from None
-
-
-def end_look(maker):
-    maker.close()
-    maker.link.reading.close()
 
 
 # --- iterators ------------------------------------------------------------------------------------------------------
@@ -303,29 +315,33 @@ class BatchIterator:
             self.tee = CacheWriter(cache, dataset, reading)
             if shuffle == "global" or start or settings["ranks"] > 1:       # not every row will come by
                 cached = self.cached = self._fill_cache(cache)
+        order, ahead = None, workers and self.row < self.end
         if cached is None and (shuffle == "global" or not dataset._in_blocks):
             salt = key_from(self.seed, self.epoch) & SALT_MASK if shuffle else None
             self.starts = np.append(np.arange(self.row, self.end, STREAM_ROWS), self.end)
-            self.piece_number = 0
             makers = [StreamMaker(Link(reading), self.layout, dataset.key, salt, self.row, self.end)]
+        elif cached is not None and shuffle == "global":
+            reading.close()
+            self.starts = cached.permute(self.seed, self.epoch)
+            makers = [CacheMaker(cached.permuted) for _ in range(workers or 1)]
         else:
             boundaries = reading.boundaries if cached is None else cached.boundaries
             size = dialect.blocks_in_group if shuffle else dialect.neighbours_in_group or dialect.blocks_in_group
-            order = EpochOrder(boundaries, size, bool(shuffle), self.seed, self.epoch)
+            order = EpochOrder(boundaries, size, dialect.groups_mixed, bool(shuffle), self.seed, self.epoch)
+            self.starts = order.starts
             if cached is None:
-                self.starts = order.starts
                 makers = [GroupMaker(Link(reading), order, self.layout, self.tee) for _ in range(workers or 1)]
             else:
                 reading.close()
-                cached.choose(order, self.layout, exactly=shuffle == "global")
-                self.starts = order.starts
-                makers = [CacheMaker(cached) for _ in range(workers or 1)]
-            self.piece_number = order.group_of(self.row)
+                makers = [CacheMaker(cached.group, order) for _ in range(workers or 1)]
         self.piece = None
-        last = int(np.searchsorted(self.starts, self.end, "left"))
-        ahead = workers and self.row < self.end
-        self.pieces = ReadAhead(makers, self.piece_number, last) if ahead else \
-            ReadWhenAsked(makers[0], self.piece_number)
+        self.piece_number = max(int(np.searchsorted(self.starts, self.row, "right")) - 1, 0)
+        first, last = self.piece_number, int(np.searchsorted(self.starts, self.end, "left"))
+        if order is not None and self.row < self.end:
+            first, last = order.dealing.groups_of(first)[0], order.dealing.groups_of(last - 1)[1]
+        self.pieces = ReadAhead(makers, first, last) if ahead else ReadWhenAsked(makers[0], first)
+        if order is not None:
+            self.pieces = Mixing(self.pieces, order, self.layout, self.piece_number)
         self.started = False
 
     def _fill_cache(self, cache):

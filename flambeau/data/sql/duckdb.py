@@ -6,8 +6,9 @@ an instance for itself, of several threads. A connection that was given belongs 
 transaction of it, and take turns.
 
 DuckDB reads columns in row groups of 122880 rows and finds those that a range of keys lies in. A block here is a
-fifteenth of one, since a statement costs about two milliseconds for each range that it asks for; small blocks would
-spend the time on planning. Rows come as Arrow's batches, one for each range, which are read where they lie and let go.
+twentieth of one, since a statement costs about two milliseconds for each range that it asks for, and as much again to
+load what is stored together with the range; small blocks would spend the time on that. Rows come as Arrow's batches,
+one for each range, which are read where they lie and let go.
 """
 import contextlib
 import glob
@@ -38,7 +39,9 @@ from .source import (
 )
 from .tables import TABLE_NAME, parts
 
-MEMORY_MIB, MEMORY_MIB_A_SESSION = 8, 8   # what an instance may keep of tables, if statements can be run with that
+MEMORY_MIB, MEMORY_MIB_A_SESSION = 4, 8   # what an instance may keep of tables, if statements can be run with that
+RANGES_OF_INSTANCE = 64                   # of keys, each in a row group or two, that are fetched from an instance
+ROW_GROUP_ROWS = 122880
 STREAM_THREADS = 4                        # of an instance that gives a whole result, at most;
 STREAM_MEMORY_MIB = 32                    # what it may keep,
 SORTING_MEMORY_MIB = 1024                 # and what it may take to sort, before it writes to disk
@@ -97,35 +100,71 @@ def literal(text):
 # --- sources --------------------------------------------------------------------------------------------------------
 
 
+class Instance:
+    """An instance of DuckDB, with how many sessions use it and how many ranges of keys were fetched from it."""
+
+    def __init__(self, con):
+        self.con, self.sessions, self.ranges = con, 0, 0
+
+
 class SharedInstance:
-    """The instance of a source in this process: opened for the first session, closed with the last."""
+    """The instance of a source in this process: opened for the first session, closed with the last, or when the last
+    pass is over that holds it, so that nobody writes to the file meanwhile.
+
+    DuckDB keeps a description of every row group that it has looked at, beside what `memory_limit` counts. So of a
+    large table an instance is given up after some ranges, and sessions go over to a new one.
+    """
 
     def __init__(self, source):
         self.source, self.lock = source, new_lock()
-        self.con, self.sessions, self.pid = None, 0, 0
+        self.now, self.holders, self.pid = None, 0, 0
         self.of_parents: list = []            # instances whose threads did not come along: not even closed
 
     def cursor(self):
-        """A connection to it, for one session."""
+        """(a connection for one session, the Instance it is to)."""
         with self.lock:
-            if self.pid != os.getpid():
-                self.of_parents.append(self.con)
-                self.con, self.sessions, self.pid = None, 0, os.getpid()
-            if self.con is None:
-                self.con = self.source.open(self.source.memory_mib, 1)     # each session's own thread works in it
-            made = self.con.cursor()
+            self.enter_process()
+            if self.now is None:
+                self.now = Instance(self.source.open(self.source.memory_mib, 1))    # each session's own thread works
+            made, instance = self.now.con.cursor(), self.now
             self.source.enter(made)
-            self.sessions += 1
-            made.execute(f"SET memory_limit = '{self.source.memory_mib + self.sessions * MEMORY_MIB_A_SESSION}MiB'")
-        return made
+            instance.sessions += 1
+            limit = self.source.memory_mib + instance.sessions * MEMORY_MIB_A_SESSION
+            made.execute(f"SET memory_limit = '{limit}MiB'")
+        return made, instance
 
-    def leave(self, cursor):
+    def enter_process(self):
+        if self.pid != os.getpid():
+            self.of_parents.append(self.now)
+            self.now, self.holders, self.pid = None, 0, os.getpid()
+
+    def leave(self, cursor, instance):
         cursor.close()
         with self.lock:
-            self.sessions -= 1
-            if not self.sessions:
-                self.con.close()
-                self.con = None
+            instance.sessions -= 1
+            self.end_unused(instance)
+
+    def hold(self, more):
+        """So many more passes hold the instance, or fewer."""
+        with self.lock:
+            self.enter_process()
+            self.holders += more
+            if self.now is not None:
+                self.end_unused(self.now)
+
+    def end_unused(self, instance):
+        if not instance.sessions and not (self.now is instance and self.holders):
+            instance.con.close()
+            if self.now is instance:
+                self.now = None
+
+    def fetched(self, instance, ranges):
+        """So many more ranges of a large table were fetched; gives whether another instance is to be used now."""
+        with self.lock:
+            instance.ranges += ranges
+            if instance.ranges > RANGES_OF_INSTANCE and self.now is instance:
+                self.now = None
+            return self.now is not instance
 
 
 class DuckDBSource(RowSource):
@@ -181,7 +220,7 @@ class DuckDBSource(RowSource):
         con.execute("USE flambeau_file")
 
     def connect(self, snapshot=None):
-        return DuckDBSession(self, self.instance.cursor())
+        return DuckDBSession(self)
 
     def mark(self):
         """What the files look like: names, sizes, and when they were written."""
@@ -238,9 +277,9 @@ class ConnectionSource(RowSource):
                                "give the path of the file, or use worker threads")
         if snapshot is None:
             return DuckDBSession(self, self.con.cursor())
-        if snapshot.holder.con is None:
+        if snapshot.holder.given is None:
             raise SnapshotLost("the session that held the transaction is closed")
-        return DuckDBSession(self, snapshot.holder.con, snapshot.holder)
+        return DuckDBSession(self, snapshot.holder.given, snapshot.holder)
 
     def __reduce__(self):
         raise TypeError("a connection of DuckDB cannot be sent to another process: give the path of the file, or use "
@@ -276,9 +315,9 @@ class TransactionSnapshot(Snapshot):
 
 class DuckDBDialect(Dialect):
     name = "DuckDB"
-    rows_in_block = 8192                  # a fifteenth of a row group
-    blocks_in_group = 16
-    neighbours_in_group = 4               # DuckDB gives neighbours as one batch
+    rows_in_block = 6144                  # a twentieth of a row group
+    blocks_in_group = 5
+    groups_mixed = 20
 
     def cast(self, expression, wanted):
         if wanted.form == "text":
@@ -288,24 +327,26 @@ class DuckDBDialect(Dialect):
     def hash(self, key, salt):
         return f"hash({int(salt)}, {', '.join(key)})"
 
-    def fetch(self, query, wanted, key, ranges, sorts=True, places=None):
+    def fetch(self, query, wanted, key, ranges, sorts=True, places=None, with_key=False):
         """A branch for each range, so that each reads its own row groups; `q` is put in their places, not kept.
 
-        Not `sorts`: the rows of a branch come as they lie, with their key, which tells whether they lie in order.
+        Not `sorts`: the rows of a branch come as they lie; `with_key`, which tells whether they lie in order.
         """
         places = iter(lambda: "?", None) if places is None else iter(places)
         names = [f"q.{self.quote(name)}" for name in key]
         order = f" ORDER BY {', '.join(names)}" if sorts else ""
-        more = "" if sorts else "".join(f", {name} AS flambeau_key_{i}" for i, name in enumerate(names))
-        branches = [f"(SELECT {self.columns(wanted)}{more}{'' if sorts else f', {n} AS flambeau_range'} FROM q "
+        more = "".join(f", {name} AS flambeau_key_{i}" for i, name in enumerate(names)) if with_key else ""
+        branches = [f"(SELECT {self.columns(wanted)}{more}{f', {n} AS flambeau_range' if with_key else ''} FROM q "
                     f"WHERE {range_condition(names, places)}{order})" for n in range(ranges)]
         return f"WITH q AS NOT MATERIALIZED (\n{query.text}\n) " + " UNION ALL ".join(branches)
 
 
 class FilesDialect(DuckDBDialect):
     """Of a Parquet file a row group is decoded whole, whatever part of it is asked for."""
-    rows_in_block = 30720
-    blocks_in_group = 4
+    rows_in_block = 20480                 # a sixth of DuckDB's own row groups
+    blocks_in_group = 1
+    neighbours_in_group = 6
+    groups_mixed = 30
 
 
 def kind_of_type(declared):
@@ -335,15 +376,22 @@ def rows_in(result):
 
 
 class DuckDBSession(RowSession):
-    """One connection: one that it `owns`, or of its source's instance; with a `holder`, that session's, in whose
-    transaction it reads."""
+    """One connection: one that was given, or one of its source's instance, which it has from the first statement on
+    until it rests; with a `holder`, that session's, in whose transaction it reads."""
 
-    def __init__(self, source, con, holder=None, owns=False):
+    def __init__(self, source, con=None, holder=None):
         super().__init__()
-        self.source, self.dialect, self.con, self.holder = source, source.dialect, con, holder
+        self.source, self.dialect, self.given, self.holder = source, source.dialect, con, holder
         self.lock = new_lock() if holder is None else holder.lock
-        self.shared, self.streamer = holder is not None, None
-        self.owns = owns or not isinstance(source, DuckDBSource)
+        self.shared, self.streamer, self.lent, self.holds = holder is not None, None, None, False
+
+    @property
+    def con(self):
+        if self.given is not None:
+            return self.given
+        if self.lent is None:
+            self.lent = self.source.instance.cursor()
+        return self.lent[0]
 
     def batches(self, text, params=()):
         """The Arrow batches of a statement, (rows, columns). In a shared transaction all at once: another session's
@@ -399,7 +447,7 @@ class DuckDBSession(RowSession):
             yield self
             return
         memory_mib = SORTING_MEMORY_MIB if sorts else max(STREAM_MEMORY_MIB, self.source.memory_mib)
-        self.streamer = DuckDBSession(self.source, self.source.open(memory_mib, STREAM_THREADS), owns=True)
+        self.streamer = DuckDBSession(self.source, self.source.open(memory_mib, STREAM_THREADS))
         try:
             yield self.streamer
         finally:
@@ -413,9 +461,9 @@ class DuckDBSession(RowSession):
             # Rows are mostly stored in the order of their key, and then there is no need to sort.
             found = self.scan(query, key, step, text.rpartition(" ORDER BY ")[0])
             if found is not None:
-                return found
+                return found.done(lies_in_order=True)
             with self.with_threads(sorts=True) as session:
-                return session.scan(query, key, step, text)
+                return session.scan(query, key, step, text).done()
         scan = BoundaryScan(key, step)
         with self.with_threads(sorts=True) as session:
             scan.add(session.tuples(text, query.params))
@@ -433,29 +481,35 @@ class DuckDBSession(RowSession):
             return False
 
     def scan(self, query, key, step, text):
-        """The boundaries of keys that are whole numbers, None if they do not come in order."""
+        """A BoundaryScan of keys that are whole numbers, None if they do not come in order."""
         scan, wanted = BoundaryScan(key, step), Wanted(key[0], "int", "int64")
         for length, [column] in self.batches(text, query.params):
             if length and not scan.add_numbers(*in_form(column, wanted)):
                 return None
-        return scan.done()
+        return scan
 
     def fetch(self, query, wanted, boundaries, blocks):
-        ranges = boundaries.ranges(blocks)
-        sorts = self.source.unordered or not all(column.whole for column in boundaries.first)
-        params, places = with_values(query, range_values(ranges))
-        text = self.dialect.fetch(query, wanted, boundaries.key, len(ranges), sorts, places)
-        before = None
+        ranges, whole = boundaries.ranges(blocks), all(column.whole for column in boundaries.first)
+        sorts = not boundaries.lies_in_order and (self.source.unordered or not whole)
+        looks = not boundaries.lies_in_order and not sorts
+        if whole:                                 # numbers may stand in the text, which costs less than to bind them
+            params, places = query.params, [str(int(value)) for value in range_values(ranges)]
+        else:
+            params, places = with_values(query, range_values(ranges))
+        text, before = self.dialect.fetch(query, wanted, boundaries.key, len(ranges), sorts, places, looks), None
         for length, columns in self.batches(text, params):
             if not length:
                 continue
-            if not sorts:
+            if looks:
                 *key, number = (column.values for column in columns[len(wanted):])
                 if not ascending(before, [number, *key]):
                     self.source.unordered = True
                     raise ConnectionLost("rows do not lie in the order of their key: asked again, they are sorted")
                 before = [number[-1:], *(column[-1:] for column in key)]
             yield chunk_of(columns, wanted)
+        if self.lent and boundaries.count > RANGES_OF_INSTANCE * ROW_GROUP_ROWS and \
+                self.source.instance.fetched(self.lent[1], len(ranges)):
+            self.rest()
 
     def plan(self, query, wanted, boundaries):
         nothing = (None,) * len(boundaries.key)
@@ -465,6 +519,8 @@ class DuckDBSession(RowSession):
 
     def snapshot(self):
         if isinstance(self.source, DuckDBSource):
+            self.source.instance.hold(1)
+            self.holds = True
             return FilesSnapshot(self.source)
         if isinstance(self.source, ConnectingSource):
             return UnmarkedSnapshot()
@@ -475,18 +531,22 @@ class DuckDBSession(RowSession):
 
     def cancel(self):
         for session in (self, self.streamer):
-            con = None if session is None else session.con
-            if con is not None:
-                con.interrupt()
+            if session is not None and (session.given or session.lent):
+                session.con.interrupt()
+
+    def rest(self):
+        lent, self.lent = self.lent, None
+        if lent is not None:
+            self.source.instance.leave(*lent)
 
     def close(self):
-        con, self.con = self.con, None
-        if con is None or self.holder is not None:
-            return
-        if self.owns:
+        self.rest()
+        if self.holds:
+            self.source.instance.hold(-1)
+            self.holds = False
+        con, self.given = self.given, None
+        if con is not None and self.holder is None:
             con.close()
-        else:
-            self.source.instance.leave(con)
 
 
 def with_values(query, values):

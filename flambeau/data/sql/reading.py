@@ -2,9 +2,12 @@
 
     ReadingPass       the snapshot that all connections of a pass read, and the session that holds it
     Link          one connection of the pass, which is replaced when it is lost
-    Maker         reads the nth piece of the pass over a Link: a group of blocks, or the next rows of a stream
-    ReadAhead     threads with a Maker each; hands their pieces out strictly in order
+    Maker         reads the nth part of the pass over a Link: a group of blocks, or the next rows of a stream
+    ReadAhead     threads with a Maker each; hands their parts out strictly in order
+    Mixing        deals the rows of groups out to the pieces that are delivered
 """
+import math
+import mmap
 import os
 import threading
 import time
@@ -25,6 +28,13 @@ class Piece(NamedTuple):
     order: np.ndarray | None
 
 
+class FetchedGroup(NamedTuple):
+    """The rows of a group, as the arrays of a RowLayout; the orders are those of its BlockGroup."""
+    arrays: list
+    dealt: np.ndarray | None
+    delivered: np.ndarray | None
+
+
 class ReadingPass:
     """What the connections of one pass have in common."""
 
@@ -35,15 +45,17 @@ class ReadingPass:
         self.ask(lambda session: None)
 
     def begin(self):
-        self.first = self.source.connect()
+        if self.first is None:
+            self.first = self.source.connect()
         self.snapshot = self.first.snapshot()
 
     def ask(self, work):
         """`work(session)` over the first connection, before the pass is planned; once more when it is lost in it."""
         def attempt():
-            if self.first is None:
+            if self.snapshot is None:
                 self.begin()
             made = work(self.first)
+            self.first.rest()
             self.check_unchanged()
             return made
         return patiently(attempt, self.end_first, self)
@@ -78,6 +90,7 @@ class ReadingPass:
         same = before == self.snapshot.mark or not before or not self.snapshot.mark
         if same and self.boundaries is not None and not (before and before == self.snapshot.mark):
             found = self.first.boundaries(self.query, self.key, self.boundaries.step)
+            self.first.rest()
             same = found == self.boundaries
         if not same:
             raise TableChanged(f"{self.source.name} was written to while the connection was lost: its rows are not "
@@ -89,6 +102,19 @@ class ReadingPass:
         if self.first is not None:
             self.first.close()
         self.snapshot = self.first = None
+
+    def pause(self):
+        """Let go the state that is read. What is asked next is asked of the state that is there then."""
+        with self.lock:
+            if self.snapshot is not None:
+                self.snapshot.close()
+                self.snapshot = None
+            try:
+                ended = self.first is None or self.first.end_state()
+            except ConnectionLost:                  # and its state with it
+                ended = False
+            if not ended:
+                self.end_first()
 
     def close(self):
         self.stopped.set()
@@ -155,11 +181,18 @@ class Link:
             session.cancel()
 
 
+class FirstLink:
+    """The first connection of a pass, where one is enough."""
+
+    def __init__(self, reading):
+        self.reading, self.ask = reading, reading.ask
+
+
 # --- pieces ---------------------------------------------------------------------------------------------------------
 
 
 class GroupMaker:
-    """Piece n is group n of an EpochOrder."""
+    """Part n is group n of an EpochOrder."""
 
     def __init__(self, link, order, layout, tee=None):
         self.link, self.order, self.layout, self.tee = link, order, layout, tee
@@ -169,10 +202,12 @@ class GroupMaker:
         arrays = self.rows_of(group.blocks, group.rows)
         if self.tee is not None:
             self.tee.write(group.blocks, arrays)
-        return Piece(arrays, group.order)
+        return FetchedGroup(arrays, group.dealt, group.delivered)
 
     def rows_of(self, blocks, rows):
         arrays = self.layout.empty(rows)
+        if not rows:                                # a round without a block of the last stratum may have such a group
+            return arrays
         found = self.link.ask(lambda session: self.fill(arrays, session, blocks, rows))
         if found != rows:
             raise TableChanged(f"{self.link.reading.source.name} gave {found} rows where there were {rows} when the "
@@ -196,7 +231,7 @@ class GroupMaker:
 
 
 class StreamMaker:
-    """Piece n is the nth `STREAM_ROWS` rows of a stream, from row `begin` of the whole result to row `end`."""
+    """Part n, a Piece, is the nth `STREAM_ROWS` rows of a stream, from row `begin` of the whole result to row `end`."""
 
     def __init__(self, link, layout, key, salt, begin, end):
         self.link, self.layout, self.begin, self.end = link, layout, begin, end
@@ -256,7 +291,7 @@ class RowStream:
 
 
 class ReadAhead:
-    """Pieces first … last - 1, made by threads, handed out in order. One for each thread, and one more, are ahead."""
+    """Parts first … last - 1, made by threads, handed out in order. One for each thread, and one more, are ahead."""
 
     def __init__(self, makers, first, last):
         self.makers, self.last = makers, last
@@ -271,7 +306,7 @@ class ReadAhead:
             thread.start()
 
     def claim(self):
-        """The number of the next piece that nobody makes yet; None at the end. Waits while enough is ready."""
+        """The number of the next part that nobody makes yet; None at the end. Waits while enough is ready."""
         with self.changed:
             self.changed.wait_for(lambda: self.stopped or self.claimed == self.last
                                   or self.claimed - self.given <= len(self.makers))
@@ -283,12 +318,12 @@ class ReadAhead:
     def work(self, maker):
         """What a thread does."""
         try:
-            self.make_pieces(maker)
+            self.make_parts(maker)
         finally:
             maker.close()
 
-    def make_pieces(self, maker):
-        """A piece after the other, up to the first that fails."""
+    def make_parts(self, maker):
+        """A part after the other, up to the first that fails."""
         while (number := self.claim()) is not None:
             if not self.put(number, maker):
                 break
@@ -296,7 +331,7 @@ class ReadAhead:
     def put(self, number, maker):
         try:
             made, fine = maker.make(number), True
-        except BaseException as error:          # raised where the piece is asked for, not here
+        except BaseException as error:          # raised where the part is asked for, not here
             made, fine = error, False
         with self.changed:
             self.ready[number] = made
@@ -304,7 +339,7 @@ class ReadAhead:
         return fine
 
     def take(self):
-        """The next piece, or the error that came of making it."""
+        """The next part, or the error that came of making it."""
         with self.changed:
             self.changed.wait_for(lambda: self.given in self.ready)
             made = self.ready.pop(self.given)
@@ -328,7 +363,7 @@ class ReadAhead:
 
 
 class ReadWhenAsked:
-    """The same without threads: a piece is made when it is taken."""
+    """The same without threads: a part is made when it is taken."""
 
     def __init__(self, maker, first):
         self.maker, self.given = maker, first
@@ -342,3 +377,60 @@ class ReadWhenAsked:
 
     def close(self, wait=True):
         self.maker.close()
+
+
+# --- mixed ----------------------------------------------------------------------------------------------------------
+
+
+class Mixing:
+    """The pieces of an EpochOrder, from `first` on, out of its groups, which `groups` hands out in their order."""
+
+    def __init__(self, groups, order, layout, first):
+        self.groups, self.order, self.layout, self.given = groups, order, layout, first
+        self.group = order.dealing.groups_of(first)[0]
+        self.unfinished: dict = {}              # of pieces that have some of their rows: (arrays, how many)
+
+    def start(self):
+        self.groups.start()
+
+    def take(self):
+        """The next piece."""
+        while True:
+            fetched, shares = self.groups.take(), self.order.dealing.shares(self.group)
+            completes = self.group - self.order.dealing.head
+            self.group += 1
+            if completes == self.given and len(shares) == 1 and completes not in self.unfinished:
+                arrays = fetched.arrays         # the group is a piece
+            else:
+                self.deal(fetched, shares)
+                if completes != self.given:
+                    continue
+                arrays, _ = self.unfinished.pop(completes)
+            self.given += 1
+            return Piece(arrays, fetched.delivered)
+
+    def deal(self, fetched, shares):
+        """Give each piece its share of a group; not those that were delivered before this one began."""
+        for piece, begin, end in shares:
+            if piece < self.given:
+                continue
+            if piece not in self.unfinished:
+                rows = int(self.order.starts[piece + 1] - self.order.starts[piece])
+                self.unfinished[piece] = [untouched(part.shape(rows), part.dtype.np) for part in self.layout.parts], 0
+            arrays, at = self.unfinished[piece]
+            for target, rows in zip(arrays, fetched.arrays):
+                if fetched.dealt is None:
+                    target[at:at + end - begin] = rows[begin:end]
+                else:
+                    np.take(rows, fetched.dealt[begin:end], 0, target[at:at + end - begin], "clip")
+            self.unfinished[piece] = arrays, at + end - begin
+
+    def close(self, wait=True):
+        self.unfinished.clear()
+        self.groups.close(wait)
+
+
+def untouched(shape, dtype):
+    """An array over memory that is there when it is written to, and not before: a piece fills up bit by bit."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    return np.frombuffer(mmap.mmap(-1, size), dtype).reshape(shape) if size else np.empty(shape, dtype)

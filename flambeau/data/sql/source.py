@@ -130,11 +130,11 @@ class Boundaries:
 
     Block b holds the rows whose key is between `first[b]` and `last[b]`, both included: `step` of them, in the last
     block what is left. `first` and `last` hold one KeyColumn for each column of the key, of whatever the driver gives,
-    and takes as a parameter.
+    and takes as a parameter. `lies_in_order`: the rows of this state were seen to come by key without being sorted.
     """
 
-    def __init__(self, key: Sequence[str], step: int, count: int, first: Sequence, last: Sequence):
-        self.key, self.step, self.count = tuple(key), step, count
+    def __init__(self, key: Sequence[str], step: int, count: int, first: Sequence, last: Sequence, lies_in_order=False):
+        self.key, self.step, self.count, self.lies_in_order = tuple(key), step, count, lies_in_order
         self.first, self.last = ([column if isinstance(column, KeyColumn) else KeyColumn(column) for column in side]
                                  for side in (first, last))
         self.blocks = -(-count // step)
@@ -206,10 +206,10 @@ class BoundaryScan:
         self.previous = tuple(keys[-1:].tolist()) or None
         return True
 
-    def done(self) -> Boundaries:
+    def done(self, lies_in_order=False) -> Boundaries:
         if self.previous is not None:
             append_key(self.last, self.previous)
-        return Boundaries(self.key, self.step, self.count, self.first, self.last)
+        return Boundaries(self.key, self.step, self.count, self.first, self.last, lies_in_order)
 
 
 def append_key(columns, row):
@@ -266,8 +266,9 @@ class Dialect:
     """
     name = "sql"
     rows_in_block = 256                     # rows that lie side by side in a block: the step of `boundaries`
-    blocks_in_group = 256                   # blocks of one fetch, whose rows are mixed with each other
+    blocks_in_group = 256                   # blocks of one fetch
     neighbours_in_group: int | None = None  # the same for an epoch by key, if it is another number
+    groups_mixed = 4                        # groups whose rows are mixed with each other, half of them in memory
     positional = False                      # whether rows have places without a key: see RowSession.boundaries
 
     def quote(self, name: str) -> str:
@@ -381,7 +382,7 @@ class RowSession:
 
     def snapshot(self) -> Snapshot:
         """The state that this session reads from now on, for others to read too. The caller keeps this session open as
-        long as it uses the snapshot, and asks for one snapshot at most."""
+        long as it uses the snapshot, and asks for one at a time: see `end_state`."""
         return Snapshot()
 
     def fetch_text(self, query: Query, wanted: Sequence[Wanted], boundaries: Boundaries) -> str:
@@ -391,6 +392,13 @@ class RowSession:
     def plan(self, query: Query, wanted: Sequence[Wanted], boundaries: Boundaries) -> str:
         """What the database says of how it will run `fetch`, for `explain()`; "" where it says nothing."""
         return ""
+
+    def end_state(self) -> bool:
+        """Let go the state that `snapshot` keeps, so that another may be asked for; False where only `close` does."""
+        return False
+
+    def rest(self) -> None:
+        """Nothing will be asked for a while: let go what is not needed for the snapshot, and can be had again."""
 
     def cancel(self) -> None:
         """End the statement that runs, if one does: it raises in its thread. This one is called from other threads."""

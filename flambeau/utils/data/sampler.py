@@ -14,7 +14,7 @@ from ...backends import random as streams
 from ...base import dtypes
 from ...tensor.create import as_tensor
 from ...tensor.random import stream
-from ...tensor.results import array_of
+from ...tensor.reading import array_of
 
 _T_co = TypeVar("_T_co", covariant=True)
 POSITIONS_PER_DRAW = 32       # how many positions PyTorch draws at a time where a position may come again

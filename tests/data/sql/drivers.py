@@ -57,7 +57,7 @@ def running(server):
 class PostgresEngine(Engine):
     """A schema of its own in the one database of the server."""
     name = "postgres"
-    place = "%s"
+    places = ("%s", "%s")
     one_state = True
     numbers = itertools.count()
 
@@ -104,6 +104,22 @@ class PostgresFactoryEngine(PostgresEngine):
 
 
 # --- DuckDB ---------------------------------------------------------------------------------------------------------
+
+
+class ADBCPostgresEngine(PostgresEngine):
+    """PostgreSQL over connections of ADBC's driver."""
+    name = "adbc-postgres"
+    places = ("$1", "$2")
+
+    def __init__(self, tmp_path):
+        needs("adbc_driver_postgresql")
+        super().__init__(tmp_path)
+
+    @property
+    def con(self):
+        import adbc_driver_postgresql.dbapi
+        address = self.address
+        return lambda: adbc_driver_postgresql.dbapi.connect(address)
 
 
 class DuckDBEngine(Engine):
@@ -173,7 +189,7 @@ class DuckDBFileEngine(DuckDBEngine):
 class MariaDBEngine(Engine):
     """MariaDB with PyMySQL, over a function that connects."""
     name = "mariadb"
-    place = "%s"
+    places = ("%s", "%s")
     one_state = True
     numbers = itertools.count()
     types = {"TEXT": "VARCHAR(100) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", "TIMESTAMP": "DATETIME(6)"}
@@ -294,5 +310,5 @@ PLACES = {"qmark": "?", "format": "%s", "pyformat": "%(value)s", "numeric": ":1"
 
 
 
-DRIVERS = (PostgresEngine, DuckDBEngine, MariaDBEngine, ADBCEngine)
+DRIVERS = (PostgresEngine, DuckDBEngine, MariaDBEngine, ADBCEngine, ADBCPostgresEngine)
 DRIVER_WAYS = (PostgresFactoryEngine, DuckDBFileEngine, SQLAlchemyEngine)

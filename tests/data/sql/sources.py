@@ -23,7 +23,7 @@ BOOLEAN, DATE, TIMESTAMP = "BOOLEAN", "DATE", "TIMESTAMP"
 class Engine:
     """A database for one test, in the folder `tmp_path`."""
     name = ""
-    place = "?"                         # a parameter in the text of a statement, by position
+    places = ("?", "?")                 # the first and the second parameter in the text of a statement, by position
     one_state = False                   # whether an epoch reads one state, whatever is written meanwhile
     shuffles_globally = True
 

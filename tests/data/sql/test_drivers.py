@@ -20,7 +20,7 @@ from flambeau.data.sql.source import TableChanged
 from tests.backends.test_arrow import Column, Producer
 from tests.patience import PATIENCE
 
-from .drivers import DuckDBEngine, MariaDBEngine, PostgresEngine, foreign_driver, needs
+from .drivers import ADBCPostgresEngine, DuckDBEngine, MariaDBEngine, PostgresEngine, foreign_driver, needs
 from .sources import INTEGER, REAL, TEXT, digest, plain_table, together
 
 pytestmark = [pytest.mark.pinned]
@@ -136,15 +136,17 @@ def test_sessions_of_a_process_share_an_instance_which_ends_with_them(tmp_path):
     needs("duckdb")
     data = torch.data.sql("SELECT * FROM t", wide_file(tmp_path / "t.duckdb"), key="id")
     instance = data.source.instance
-    assert instance.con is None and instance.sessions == 0
+    assert instance.now is None
     iterator = data.batches(1000, "block", 0, 0, workers=2)
     first = next(iterator)
-    mine = instance.con
+    held = data.source.connect()
+    held.con.execute("SELECT 1")
+    mine = instance.now
     here, there = multiprocessing.Pipe()
 
     def child():                                               # has an instance of its own
         there.send(digest(data.batches(1000, "block", 0, 0)))
-        there.send(instance.con is None and instance.of_parents == [None, mine])
+        there.send(instance.now is None and instance.of_parents == [None, mine])
 
     process = multiprocessing.get_context("fork").Process(target=child)
     process.start()
@@ -153,9 +155,35 @@ def test_sessions_of_a_process_share_an_instance_which_ends_with_them(tmp_path):
     given = here.recv()
     assert here.poll(PATIENCE) and here.recv() is True
     process.join(PATIENCE)
-    assert process.exitcode == 0 and instance.con is mine
+    assert process.exitcode == 0 and instance.now is mine
     assert digest([first, *iterator]) == given
-    assert instance.con is None and instance.sessions == 0
+    assert instance.now is mine and mine.sessions == 1
+    held.close()
+    assert instance.now is None and mine.sessions == 0
+
+
+@pytest.mark.parametrize("workers", [0, 1, 3])
+def test_of_a_large_table_instances_are_given_up(tmp_path, monkeypatch, small_blocks, workers):
+    """DuckDB would remember all of it. Every one that was opened is closed again."""
+    needs("duckdb")
+    engine = DuckDBEngine(tmp_path)
+    x, label = plain_table(engine, 500)
+    engine.close()
+    data = torch.data.sql("SELECT * FROM t", str(tmp_path / "tables.duckdb"), key="id", label="label")
+    expected = digest(data.batches(32, "block", 0, 0))
+    opened, instances = data.source.open, []
+
+    def open_one(*args):
+        instances.append(opened(*args))
+        return instances[-1]
+    monkeypatch.setattr(data.source, "open", open_one)
+    monkeypatch.setattr("flambeau.data.sql.duckdb.RANGES_OF_INSTANCE", 10)
+    monkeypatch.setattr("flambeau.data.sql.duckdb.ROW_GROUP_ROWS", 49)
+    assert digest(data.batches(32, "block", 0, 0, workers)) == expected and len(instances) > 3
+    assert data.source.instance.now is None
+    for each in instances:
+        with pytest.raises(Exception, match="(?i)closed"):
+            each.execute("SELECT 1")
 
 
 # --- Arrow's streams ------------------------------------------------------------------------------------------------
@@ -286,8 +314,47 @@ def test_postgres_over_adbc(tmp_path):
     (read, labels), shuffled = rows_over_adbc(adbc_driver_postgresql.dbapi.connect(engine.address))
     np.testing.assert_array_equal(read.numpy(), x)
     assert labels.tolist() == label.tolist() and sorted(shuffled.tolist()) == sorted(x.tolist()) != shuffled.tolist()
-    with pytest.raises(NotImplementedError, match="over ADBC SQLite is read. For PostgreSQL give postgresql://…"):
-        torch.data.sql("SELECT * FROM t", lambda: adbc_driver_postgresql.dbapi.connect(engine.address), key="id")
+    con = adbc_driver_postgresql.dbapi.connect(engine.address)           # an open one, of which copies read
+    data = torch.data.sql("SELECT * FROM t WHERE id < $1", con, params=[100], key="id", label="label")
+    np.testing.assert_array_equal(data.read()[0].numpy(), x[:100])
+    expected = digest(engine.sql("SELECT * FROM t WHERE id < %s", params=[100], key="id", label="label").batches(
+        9, "block", seed=3, epoch=1))
+    assert digest(data.batches(9, "block", seed=3, epoch=1, workers=2)) == expected       # the same with psycopg
+    with pytest.raises(TypeError, match="over ADBC PostgreSQL's parameters are .1, .2, …: give a list"):
+        torch.data.sql("SELECT * FROM t WHERE id < $1", con, params={"most": 100}, key="id").read()
+    con.close()
+    engine.close()
+
+
+@pytest.mark.parametrize("values", [["a", 'b"', "c\\", "d'", "{e,f}", "", "NULL", "é "], [0.1, 1e300, -2.5],
+                                    ["2024-01-01", "1969-12-31"]])
+def test_keys_of_every_type_over_adbc(tmp_path, small_blocks, values):
+    """Texts with whatever means something in an array, floats and dates, alone and behind a number."""
+    needs("psycopg", "adbc_driver_postgresql")
+    engine = ADBCPostgresEngine(tmp_path)
+    kind = "float8" if isinstance(values[0], float) else "date" if values[0][:2] in ("20", "19") else "text"
+    engine.execute(f"CREATE TABLE t (n int2, k {kind}, x float8, PRIMARY KEY (n, k))")
+    engine.insert("t", [(n, value, 100.0 * n + i) for n in range(9) for i, value in enumerate(values)])
+    every = sorted(100.0 * n + i for n in range(9) for i in range(len(values)))
+    data = engine.sql("SELECT * FROM t", key=["n", "k"], features=["x"])
+    assert sorted(together(data.batches(5, "block", seed=0, workers=1))[0].ravel().tolist()) == every
+    one = engine.sql("SELECT k, x FROM t WHERE n = 3", key="k", features=["x"])
+    assert sorted(together(one.batches(2, "block", seed=0))[0].ravel().tolist()) == [x for x in every if x // 100 == 3]
+    engine.close()
+
+
+@pytest.mark.parametrize("make", [PostgresEngine, ADBCPostgresEngine])
+def test_a_look_at_a_row_leaves_no_transaction(tmp_path, make):
+    engine = make(tmp_path)
+    plain_table(engine, 60)
+    data = engine.sql("SELECT * FROM t", key="id", label="label")
+    for _ in range(2):
+        data[7]
+        found = engine.own.execute("SELECT count(*) FILTER (WHERE state <> 'idle'), count(*) FROM pg_stat_activity "
+                                   "WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'").fetchone()
+        assert found == (0, 1)                                  # the one connection stays
+    del data
+    gc.collect()
     engine.close()
 
 

@@ -55,19 +55,41 @@ def test_keys_tell_numbers_and_their_order_apart():
 
 
 @some
-@given(counts, st.integers(1, 20), st.integers(1, 5), st.booleans(), seeds)
-def test_groups_cover_every_row_once(count, step, blocks_in_group, shuffled, seed):
-    order = EpochOrder(bounds(count, step), blocks_in_group, shuffled, seed, 0)
-    rows = []
-    for number in range(order.groups):
-        group = order.group(number)
-        assert order.starts[number] == len(rows)
-        assert all(order.group_of(len(rows) + i) == number for i in range(group.rows))
-        ranges = [range(block * step, min((block + 1) * step, count)) for block in group.blocks.tolist()]
-        fetched = [row for rows_of_block in ranges for row in rows_of_block]
-        assert len(fetched) == group.rows
-        rows += fetched if group.order is None else [fetched[place] for place in group.order.tolist()]
+@given(counts, st.integers(1, 20), st.integers(1, 5), st.integers(1, 9), st.booleans(), seeds, st.data())
+def test_pieces_have_every_row_once(count, step, blocks_in_group, groups_mixed, shuffled, seed, data):
+    order = EpochOrder(bounds(count, step), blocks_in_group, groups_mixed, shuffled, seed, 0)
+    pieces, most = delivered(order)
+    rows = [row for piece in pieces for row in piece.tolist()]
     assert sorted(rows) == list(range(count)) and (shuffled or rows == sorted(rows))
+    assert order.starts.tolist() == [0, *np.cumsum([len(piece) for piece in pieces])]
+    # half of the groups that are mixed, the one that was read last, and a row of each that is not a whole share
+    assert most <= ((groups_mixed + 1) // 2 + 1) * blocks_in_group * step + groups_mixed
+    if pieces:
+        first = data.draw(st.integers(0, len(pieces) - 1))          # a pass may begin with any piece
+        assert [piece.tolist() for piece in delivered(order, first)[0]] == [piece.tolist() for piece in pieces[first:]]
+
+
+def delivered(order, first=0):
+    """The rows of the table, by their place in it, as an epoch delivers them piece by piece, from piece `first` on;
+    and the most of them that are held at a time."""
+    step, pieces, unfinished, held, most = order.boundaries.step, [], {}, 0, 0
+    group = order.dealing.groups_of(first)[0]
+    for number in range(first, len(order.starts) - 1):
+        while group < order.dealing.groups_of(number)[1]:
+            fetched = order.group(group)
+            rows = np.concatenate([[], *(np.arange(block * step, min((block + 1) * step, order.boundaries.count))
+                                         for block in fetched.blocks.tolist())]).astype(np.int64)
+            assert len(rows) == fetched.rows
+            rows = rows if fetched.dealt is None else rows[fetched.dealt]
+            for piece, begin, end in order.dealing.shares(group):
+                if piece >= first:
+                    unfinished.setdefault(piece, []).append(rows[begin:end])
+                    held += end - begin
+            most, group = max(most, held), group + 1
+        piece = np.concatenate(unfinished.pop(number))
+        held -= len(piece)
+        pieces.append(piece if fetched.delivered is None else piece[fetched.delivered])
+    return pieces, most
 
 
 @some
@@ -115,34 +137,34 @@ def test_shares_are_disjoint_and_exhaustive(rows, ranks, batch_size, drop_last):
     assert batches_in(sizes[0], batch_size, drop_last) == whole + (rest > 0 and not drop_last)
 
 
-# rows, labels, rows of a block, blocks of a group
-SORTED_TABLES = sample([(300_000, 10, 256, 256), (70_001, 10, 256, 256), (300_000, 2, 256, 256),
-                        (5_000_000, 10, 256, 256), (1_000_000, 10, 256, 256)], 2)
+# rows, labels, rows of a block, blocks of a group, groups that are mixed: of databases in general, and of DuckDB
+BLOCKS, DUCKDB = (256, 256, 4), (6144, 5, 20)
+SORTED_TABLES = sample([(300_000, 10, *BLOCKS), (300_000, 10, *DUCKDB), (70_001, 10, *BLOCKS), (300_000, 2, *BLOCKS),
+                        (5_000_000, 10, *BLOCKS), (1_000_000, 100, *BLOCKS), (5_000_000, 100, *BLOCKS),
+                        (70_001, 10, *DUCKDB), (1_000_000, 10, *DUCKDB), (5_000_000, 10, *DUCKDB)], 2)
 
 
-@pytest.mark.parametrize("rows, labels, step, blocks_in_group", SORTED_TABLES)
-def test_a_table_sorted_by_label_is_mixed(rows, labels, step, blocks_in_group):
-    """A batch of any size is as far from the table's share of labels as one of a true permutation is, or at most two
-    and a half times as far. (What is measured is 1.4 times at most, and seeds are fixed.)"""
+@pytest.mark.parametrize("rows, labels, step, blocks_in_group, groups_mixed", SORTED_TABLES)
+def test_a_table_sorted_by_label_is_mixed(rows, labels, step, blocks_in_group, groups_mixed):
+    """A batch of up to 16,384 rows (DuckDB: 8,192) is as far from the table's share of labels as one of a true
+    permutation is, or at most two and a half times as far. (What is measured is 1.5 times at most, of DuckDB's blocks
+    2.2; and seeds are fixed.)"""
     label = np.arange(rows) * labels // rows
-    order = EpochOrder(Boundaries(["id"], step, rows, [()], [()]), blocks_in_group, True, 7, 0)
-    places = delivered(order)
+    order = EpochOrder(Boundaries(["id"], step, rows, [()], [()]), blocks_in_group, groups_mixed, True, 7, 0)
+    places = np.concatenate(delivered(order)[0])
     assert np.array_equal(np.sort(places), np.arange(rows))
     permuted = np.random.default_rng(0).permutation(rows)
-    for batch_size in (64, 256, 1024, 4096, 16_384):
+    for batch_size in (64, 256, 1024, 4096, 8192 if step > 256 else 16_384):
         given, true = (distance(label[where], batch_size, labels) for where in (places, permuted))
         assert given <= 2.5 * true, (batch_size, given, true)
 
 
-def delivered(order):
-    """The rows of the table, by their place in it, as an epoch delivers them."""
-    step, given = order.boundaries.step, []
-    for number in range(order.groups):
-        group = order.group(number)
-        counts = order.boundaries.rows_of(group.blocks)
-        within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        given.append((np.repeat(group.blocks * step, counts) + within)[group.order])
-    return np.concatenate(given)
+def test_blocks_are_those_that_are_measured_above():
+    from flambeau.data.sql.source import Dialect
+    assert (Dialect.rows_in_block, Dialect.blocks_in_group, Dialect.groups_mixed) == BLOCKS
+    duckdb = pytest.importorskip("flambeau.data.sql.duckdb", exc_type=ImportError)
+    assert (duckdb.DuckDBDialect.rows_in_block, duckdb.DuckDBDialect.blocks_in_group,
+            duckdb.DuckDBDialect.groups_mixed) == DUCKDB
 
 
 def distance(label, batch_size, labels):
@@ -153,22 +175,23 @@ def distance(label, batch_size, labels):
 
 
 @some
-@given(st.integers(1, 300), st.integers(1, 9), seeds)
-def test_a_group_has_its_blocks_from_all_of_the_table(blocks, blocks_in_group, seed):
-    order = EpochOrder(bounds(blocks, 1), blocks_in_group, True, seed, 0)
-    counts = np.diff(order.ends)
-    assert counts.max() <= blocks_in_group and counts.max() - counts.min() <= 1
-    for number in range(order.groups):
-        strata = order.group(number).blocks // order.groups
-        assert strata[:blocks // order.groups].tolist() == list(range(blocks // order.groups))
+@given(st.integers(1, 300), st.integers(1, 9), st.integers(1, 5), seeds)
+def test_groups_that_follow_each_other_are_of_all_the_table(blocks, blocks_in_group, groups_mixed, seed):
+    order = EpochOrder(bounds(blocks, 1), blocks_in_group, groups_mixed, True, seed, 0)
+    window, rounds = order.dealing.window, -(-blocks // (blocks_in_group * groups_mixed))
+    assert order.groups == window * rounds and np.diff(order.ends).max() <= blocks_in_group
+    strata = blocks // rounds
+    for first in range(order.groups - window + 1):
+        some = np.concatenate([order.group(first + i).blocks for i in range(window)]) // rounds
+        assert sorted(some[some < strata].tolist()) == list(range(strata)) and len(some) <= strata + 1
 
 
-def test_every_block_comes_in_every_group_as_often():
-    """A table of 11 blocks in groups of 4, so that the last stratum is short: chi squared, far beyond what chance
+def test_every_block_comes_in_every_round_as_often():
+    """A table of 11 blocks in rounds of 4, so that the last stratum is short: chi squared, far beyond what chance
     gives."""
     seen = np.zeros((11, 3))
     for seed in range(900):
-        order = EpochOrder(bounds(11, 1), 4, True, seed, 0)
+        order = EpochOrder(bounds(11, 1), 2, 2, True, seed, 0)
         for number in range(order.groups):
-            seen[order.group(number).blocks, number] += 1
+            seen[order.group(number).blocks, number // 2] += 1
     assert (seen.sum(1) == 900).all() and ((seen - 300) ** 2 / 300).sum(1).max() < 25    # 2 on average; 25: 1 in 10^5

@@ -293,10 +293,11 @@ def test_names_that_need_quotes(engine):
 
 def test_parameters_are_bound(connected):
     plain_table(connected, 60)
-    query = f"SELECT id, a, b FROM t WHERE label >= {connected.place} AND label < {connected.place}"
+    first, second = connected.places
+    query = f"SELECT id, a, b FROM t WHERE label >= {first} AND label < {second}"
     data = connected.sql(query, params=[2, 7], key="id")
     assert len(data) == 30 == len(data.read()) == len(together(data.batches(8, "block", seed=0, workers=1))[0])
-    hostile = connected.sql(f"SELECT id, a FROM t WHERE 'x; DROP TABLE t' <> {connected.place}",
+    hostile = connected.sql(f"SELECT id, a FROM t WHERE 'x; DROP TABLE t' <> {first}",
                             params=["'; DROP TABLE t; --"], key="id")
     assert len(hostile.read()) == 60
 
@@ -352,6 +353,20 @@ def test_a_change_during_an_epoch_is_noticed_or_not_seen(connected):
     # the next epoch reads what is there then
     given = together(data.batches(8, "block", seed=0, epoch=1))[0]
     np.testing.assert_allclose(np.sort(given[:, 0]), np.sort(x[:, 0]) + 1000, atol=1e-3)
+
+
+def test_a_look_at_a_row_sees_what_is_there_then(connected):
+    x, _ = plain_table(connected, 60)
+    data = connected.sql("SELECT * FROM t", key="id", label="label")
+    assert data[7][0].tolist() == x[7].tolist()
+    connected.execute("UPDATE t SET a = 5000 WHERE id = 7")
+    assert data[7][0].tolist() == [5000, x[7, 1]]
+    connected.execute("DELETE FROM t WHERE id = 21")
+    try:
+        data[20]
+    except TableChanged:                 # a database that cannot tell; the rows do, and are then found anew
+        pass
+    assert data[21][0].tolist() == x[22].tolist()
 
 
 def test_an_epoch_after_rows_were_added_has_them(connected):

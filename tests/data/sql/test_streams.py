@@ -27,14 +27,16 @@ def table(keys):
 
 
 @given(keys=st.sets(st.integers(-2 ** 63, 2 ** 63 - 1), max_size=120), step=st.integers(1, 20), group=st.integers(1, 5),
-       batch_size=st.integers(1, 40), shuffle=st.sampled_from([False, "block", "global"]), seed=st.integers(0, 2 ** 80),
-       epoch=st.integers(0, 10), ranks=st.integers(1, 4), workers=st.integers(0, 3), data=st.data())
+       mixed=st.integers(1, 7), batch_size=st.integers(1, 40), shuffle=st.sampled_from([False, "block", "global"]),
+       seed=st.integers(0, 2 ** 80), epoch=st.integers(0, 10), ranks=st.integers(1, 4),
+       workers=st.integers(0, 3), data=st.data())
 @settings(max_examples=200 if THOROUGH else 25, deadline=None)
-def test_any_stream(keys, step, group, batch_size, shuffle, seed, epoch, ranks, workers, data):
+def test_any_stream(keys, step, group, mixed, batch_size, shuffle, seed, epoch, ranks, workers, data):
     with pytest.MonkeyPatch.context() as patched:
         for dialect in (Dialect, SQLiteDialect):
             patched.setattr(dialect, "rows_in_block", step)
             patched.setattr(dialect, "blocks_in_group", group)
+            patched.setattr(dialect, "groups_mixed", mixed)
         rows = table(keys)
         every = []
         for rank in range(ranks):

@@ -18,7 +18,7 @@ from ....autograd.node import requires
 from ....backends import host
 from ....tensor.create import from_array
 from ....tensor.protocol import reduce_cell
-from ....tensor.results import array_of
+from ....tensor.reading import array_of
 from ....tensor.tensor import Tensor
 from ....trace.value import Storage
 

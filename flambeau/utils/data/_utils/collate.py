@@ -23,7 +23,7 @@ from ....base.spec import CPU, spec as make_spec
 from ....tensor.create import as_tensor, from_array, tensor
 from ....tensor.forms import namespace
 from ....tensor.interop import check_array
-from ....tensor.results import array_of
+from ....tensor.reading import array_of
 from ....tensor.tensor import Tensor
 
 np_str_obj_array_pattern = re.compile(r"[SaUO]")

@@ -15,7 +15,7 @@ from ....autograd.node import requires
 from ....backends.memory import blank
 from ....base.spec import CPU, spec
 from ....tensor.create import from_array
-from ....tensor.results import array_of
+from ....tensor.reading import array_of
 from ....tensor.tensor import Tensor
 from ..dataset import ConcatDataset, StackDataset, Subset, TensorDataset
 

@@ -1,0 +1,67 @@
+"""The SQL that PostgreSQL is sent, and what its types are, whichever driver sends it."""
+from .source import Dialect
+
+# (kind, bits) of PostgreSQL's numbers of types, which do not change.
+KIND_OF_OID = {16: ("bool", 8), 20: ("int", 64), 21: ("int", 16), 23: ("int", 32), 26: ("int", 64), 700: ("float", 32),
+               701: ("float", 64), 1700: ("decimal", 64), 25: ("text", 64), 1043: ("text", 64), 1042: ("text", 64),
+               18: ("text", 64), 19: ("text", 64), 2950: ("text", 64), 1082: ("date", 32), 1114: ("timestamp", 64),
+               1184: ("timestamp", 64), 705: ("unknown", 64)}
+# What a form travels as: whole words, so that numbers stay aligned between the lengths of 32 bits before them.
+WIRE_TYPE = {"bool": "int4", "int8": "int4", "int16": "int4", "int32": "int4", "int64": "int8", "float32": "float4",
+             "float64": "float8", "text": "text"}
+
+
+def kind_of(oid, category):
+    """(kind, bits) of a type; of an enumeration, and what else the server counts among texts, text."""
+    return KIND_OF_OID.get(oid) or (("text", 64) if category in ("S", "E") else ("other", 64))
+
+
+class PostgresDialect(Dialect):
+    name = "PostgreSQL"
+
+    def cast(self, expression, wanted):
+        wire = WIRE_TYPE.get(wanted.form)
+        if wire is None:
+            raise TypeError(f"column {wanted.name!r}: PostgreSQL has no {wanted.form}")
+        if wanted.kind == "date":
+            return f"({expression} - DATE '1970-01-01')::{wire}"
+        if wanted.kind == "timestamp":
+            return f"extract(epoch FROM {expression})::{wire}"
+        return f"{expression}::{wire}"
+
+    def hash(self, key, salt):
+        return f"hashtextextended(ROW({', '.join(key)})::text, {int(salt)})"
+
+    def stream(self, query, wanted, order, skip=0, limit=None):
+        cells = ", ".join(self.cast(f"q.{self.quote(each.name)}", each) for each in wanted)
+        text = f"SELECT ROW({cells}) FROM (\n{query.text}\n) AS q{self.order(order)}"
+        if limit is not None:
+            text += f" LIMIT {int(limit)}"
+        return text + (f" OFFSET {int(skip)}" if skip else "")
+
+    def boundaries(self, query, key, step):
+        """The keys at which blocks begin and end, and those that are refused."""
+        names = [f"q.{self.quote(name)}" for name in key]
+        columns = ", ".join(f"{name} AS k{i}" for i, name in enumerate(names))
+        twice = " AND ".join(f"lag({name}) OVER w = {name}" for name in names)
+        missing = " OR ".join(f"k{i} IS NULL" for i in range(len(key)))
+        return f"SELECT n, twice, {', '.join(f'k{i}' for i in range(len(key)))} FROM (SELECT {columns}, " \
+               f"row_number() OVER w - 1 AS n, coalesce({twice}, false) AS twice, lead(true) OVER w IS NULL AS final " \
+               f"FROM (\n{query.text}\n) AS q WINDOW w AS (ORDER BY {', '.join(names)})) AS s " \
+               f"WHERE mod(n, {int(step)}) IN (0, {int(step) - 1}) OR final OR twice OR {missing}"
+
+    def fetch(self, query, wanted, key, ranges, types=None, places=None):
+        width = len(key)
+        places = iter(places or ["%s"] * (2 * width))
+        types = types or ["bigint"] * width
+        arrays = ", ".join(f"{next(places)}::{types[i % width]}[]" for i in range(2 * width))
+        sides = [[f"{side}{i}" for i in range(width)] for side in ("low", "high")]
+        names = [f"q.{self.quote(name)}" for name in key]
+        row = lambda terms: terms[0] if width == 1 else f"({', '.join(terms)})"
+        low, high = (row([f"b.{name}" for name in side]) for side in sides)
+        cells = ", ".join(f"{self.cast(f'q.{self.quote(each.name)}', each)} AS c{i}" for i, each in enumerate(wanted))
+        named = ", ".join([*sides[0], *sides[1], "n"])
+        return f"SELECT b.n, r.* FROM unnest({arrays}) WITH ORDINALITY AS b({named}) " \
+               f"CROSS JOIN LATERAL (SELECT {', '.join(f'array_agg(s.c{i})' for i in range(len(wanted)))} FROM (" \
+               f"SELECT {cells} FROM (\n{query.text}\n) AS q WHERE {row(names)} >= {low} AND {row(names)} <= {high} " \
+               f"ORDER BY {', '.join(names)} OFFSET 0) AS s) AS r"

@@ -1,0 +1,15 @@
+from flambeau.trace.runner cimport TraceRunner
+
+
+cdef class OneCall:
+    cdef object program
+    cdef list specs, size_classes, blocks, takes, numbers
+    cdef bytes cells, constants
+    cdef Py_ssize_t table_size, n_inputs, n_outputs, n_numbers, n_constants
+    cdef Py_ssize_t* places       # (slot, index of the table) of the inputs, and then of the outputs
+    cdef size_t runner, words
+    cdef long long steps
+
+    cpdef bint run(self, TraceRunner trace) except -1
+    cdef _run(self, TraceRunner trace, long long* table, long long* cells)
+    cdef _numbers(self, list code, long long* cells)

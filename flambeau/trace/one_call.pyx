@@ -1,0 +1,144 @@
+"""The names of one_call.py in C.
+
+Addresses and numbers stand on the stack, and nothing of Python's runs between the native call and the end: an
+interrupt comes before it, and finds the trace as it was, or after everything was handed out.
+"""
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from libc.string cimport memcpy, memset
+from flambeau.trace.runner cimport TraceRunner
+from flambeau.trace.value cimport Value
+
+from ..backends.memory import SPARE_BYTES, blank, block, class_of, spares as all_spares
+from ..base.spec import CPU
+
+cdef extern from "Python.h":
+    long long PyLong_AsLongLongAndOverflow(object, int*)
+
+cdef enum:
+    STACK_WORDS = 64              # of addresses, and of numbers; more of them are allocated
+
+ctypedef void (*Runner)(size_t words, long long steps, long long* table, long long* cells) noexcept nogil
+
+cdef dict spares = all_spares
+cdef Py_ssize_t spare_bytes = SPARE_BYTES
+
+
+def one_call(program, stretch):
+    """What runs the trace of a program whose only stretch is `stretch`; None where that is not the CPU's."""
+    direct = getattr(stretch.program, "direct", None)
+    if direct is None or program.has_effects or not program.plain \
+            or any(spec.device is not CPU for _, spec, *_ in (*program.outputs, *program.takes)):
+        return None
+    return OneCall(program, direct())
+
+
+cdef class OneCall:
+    """A program, read into fields of C."""
+
+    def __init__(self, program, direct):
+        cdef Py_ssize_t i = 0
+        self.program = program
+        self.runner, self.words, self.steps = direct
+        self.specs = [spec for _, spec, _ in program.outputs]
+        self.size_classes = [class_of(spec) if spec.nbytes <= SPARE_BYTES else None for spec in self.specs]
+        self.takes, self.blocks, self.numbers = program.takes, program.blocks, program.numbers
+        self.cells, self.constants = program.cells.encode(), program.constants.tobytes()
+        self.table_size, self.n_inputs, self.n_outputs = program.table_size, len(program.inputs), len(program.outputs)
+        self.n_numbers, self.n_constants = len(program.numbers), len(program.constants)
+        self.places = <Py_ssize_t*>PyMem_Malloc(sizeof(Py_ssize_t) * (2 * (self.n_inputs + self.n_outputs) + 1))
+        if self.places is NULL:
+            raise MemoryError
+        for slot, index in (*program.inputs, *[(slot, index) for slot, _, index in program.outputs]):
+            self.places[i], self.places[i + 1] = slot, index
+            i += 2
+
+    def __dealloc__(self):
+        PyMem_Free(self.places)
+
+    cpdef bint run(self, TraceRunner trace) except -1:
+        cdef long long on_stack[2 * STACK_WORDS]
+        cdef long long* table = on_stack
+        cdef Py_ssize_t n_cells = self.n_numbers + self.n_constants
+        if self.table_size <= STACK_WORDS and n_cells <= STACK_WORDS:
+            self._run(trace, table, table + STACK_WORDS)
+            return True
+        table = <long long*>PyMem_Malloc(8 * (self.table_size + n_cells + 1))
+        if table is NULL:
+            raise MemoryError
+        try:
+            self._run(trace, table, table + self.table_size)
+        finally:
+            PyMem_Free(table)
+        return True
+
+    cdef _run(self, TraceRunner trace, long long* table, long long* cells):
+        cdef list values = trace.values, made = [], held = [], found
+        cdef Py_ssize_t i
+        cdef Py_ssize_t* place = self.places
+        cdef Value value, old
+        cdef tuple one
+        cdef Runner runner = <Runner>self.runner
+        memset(table, 0, 8 * self.table_size)
+        for one in self.blocks:
+            taken = block(one[1])
+            held.append(taken)
+            table[<Py_ssize_t>one[2]] = taken.address
+        for i in range(self.n_inputs):
+            value = <Value>values[place[0]]
+            if value._address is None:
+                value.address()
+            table[place[1]] = value._address
+            place += 2
+        for spec in self.specs:
+            found = <list>spares.get(spec)            # see Note [Spare arrays] in backends/memory.py
+            if found:
+                one = found.pop()
+                self.size_classes[len(made)].calls += 1
+            else:
+                one = blank(spec)
+            made.append(one)
+            table[place[1]] = one[1]
+            place += 2
+        for one in self.takes:
+            old = <Value>values[<Py_ssize_t>one[2]]
+            held.append(old.array if old.spec is one[1] else old.look(one[1], 0))
+        self._numbers(trace.code, cells)
+        with nogil:
+            runner(self.words, self.steps, table, cells)
+        place = self.places + 2 * self.n_inputs
+        for i in range(self.n_outputs):
+            value = <Value>values[place[0]]
+            value.array, value._address = <tuple>made[i]
+            value._memory = None
+            value.trace = None
+            value.whole_block = value.spec.nbytes <= spare_bytes
+            place += 2
+        for i in range(len(self.takes)):
+            value = <Value>values[<Py_ssize_t>(<tuple>self.takes[i])[0]]
+            value.array = held[len(self.blocks) + i]
+            value._memory = None
+            value.trace = None
+        old_ones = (trace.code, trace.values, trace.last, trace.slots)       # what they hold goes when all is done
+        trace.clear()
+
+    cdef _numbers(self, list code, long long* cells):
+        """Put the numbers of the instructions into the cells, and the constants behind them."""
+        cdef Py_ssize_t i
+        cdef tuple place
+        cdef double real
+        cdef int beyond = 0
+        for i in range(self.n_numbers):
+            place = <tuple>self.numbers[i]
+            number = (<tuple>(<tuple>code[<Py_ssize_t>place[0]])[3])[<Py_ssize_t>place[1]]
+            if self.cells[i] == c'd' and (type(number) is float or type(number) is int):
+                real = number
+                memcpy(cells + i, &real, 8)
+            elif self.cells[i] == c'q' and type(number) is int:
+                cells[i] = PyLong_AsLongLongAndOverflow(number, &beyond)
+            else:
+                beyond = 1
+            if beyond:                                # any other number has a rule of its own
+                packed = self.program.scalars([code[at][3][n] for at, n, _ in self.numbers]).tobytes()
+                memcpy(cells, <char*>packed, len(packed))
+                return
+        memcpy(cells + self.n_numbers, <char*>self.constants, 8 * self.n_constants)

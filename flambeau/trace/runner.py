@@ -1,0 +1,147 @@
+"""Run a trace: what every look at contents goes through.
+
+A part of the compiled core: see Note [One source, two speeds] in base/core.py. What is rare (instructions one by one,
+failures, effects) stands in record.py, and what becomes of the instructions in plan.py.
+"""
+from threading import get_ident
+
+from ..backends.memory import explained
+from ..base import observers, settings
+from ..base.core import COMPILED
+from . import effects
+from .append import TraceBase
+from .effects import Raised
+from .key import key_of
+
+events, switches = vars(observers), vars(settings)          # a load nearer
+notes: list = []                  # functions of (Failure, what was looked at) that give words to add to an error
+_planning = None                  # plan.py, once a trace has run: with it comes what compiles
+
+
+class Failure:
+    """Why a Value could not be computed: the instruction that failed, for itself or for one that reads its results."""
+
+    __slots__ = ("error", "entry", "site")
+
+    def __init__(self, error, entry, site):
+        self.error, self.entry, self.site = error, entry, site
+
+    def explained(self, asked):
+        """The error, for who looked at the Value `asked`."""
+        if isinstance(self.error, MemoryError):
+            self.error.entry, self.error.site = self.entry, self.site
+            return explained(self.error, asked)
+        for note in notes:
+            self.error.add_note(note(self, asked))
+        return self.error
+
+
+class TraceRunner(TraceBase):
+    """The part of a Trace (record.py) that runs it."""
+
+    __slots__ = ("lock", "owner", "failures", "aside", "asides", "quiet", "ran", "begun", "unsettled", "backward",
+                 "found")
+
+    def clear(self):
+        self.code = []        # instructions
+        self.values = []      # slot → Value
+        self.last = []        # slot → index of the last instruction that reads it
+        self.slots = {}       # ready Value → slot
+        self.bytes = 0        # what the results would allocate
+        self.held = 0         # the bytes of the inputs since they were last weighed
+        self.begun = None     # index of an effect that the run now going on has begun → whether it has happened
+        self.unsettled = None # of a run that was ended: (what could not be computed, how many instructions are done)
+
+    def run(self, asked=None):
+        """Run all instructions in order and empty the trace.
+
+        One that fails is kept, here or aside, with those that read its results; the others run. The failure is raised
+        to who `asked` for a Value that could not be computed for it, and to nobody else. But an effect that fails ends
+        the run, and its error is raised to anybody; see Note [Effects] in effects.py.
+        """
+        if events["during_runs"] and not observers.gathering():
+            with observers.gathered():            # see Note [Told after the run] in observers.py
+                TraceRunner.run(self, asked)
+            return
+        if effects.pending:
+            effects.run_before(self)
+        failure = raised = None
+        with self.lock:
+            if self.sealed or self.busy and self.owner == get_ident():        # by this thread, further up
+                raise RuntimeError("a tensor was looked at while it is being computed: by a signal handler, or by a "
+                                   "finaliser")
+            slot = asked.slot if asked is not None and asked.trace is self else None
+            self.sealed = True                    # see Note [Whose turn]
+            if self.code and (held := self.backward) is not None and held.large:
+                self.backward = None              # nobody took a step with it
+            try:
+                if self.busy:
+                    self._wait()
+                if not COMPILED or not _at_once(self):
+                    self.quiet.run(self._run_sealed)
+            except Raised as stop:
+                raised = Failure(stop.error, stop.entry, stop.site)
+            finally:
+                self.sealed = False
+                if self.failures:
+                    failure, self.failures = self.failures.get(slot), {}
+        try:
+            if raised is not None:                # perhaps what was asked for does not need it
+                raise raised.explained(None if asked is None or asked.trace in (None, self) else asked)
+            if failure is not None:
+                raise failure.explained(asked)
+        finally:
+            failure = raised = None               # a frame that holds its own error would keep the tensors in it alive
+
+    def _run_sealed(self):
+        if self.asides:
+            self.asides = [aside for aside in self.asides if aside._still_wanted()]
+        if self.begun or self.unsettled is not None:      # an interrupt came when the last run was about to do it
+            self._settle()
+        if not self.code:
+            return
+        self.ran = None
+        if switches["executor"] != "reference" and not self.aside:
+            try:
+                if _by_plan(self):
+                    return
+            finally:
+                if self.begun:
+                    self._settle()
+            if not self.code:
+                return
+        # Around a call: Python 3.13 leaves some jumps of a loop out of the `try` that it stands in.
+        try:
+            self._run_each()
+        except BaseException:                         # an interrupt, or an effect that could not happen
+            self.slots = {}                           # what has run may have dropped what it read
+            self._settle()
+            raise
+
+
+def _by_plan(trace):
+    """Run `trace` by a plan and empty it; False where it is to be run instruction by instruction."""
+    global _planning
+    if _planning is None:
+        from . import plan as _planning  # not before: the reference never needs it
+    found = trace.found or key_of(trace)
+    trace.found = None
+    return _planning.attempt(trace, *found)
+
+
+def _at_once(trace):
+    """Run `trace` by a plan that is a single native call and empty it, if there is one; whether it did."""
+    if _planning is None or trace.aside or trace.asides or trace.begun is not None or trace.unsettled is not None \
+            or not trace.code or events["during_runs"] or switches["executor"] == "reference":
+        return False
+    found = trace.found = key_of(trace)
+    plans = _planning._plans
+    plan = plans.get(found[0])
+    if plan is None or plan is False or plan.one_call is None:
+        return False
+    try:
+        plan.one_call.run(trace)
+        trace.found, trace.ran = None, plan
+        return True
+    except Exception:                             # nothing has changed: `_by_plan` meets it again, and says it
+        return False

@@ -1,0 +1,110 @@
+"""Programs that are a single native call: the numbers that they are given, and the memory that they are given again.
+
+Where the core is compiled they have a way of their own (trace/one_call.pyx), and small arrays come back to be used once
+more (Note [Spare arrays] in backends/memory.py); interpreted, the same must hold.
+"""
+import gc
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+import flambeau as torch
+from flambeau.backends import memory
+from flambeau.base.core import COMPILED
+
+pytestmark = pytest.mark.pinned
+
+
+@pytest.fixture(autouse=True)
+def native():
+    with torch.config.using(executor="native"):
+        yield
+
+
+WHOLE = st.one_of(st.integers(-130, 130), st.integers(-2**63, 2**63 - 1), st.booleans())
+
+
+@settings(max_examples=30)
+@given(st.lists(WHOLE, min_size=1, max_size=4), st.sampled_from([torch.int64, torch.int32, torch.uint8]))
+def test_whole_numbers_enter_as_numpy_wraps_them(numbers, dtype):
+    x = torch.tensor([0, 1, 2], dtype=dtype)
+    want = np.array([0, 1, 2], dtype.np)
+    for n in numbers:
+        x, want = x + n, want + np.array(int(n) & 2**64 - 1, np.uint64).astype(dtype.np)
+    assert x.tolist() == want.tolist()
+
+
+@settings(max_examples=30)
+@given(st.lists(st.one_of(st.floats(width=32), st.integers(-2**63, 2**64 - 1), st.booleans()), min_size=1, max_size=3))
+def test_any_number_enters_a_float_as_its_double_does(numbers):
+    x, want = torch.tensor([1.0, -2.0], dtype=torch.float64), np.array([1.0, -2.0])
+    with np.errstate(all="ignore"):
+        for n in numbers:
+            x, want = x * n, want * float(n)
+    np.testing.assert_array_equal(np.array(x.tolist()), want)
+
+
+def test_more_addresses_and_numbers_than_stand_on_the_stack():
+    x = [torch.full((3,), float(i)) for i in range(150)]
+    y = [x[i] * (i + 0.5) for i in range(150)]
+    assert [part.tolist()[0] for part in y] == [i * (i + 0.5) for i in range(150)]
+
+
+@settings(max_examples=30)
+@given(st.lists(st.sampled_from("hold drop view array item write".split()), min_size=3, max_size=12))
+def test_memory_that_somebody_sees_is_never_given_again(acts):
+    """Results are held, dropped, seen through views and arrays; whatever comes after, none of them changes."""
+    x, kept = torch.tensor([1.0, 2.0, 3.0]), []
+    for number, act in enumerate(acts):
+        y = x * float(number)
+        y.tolist()
+        want = [float(number), 2.0 * number, 3.0 * number]
+        if act == "hold":
+            kept.append((y, want))
+        elif act == "view":
+            kept.append((y[1:], want[1:]))
+        elif act == "array":
+            kept.append((y.numpy()[::2], want[::2]))
+        elif act == "write":
+            kept.append((y.add_(1.0), [n + 1 for n in want]))
+        elif act == "item":
+            assert y[1].item() == want[1]
+        del y
+        for seen, expected in kept:
+            assert seen.tolist() == expected
+
+
+def test_what_comes_back_counts_as_idle():
+    x = torch.arange(7.0)
+    (x * 2).tolist()
+    gc.collect()
+    before, calls = memory.allocated(), memory.stats()["allocation.all.allocated"]
+    for _ in range(5):
+        (x * 2).tolist()
+    after = memory.stats()
+    assert after["allocated_bytes.all.current"] == before and after["allocation.all.allocated"] == calls + 5
+    address = next((address for arrays in memory.spares.values() for _, address in arrays), None)
+    if COMPILED:
+        states = {b["address"]: b["state"] for segment in memory.segments() for b in segment["blocks"]}
+        assert states[address] == "inactive"
+        memory.empty_cache()
+        assert not memory.spares
+    else:
+        assert address is None
+
+
+def test_threads_that_look_at_once_get_their_own():
+    x, wrong = torch.tensor([1.0, 2.0, 3.0]), []
+
+    def look(factor):
+        for _ in range(300):
+            if (x * factor).tolist() != [factor, 2 * factor, 3 * factor]:
+                wrong.append(factor)
+    threads = [threading.Thread(target=look, args=(float(n),)) for n in range(1, 5)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert not wrong
