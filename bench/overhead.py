@@ -1,4 +1,4 @@
-"""What one tiny operation costs, beside PyTorch eager: recording, running, with and without gradient, and a backward.
+"""What one tiny operation costs, beside PyTorch eager: recorded, run, with a gradient, in a backward, looked at.
 
     python bench/overhead.py
 
@@ -8,6 +8,7 @@ its running when somebody looks.
 """
 import time
 
+import numpy as np
 import torch
 
 import flambeau
@@ -16,7 +17,7 @@ N = 100                       # operations a round
 ROUNDS = 200
 
 
-def chain(m, grad):
+def chain(m, grad, function=None):
     """100 dependent multiplications of three numbers, then a look at the result."""
     x = m.tensor([1.0, 2.0, 3.0], requires_grad=grad)
     y = m.tensor([0.5, 1.0, 1.5])
@@ -26,7 +27,24 @@ def chain(m, grad):
         for _ in range(N):
             z = z * y
         return z
-    return record
+
+    def record_by_function():
+        z = x
+        for _ in range(N):
+            z = function(z, y)
+        return z
+    return record if function is None else record_by_function
+
+
+def functions(m):
+    """Single operations that are looked at at once, and one of a Dataset that has a row in its hand."""
+    number, x, y, ten = m.tensor(2.0), m.tensor([1.0, 2.0, 3.0]), m.tensor([0.5, 1.0, 1.5]), m.arange(10.0)
+    row = np.arange(8, dtype=np.float32)
+    return {"(x * x).item()": lambda: (number * number).item(),
+            "(x + y).tolist()": lambda: (x + y).tolist(),
+            "x.argmax().item()": lambda: ten.argmax().item(),
+            "from_numpy(row)": lambda: m.from_numpy(row),
+            "from_numpy(row) * 2 + 1": lambda: m.from_numpy(row) * 2 + 1}
 
 
 def look(z):
@@ -87,12 +105,13 @@ def main():
             best[name] = min(best[name], run())
     line("backward through 100 operations, per operation", best["fb"], best["pt"])
 
-    single = {}
-    for name, m in (("fb", flambeau), ("pt", torch)):
-        x, y = m.tensor([1.0, 2.0, 3.0]), m.tensor([0.5, 1.0, 1.5])
-        single[name] = lambda x=x, y=y: (x + y).tolist()
-    got = best_of(single, 2000)
-    line("one addition, looked at at once", got["fb"], got["pt"], per=1)
+    one_by_one = {name: functions(m) for name, m in (("fb", flambeau), ("pt", torch))}
+    for what in one_by_one["fb"]:
+        got = best_of({name: calls[what] for name, calls in one_by_one.items()}, 2000)
+        line(what, got["fb"], got["pt"], per=1)
+    chains = {name: chain(m, False, m.mul) for name, m in (("fb", flambeau), ("pt", torch))}
+    got = best_of({name: lambda record=record: look(record()) for name, record in chains.items()})
+    line("record and run torch.mul(z, y)", got["fb"], got["pt"])
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ class _Door:
 
     Note [The door]: imports point downwards, and some calls have to go up: `op(x)` records, a derivative is written in
     operations, autograd makes tensors. Such a call goes through a slot here. It is filled once, by the module that is
-    named beside it (the six operations by forms), and is for those alone who cannot import that module:
+    named beside it (the seven operations by forms), and is for those alone who cannot import that module:
     tests/test_layers.py holds both.
     """
 
@@ -67,6 +67,7 @@ class _Door:
     stack: Any = None
     sum_dim: Any = None
     view: Any = None
+    to_copy: Any = None       #                     and the one that autocast does
 
     before_write: Any = None  # tensor/write        before_write(tensor, what): refuse a write that must not be
     refuse_view: Any = None   # tensor/write        refuse_view(tensor, written): refuse one that a view cannot follow

@@ -185,19 +185,23 @@ def reduced(shape, dims, keepdim):
 def fill_in(shape, count):
     """`shape` with its single -1 replaced so that it has `count` elements."""
     product, hole = 1, None
-    for i, size in enumerate(shape):
+    for i, size in enumerate(shape):              # here, as in every composite, words are made when they are needed
         if size == -1:
             need(hole is None, "only one dimension can be inferred")
             hole = i
         else:
-            need(size >= 0, f"invalid shape dimension {size} at index {i} of shape {list(shape)}")
+            if size < 0:
+                need(False, f"invalid shape dimension {size} at index {i} of shape {list(shape)}")
             product *= size
     if hole is None:
-        need(product == count, f"shape '{list(shape)}' is invalid for input of size {count}")
+        if product != count:
+            need(False, f"shape '{list(shape)}' is invalid for input of size {count}")
         return tuple(shape)
-    need(product != 0 or count != 0, f"cannot reshape tensor of 0 elements into shape {list(shape)} because the "
-                                     "unspecified dimension size -1 can be any value and is ambiguous")
-    need(product != 0 and count % product == 0, f"shape '{list(shape)}' is invalid for input of size {count}")
+    if product == 0 and count == 0:
+        need(False, f"cannot reshape tensor of 0 elements into shape {list(shape)} because the unspecified dimension "
+                    "size -1 can be any value and is ambiguous")
+    if product == 0 or count % product:
+        need(False, f"shape '{list(shape)}' is invalid for input of size {count}")
     return (*shape[:hole], count // product, *shape[hole + 1:])
 
 

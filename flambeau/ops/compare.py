@@ -336,8 +336,9 @@ class clamp(Composite):
         given = [bound for bound in (min, max) if bound is not None]
         need(given, "torch.clamp: At least one of 'min' or 'max' must not be None")
         tensors = [is_tensor(bound) for bound in given]
-        need(all(tensors) or not any(tensors), f"min is a {type(min).__name__} and max a {type(max).__name__}; give "
-                                               "numbers for both or tensors for both", TypeError)
+        if tensors[0] is not tensors[-1]:
+            need(False, f"min is a {type(min).__name__} and max a {type(max).__name__}; give numbers for both or "
+                        "tensors for both", TypeError)
         return _clamp_tensor(input, min, max) if tensors[0] else _clamp(input, min, max)
 
 

@@ -537,7 +537,8 @@ class matmul(Composite):
         if d1 == 2 and d2 == 2:
             need_inner(input._spec.shape, other._spec.shape, ("input", "other"))
             return mm(input, other)
-        need(d1 and d2, f"both arguments to matmul need to be at least 1D, but they are {d1}D and {d2}D")
+        if not d1 or not d2:
+            need(False, f"both arguments to matmul need to be at least 1D, but they are {d1}D and {d2}D")
         if d1 == 1 and d2 == 1:
             return dot(input, other)
         if d1 == 2 and d2 == 1:
@@ -607,8 +608,9 @@ class _linear(Composite):
                  + (f"; weight.T would fit: {[l, p]}" if k == p else ""))
         if bias is None:
             return matmul(input, weight.t())
-        need(input.dtype is weight.dtype, "mat1 and mat2 must have the same dtype, but got "
-             f"{input.dtype.cname} and {weight.dtype.cname}")
+        if input.dtype is not weight.dtype:
+            need(False, "mat1 and mat2 must have the same dtype, but got "
+                 f"{input.dtype.cname} and {weight.dtype.cname}")
         if n == 2:
             return _affine(bias, input, weight.t())
         if weight.ndim == 2 and bias.ndim == 1 and input.is_contiguous():

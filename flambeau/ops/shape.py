@@ -509,8 +509,9 @@ class flatten(Composite):
     def of(input, start_dim=0, end_dim=-1):
         shape = input._spec.shape
         start, end = shapes.wrap_dim(start_dim, len(shape)), shapes.wrap_dim(end_dim, len(shape))
-        need(start <= end, f"flatten() has invalid args: start_dim cannot come after end_dim, got {start_dim} and "
-                           f"{end_dim}")
+        if start > end:
+            need(False, f"flatten() has invalid args: start_dim cannot come after end_dim, got {start_dim} and "
+                        f"{end_dim}")
         if not shape:
             return _view(input, (1,))
         if start == end:
@@ -689,15 +690,18 @@ class narrow(Composite):
     def of(input, dim, start, length):
         shape = input._spec.shape
         need(shape, "narrow() cannot be applied to a 0-dim tensor.")
-        need(length >= 0, f"narrow(): length must be non-negative. Got {length}.")
+        if length < 0:
+            need(False, f"narrow(): length must be non-negative. Got {length}.")
         if isinstance(start, door.tensor):
             need(start.ndim == 0 and start.dtype.category == 1, "start must be an 0-dim integral Tensor.")
         d, start = shapes.wrap_dim(dim, len(shape)), as_int(start)
         size = shape[d]
-        need(-size <= start <= size, f"start out of range (expected to be in range of [{-size}, {size}], but got "
-             f"{start})", IndexError)
+        if not -size <= start <= size:
+            need(False, f"start out of range (expected to be in range of [{-size}, {size}], but got {start})",
+                 IndexError)
         start = start + size if start < 0 else start
-        need(start + length <= size, f"start ({start}) + length ({length}) exceeds dimension size ({size}).")
+        if start + length > size:
+            need(False, f"start ({start}) + length ({length}) exceeds dimension size ({size}).")
         return _slice(input, d, start, start + as_int(length), 1)
 
 
@@ -881,7 +885,8 @@ class chunk(Composite):
 
     def of(input, chunks, dim=0):
         need(input.ndim, "chunk expects at least a 1-dimensional tensor")
-        need(chunks > 0, f"chunk expects `chunks` to be greater than 0, got: {chunks}")
+        if chunks <= 0:
+            need(False, f"chunk expects `chunks` to be greater than 0, got: {chunks}")
         size = input._spec.shape[shapes.wrap_dim(dim, input.ndim)]
         part = (size + chunks - 1) // chunks
         if part == 0 and size == 0:                    # that number of parts is due, though all are empty

@@ -18,7 +18,9 @@ import threading
 
 from ..autograd.modes import modes
 from ..base import dtypes
+from ..base.op import door
 from ..trace.record import _local
+from . import overrides
 from .overrides import count_region
 
 # By public name; a name with an underscore is a part of another operation.
@@ -220,8 +222,13 @@ def _device_of(args, kwargs):
     """The type of device whose list a call goes by: of the tensors in it, where autocast is on for it; CUDA before the
     CPU, whose single numbers join tensors there."""
     on, found = modes.autocast, None
-    for spec in _specs((*args, *kwargs.values())):
-        kind = spec.device.type
+    for held in (*args, *kwargs.values()) if kwargs else args:
+        if hasattr(held, "_spec"):
+            kind = held._spec.device.type
+        elif held.__class__ in (tuple, list):
+            kind = _device_of(held, {})
+        else:
+            continue
         if kind in on:
             if kind == "cuda":
                 return kind
@@ -249,13 +256,20 @@ def _cast_one(tensor, target):
         return tensor
     if target is dtypes.float32 or not region.cache_enabled or not tensor._requires_grad or tensor._base is not None \
             or tensor._spec.dtype is not dtypes.float32:
-        return tensor.to(target)
+        return _converted(tensor, target)
     key = id(tensor), modes.grad
     found = region.casts.get(key)
     version = tensor._storage.version
     if found is None or found[1] != version or found[2]._spec.dtype is not target:
-        found = region.casts[key] = tensor, version, tensor.to(target)
+        found = region.casts[key] = tensor, version, _converted(tensor, target)
     return found[2]
+
+
+def _converted(tensor, target):
+    """`tensor.to(target)`, of another dtype than it has; of a plain tensor without the questions that `to` asks."""
+    if tensor.__class__ not in overrides.tensor_types:
+        return tensor.to(target)
+    return door.to_copy(tensor, target, None, tensor._spec.device)
 
 
 def _widest(args, kwargs, device):

@@ -11,10 +11,10 @@ from ..autograd.node import requires
 from ..backends.backend import execute as by_reference, has_cuda
 from ..backends.memory import explained as out_of_memory
 from ..base import observers
-from ..base.errors import here
 from ..base.op import door, known
 from ..base.spec import META
 from ..trace import effects, on_host
+from ..trace.quick import here
 from ..trace.record import _local
 from ..trace.value import Storage, Value
 from . import overrides

@@ -1,6 +1,6 @@
 """Composites: operations that are ordinary functions over tensors, run at the call."""
 from ..autograd.modes import modes
-from ..base.errors import here
+from ..trace.quick import here
 from ..trace.record import _local
 from .history import add_history
 from .infer import ruled_entry

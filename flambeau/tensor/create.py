@@ -8,10 +8,11 @@ from ..autograd.modes import modes
 from ..base import dtypes, observers
 from ..base.arguments import asked, beyond_64_bits, fits, options
 from ..base.dtypes import as_dtype
-from ..base.errors import here, warn
+from ..base.errors import warn
 from ..base.op import NUMBER_CLASSES, door
 from ..base.spec import CPU, META, Size, device, of_array, place, spec
 from ..trace import on_host
+from ..trace.quick import here
 from ..trace.value import Storage, Value
 from .dlpack import array_over
 from .forms import declared

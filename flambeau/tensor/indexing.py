@@ -9,9 +9,10 @@ import operator
 import numpy as np
 
 from ..autograd.modes import modes
-from ..base.errors import here, line_of, name_of, user_frame, warn
+from ..base.errors import line_of, name_of, user_frame, warn
 from ..base.op import NUMBER_CLASSES
 from ..base.spec import CPU
+from ..trace.quick import here
 from ..trace.record import _local
 from ..trace.value import TensorBase
 from .create import from_array

@@ -9,8 +9,9 @@ from ..autograd.modes import modes
 from ..autograd.node import requires
 from ..backends import host
 from ..base import dtypes, shapes
-from ..base.errors import here, line_of, name_of, user_frame
+from ..base.errors import line_of, name_of, user_frame
 from ..base.spec import CPU, META, place, spec
+from ..trace.quick import here
 from ..trace.record import run_all
 from ..trace.value import Storage, Value
 from .tensor import Tensor, wrap

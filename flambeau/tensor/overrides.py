@@ -52,7 +52,16 @@ def has_override(c):
 
 def any_override(args, kwargs):
     """Whether the call goes to somebody's `__torch_function__`."""
-    return not overrides_off() and any(has_override(a.__class__) for a in (*opened(args), *opened(kwargs.values())))
+    if overrides_off():
+        return False
+    for some in (args, kwargs.values()) if kwargs else (args,):
+        for a in some:
+            if isinstance(a, (tuple, list)):
+                if any(has_override(part.__class__) for part in a):
+                    return True
+            elif has_override(a.__class__):
+                return True
+    return False
 
 
 def opened(args):

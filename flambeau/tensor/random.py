@@ -15,8 +15,9 @@ from ..backends import host, random as streams
 from ..backends.memory import explained as out_of_memory
 from ..base import dtypes, limited_dtypes, observers, shapes
 from ..base.arguments import C_NAMES, asked, fitting, like, number, options, shape_of
-from ..base.errors import argument_error, here, need
+from ..base.errors import argument_error, need
 from ..base.spec import CPU, META, place, spec
+from ..trace.quick import here
 from ..trace.value import Storage
 from . import attributes
 from .create import from_array, from_array_of

@@ -13,4 +13,5 @@ cpdef array_of(TensorBase tensor)
 cpdef number_of(TensorBase tensor)
 
 
+@cython.locals(value=Value)
 cpdef lists_of(TensorBase tensor)

@@ -11,11 +11,12 @@ from ..autograd import engine
 from ..autograd.modes import modes
 from ..autograd.node import Handle, edge_of, refresh, requires
 from ..base import observers, shapes
-from ..base.errors import here, line_of, name_of, user_frame, warn
+from ..base.errors import line_of, name_of, user_frame, warn
 from ..base.names import words
 from ..base.op import door
 from ..base.spec import META
-from ..trace import value as values
+from ..trace import new, value as values
+from ..trace.quick import here
 from ..trace.record import current, run_all
 from ..trace.value import TensorBase
 from .user_attributes import OWN_FIELDS, TensorFields, attributes, replace_attributes
@@ -413,15 +414,7 @@ OWN_FIELDS.update(("_storage", "_spec", "_offset"), (name for name in (*vars(Ten
                                                      if name.startswith("_") and not name.startswith("__")))
 
 
-def wrap(storage, kind, offset=0):
-    """A tensor that looks at `storage`."""
-    tensor = _new(Tensor)
-    tensor._storage = storage
-    tensor._spec = kind
-    tensor._offset = offset
-    tensor._node = tensor._base = tensor._cut = None
-    tensor._requires_grad = False
-    return tensor
+wrap = new.wrapper(Tensor)        # wrap(storage, spec, offset=0): a tensor that looks at `storage`
 
 
 def _look(tensor):

@@ -9,9 +9,10 @@ from ..autograd.modes import modes
 from ..autograd.node import OpNode, edge_of, requires
 from ..autograd.slices import SharedCells, rebase
 from ..base import dtypes, observers, shapes
-from ..base.errors import here, line_of, name_of, user_frame, warn
+from ..base.errors import line_of, name_of, user_frame, warn
 from ..base.op import door, known
 from ..base.spec import META, place, spec
+from ..trace.quick import here
 from ..trace.record import _local, current, write_part
 from ..trace.value import Storage
 from . import overrides

@@ -18,6 +18,16 @@ cdef TensorBase tensor(kind):
     return <TensorBase>instance(TensorBase, kind)
 
 
+def wrapper(kind):
+    def wrap(Storage storage, spec, Py_ssize_t offset=0):
+        cdef TensorBase made = tensor(kind)
+        made._storage = storage
+        made._spec = spec
+        made._offset = offset
+        return made                       # a compiled one begins without a history
+    return wrap
+
+
 cdef instance(base, kind):
     """An empty object of class `kind`, which derives from the compiled class `base`."""
     return (<PyTypeObject*>base).tp_new(<type>kind, <PyObject*>nothing, NULL)

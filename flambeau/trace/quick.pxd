@@ -1,5 +1,5 @@
 from flambeau.trace.append cimport TraceBase
 
 
-cdef here(int inside)
+cpdef here(int inside=*)
 cdef TraceBase this_trace()

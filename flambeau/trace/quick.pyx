@@ -26,7 +26,7 @@ cdef unsigned long long thread = 0    # the thread that asked last; a number is 
 cdef TraceBase trace_there = None     # and its trace
 
 
-cdef here(int inside):
+cpdef here(int inside=1):
     # How many frames are ours is not known: compiled functions have none. So they are looked at one by one.
     global user
     cdef PyFrameObject* frame = PyEval_GetFrame()

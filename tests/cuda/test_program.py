@@ -135,8 +135,7 @@ def chain(length):
     return [step(number, number + 1, number, number) for number in range(length)]
 
 
-def expected(numbers):
-    found = X
+def expected(numbers, found=X):
     for shift, number in enumerate(numbers):
         found = found * number + shift
     return found
@@ -221,6 +220,28 @@ def test_what_cannot_be_captured_is_tried_once(make):
         program.run([one.address for one in held], cells(1.0, 2.0, 3.0, 1.0 + run))
         assert (contents(backend, held[4]) == expected((1, 2, 3, 1 + run))).all()
     assert backend.driver.captures == 1 and "waiting" in graphs.refusals[-1]
+
+
+def test_a_library_that_copies_from_the_cpu_is_not_captured(make):
+    """What it copies from is its own, and another one when a graph would be launched."""
+    backend = make()
+    driver = backend.driver
+
+    def copies(addresses, stream):
+        given = np.full(X.shape, copies.number, X.dtype)
+        driver.upload(0, addresses[0], given.ctypes.data, given.nbytes, driver.external_stream(0, stream), False)
+        copies.kept = given if not driver.external_stream(0, stream).is_capturing() else None
+        if copies.kept is None:
+            given[...] = -1                          # as when somebody else uses the memory
+
+    held = [memory(backend, X), *(memory(backend) for _ in range(4))]
+    program = GPUProgram(backend, [Task(HostCall(copies), [(0, 0)]), *chain(4)])
+    for run in range(8):
+        copies.number = 1.0 + run
+        program.run([one.address for one in held], cells(1.0, 2.0, 3.0, 4.0))
+        made, given = contents(backend, held[4]), np.full_like(X, 1.0 + run)
+        assert (made == expected((1, 2, 3, 4), given)).all()
+    assert driver.captures == 1 and "memory of the CPU" in graphs.refusals[-1] and program.graphs is None
 
 
 def test_graphs_that_are_not_used_are_captured_later(make):

@@ -18,6 +18,8 @@ from . import vendor
 from .calls import HostCall
 
 MAX_GRAPH_FEATURES = 128
+EVEN_LENGTH = 128                  # cuDNN copies the lengths of other sequences from the CPU, so that what calls it
+MIN_UNEVEN_LENGTH = 1024           # cannot be captured (graphs.py): short ones of those are left to our own kernels
 Q, K, V, AVERAGE, REST, GRAD, DQ, DK, DV = range(1, 10)        # numbers of a graph's tensors
 
 
@@ -138,6 +140,9 @@ def _planned(described, dtype, laid, index, order, says):
     size, width = laid["q"][0][3], laid["v"][0][3]
     if dtype.name not in ("float16", "bfloat16") or size != width or size % 8 or size > MAX_GRAPH_FEATURES \
             or any(strides[3] != 1 for _, strides in laid.values()):
+        return None
+    lengths = laid["q"][0][2], laid["k"][0][2]
+    if any(length % EVEN_LENGTH for length in lengths) and max(lengths) < MIN_UNEVEN_LENGTH:
         return None
     module = frontend()
     if module is None:

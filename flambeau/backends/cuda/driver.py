@@ -29,7 +29,9 @@ from .configuration import configuration
 STATIC_SHARED_BYTES = 48 << 10                   # beyond these a function has to be told that it may have more
 STAGED_BYTES, STAGING_BYTES = 64 << 10, 1 << 20  # copies to a device of up to so many go through page-locked memory
 MAX_DYNAMIC_SHARED_SIZE = 8                      # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-KERNEL_NODE = 0                                  # CU_GRAPH_NODE_TYPE_KERNEL
+KERNEL_NODE, COPY_NODE = 0, 1                                        # CUgraphNodeType
+HOST_MEMORY, DEVICE_MEMORY, UNIFIED_MEMORY = 1, 2, 4                 # CUmemorytype
+MEMORY_TYPE_OF_POINTER = 2                                           # CUpointer_attribute
 NOT_READY = 600                                  # cudaErrorNotReady
 LASTING_ERRORS = frozenset((700, 702, 710, 714, 715, 716, 717, 718, 719))    # after which a process can do no more
 
@@ -264,7 +266,8 @@ class Driver:
 
     def end_capture(self, stream):
         """The Graph of what was noted: `handle`, `launch(stream)`, `nodes()` (its kernels, in order),
-        `update_parameters(node, buffer)` (the bytes of a kernel's Params for the next launch). DeviceError where
+        `update_parameters(node, buffer)` (the bytes of a kernel's Params for the next launch), `copies_from_host()`
+        (whether it copies from memory of the CPU, as that will be when it is launched). DeviceError where
         something could not be noted; the stream is not captured any more, either way."""
         raise NotImplementedError
 
@@ -770,17 +773,30 @@ class CuPyGraph:
 
     def nodes(self):
         if self._nodes is None:
-            count = ctypes.c_size_t()
-            self._call("cuGraphGetNodes", ctypes.c_void_p(self.graph), None, ctypes.byref(count))
-            found = (ctypes.c_void_p * count.value)()
-            self._call("cuGraphGetNodes", ctypes.c_void_p(self.graph), found, ctypes.byref(count))
-            self._nodes = [node for node in found if self._kind(node) == KERNEL_NODE]
+            self._nodes = [node for node in self._all_nodes() if self._kind(node) == KERNEL_NODE]
         return self._nodes
+
+    def _all_nodes(self):
+        count = ctypes.c_size_t()
+        self._call("cuGraphGetNodes", ctypes.c_void_p(self.graph), None, ctypes.byref(count))
+        found = (ctypes.c_void_p * count.value)()
+        self._call("cuGraphGetNodes", ctypes.c_void_p(self.graph), found, ctypes.byref(count))
+        return found
 
     def _kind(self, node):
         kind = ctypes.c_int()
         self._call("cuGraphNodeGetType", ctypes.c_void_p(node), ctypes.byref(kind))
         return kind.value
+
+    def copies_from_host(self):
+        found = False
+        for node in self._all_nodes():
+            if self._kind(node) == COPY_NODE:
+                known = CopyNodeParameters()
+                self._call("cuGraphMemcpyNodeGetParams", ctypes.c_void_p(node), ctypes.byref(known))
+                found |= known.srcMemoryType == HOST_MEMORY or \
+                    known.srcMemoryType == UNIFIED_MEMORY and not _is_of_device(known.srcDevice)
+        return found
 
     def update_parameters(self, node, buffer):
         known = KernelNodeParameters()
@@ -806,6 +822,24 @@ class KernelNodeParameters(ctypes.Structure):
                                               for axis in "XYZ"),
                 ("sharedMemBytes", ctypes.c_uint), ("kernelParams", ctypes.POINTER(ctypes.c_void_p)),
                 ("extra", ctypes.POINTER(ctypes.c_void_p)), ("kern", ctypes.c_void_p), ("ctx", ctypes.c_void_p)]
+
+
+class CopyNodeParameters(ctypes.Structure):
+    """CUDA_MEMCPY3D_v2"""
+
+    _fields_ = [*((f"{side}{name}", kind) for side in ("src", "dst") for name, kind in (
+        ("XInBytes", ctypes.c_size_t), ("Y", ctypes.c_size_t), ("Z", ctypes.c_size_t), ("LOD", ctypes.c_size_t),
+        ("MemoryType", ctypes.c_int), ("Host", ctypes.c_void_p), ("Device", ctypes.c_void_p),
+        ("Array", ctypes.c_void_p), ("reserved", ctypes.c_void_p), ("Pitch", ctypes.c_size_t),
+        ("Height", ctypes.c_size_t))),
+        *((name, ctypes.c_size_t) for name in ("WidthInBytes", "Height", "Depth"))]
+
+
+def _is_of_device(address):
+    """Whether an address is one of a device; what CUDA does not know is of the CPU."""
+    kind = ctypes.c_uint()
+    code = _libcuda().cuPointerGetAttribute(ctypes.byref(kind), MEMORY_TYPE_OF_POINTER, ctypes.c_void_p(address))
+    return code == 0 and kind.value == DEVICE_MEMORY
 
 
 @functools.cache

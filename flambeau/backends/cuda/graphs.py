@@ -13,6 +13,9 @@ not count.)
 What the nodes of a graph address is the run's own memory, which is alive while it runs. A graph belongs to the thread
 that captured it: between the numbers and the launch comes nobody else.
 
+What a library copies from the CPU on the way (cuDNN the lengths of sequences, for one) is read when the graph is
+launched, and by then the memory is another one: such programs are not captured.
+
 While somebody else captures the current stream (CuPy, say), programs are handed to that as they are.
 """
 import contextlib
@@ -125,6 +128,8 @@ def captured(program, table, cells, current):
             graph = driver.end_capture(stream)
         except RuntimeError as error:
             raise DeviceFailed(str(error)) from error
+        if graph.copies_from_host():
+            raise DeviceFailed("a library copies from memory of the CPU, which holds something else at the next launch")
     return Captured(program, graph, nodes, cells)
 
 

@@ -468,6 +468,9 @@ class Graph:
         count = self.driver.runtime.simulated_graph_size(self.handle)
         return [node for node in range(count) if self.driver.runtime.simulated_graph_kind(self.handle, node) == 0]
 
+    def copies_from_host(self):
+        return bool(self.driver.runtime.simulated_copies_from_host(self.handle))
+
     def update_parameters(self, node, buffer):
         buffer = bytes(buffer)
         self.driver.check(self.driver.runtime.simulated_update(self.handle, node, buffer, len(buffer)),

@@ -65,6 +65,7 @@ def runtime():
             "is_capturing": (number, number, word), "launch_graph": (number, word, word),
             "captured": (number, number, word),
             "graph_size": (number, word), "graph_kind": (number, word, number),
+            "copies_from_host": (number, word),
             "update": (number, word, number, text, size), "close_graph": (None, word),
             "mode": (None, number, word, number), "launches": (word,), "reset": (number, number)}.items():
         function = getattr(library, f"simulated_{name}")

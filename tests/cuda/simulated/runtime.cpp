@@ -896,6 +896,13 @@ int simulated_captured(int device, u64 handle) {     // the number of the node t
 int simulated_graph_size(u64 graph) { LOCKED; return ((Graph *)graph)->works.size(); }
 int simulated_graph_kind(u64 graph, int node) { LOCKED; return ((Graph *)graph)->works[node].kind; }
 
+int simulated_copies_from_host(u64 graph) {
+    LOCKED;
+    for (const Work &work : ((Graph *)graph)->works)
+        if (work.kind == COPY && work.source_device < 0) return 1;
+    return 0;
+}
+
 int simulated_update(u64 graph, int node, const char *buffer, size_t nbytes) {
     LOCKED;
     Work &work = ((Graph *)graph)->works[node];
