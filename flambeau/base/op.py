@@ -36,7 +36,7 @@ from typing import Any
 
 import numpy as np
 
-from . import dtypes, shapes
+from . import dtypes, function, shapes
 from .errors import need, warn
 from .spec import CPU, Spec, spec
 
@@ -79,7 +79,7 @@ class _Door:
     records: Any = None       # autograd/modes      records(): whether calls record autograd nodes now
 
 
-door = _Door()
+door = function.door = _Door()
 NUMBER_CLASSES = (bool, int, float, complex)
 REQUIRED = object()
 COUNT_PARAMETERS = frozenset("k n diagonal offset size step chunks minlength".split())          # whole numbers
@@ -165,7 +165,7 @@ class Kind(type):
             return super().__new__(meta, name, bases, body)
         docstring, body["__doc__"] = body.get("__doc__"), HELP_PAGE
         made = super().__new__(meta, name, bases, body)
-        op = object.__new__(made)
+        op = function.CalledOp.__new__(made)
         op.__name__, op.__qualname__, op.docstring = name, made.__qualname__, docstring
         made.operation = op
         return op
@@ -175,7 +175,7 @@ def _snake_to_camel(name):
     return "".join(part[:1].upper() + part[1:] for part in name.strip("_").split("_"))
 
 
-class Op(metaclass=Kind):
+class Op(function.CalledOp, metaclass=Kind):
     """One operation, recorded as one instruction."""
 
     names = ""
@@ -218,9 +218,6 @@ class Op(metaclass=Kind):
     effect = False
 
     prepared = False
-
-    def __call__(op, *args, **kwargs):
-        return door.call(op, args, kwargs)
 
     def __get__(op, owner, kind=None):
         return op                         # kept in a class it is no method: as PyTorch's functions, it binds nothing

@@ -118,11 +118,10 @@ def operands(op, args, public):
 def remember_operands(op, args, kind, c):
     """Have `operands` find what a call like this one is, if nobody has to be asked about it."""
     facts = known.get(op)                                    # none as yet, if a function mode took the call
-    if facts is None or overrides.modes_active:
-        return
+    if facts is None or overrides.modes_active or kind is c is not None and c not in number_types:
+        return                                               # a table that held somebody's class would keep it alive
     found = NOT_QUICK
-    if not op.composite and op not in cast_of_operation \
-            and (kind is not c or c is None or op.pointwise and c in number_types) \
+    if not op.composite and op not in cast_of_operation and (kind is not c or c is None or op.pointwise) \
             and not any(asks_autocast(op, a) for a in args if isinstance(a, Tensor)):
         _, entry, full, _ = find(op, facts, args, None)
         if entry is not None and entry.quick and (entry.fits is None or facts.fits_by_name):

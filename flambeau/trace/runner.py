@@ -134,6 +134,7 @@ def _by_plan(trace):
 
 def _at_once(trace):
     """Run `trace` by a plan that is a single native call and empty it, if there is one; whether it did."""
+    trace.found = None                            # an interrupt may have ended the last run before it was used
     if _planning is None or trace.aside or trace.asides or trace.begun is not None or trace.unsettled is not None \
             or not trace.code or events["during_runs"] or switches["executor"] == "reference":
         return False

@@ -11,6 +11,7 @@ from flambeau.base.op import known
 from flambeau.tensor import call as calling, find, forms, infer, overrides
 from flambeau.tensor.forms import declared
 from flambeau.tensor.subclass import opted_out
+from flambeau.trace.record import instruction_of
 
 pytestmark = pytest.mark.pinned
 
@@ -168,6 +169,34 @@ def test_the_short_way_of_an_operator_is_the_long_way(name, self, other):
     assert short[0] is entry and entry is find.find(entry.op, known[entry.op], args, None, True)[1]
     for a, b in zip((*args, *inputs, *params), (*short[1], *short[2], *short[3]), strict=True):
         assert a is b
+
+
+FUNCTIONS = [getattr(torch, name) for name in ("add", "sub", "mul", "true_divide", "pow", "maximum", "eq", "sin", "neg",
+                                               "reshape", "sum", "argmax", "remainder", "bitwise_and", "unsqueeze")]
+
+
+@settings(max_examples=200, deadline=None)
+@given(op=st.sampled_from(FUNCTIONS), self=st.sampled_from(PLAIN), more=st.one_of(st.just(()), st.tuples(
+    st.one_of(st.sampled_from(PLAIN), numbers))), method=st.booleans())
+def test_the_short_way_of_a_function_is_the_long_way(op, self, more, method):
+    """Functions, and methods, over one or two operands are remembered by specs and types alone: the instruction is that
+    which `call` would record, whatever came before."""
+    def instruction(made):
+        found = instruction_of(made._storage.value)
+        return None if found is None else (found[0], found[2], tuple(map(repr, found[3])))
+
+    def attempt(call):
+        try:
+            made = call()
+            return made.shape, made.dtype, instruction(made), made._offset, made._spec.strides
+        except (RuntimeError, TypeError, NotImplementedError, IndexError, ValueError) as error:
+            return type(error), str(error).splitlines()[0]
+    short = (lambda: getattr(self, op.__name__)(*more)) if method else lambda: op(self, *more)
+    if method and not hasattr(self, op.__name__):
+        return
+    long = attempt(lambda: calling.call(op, (self, *more), {}))
+    for _ in range(3):
+        assert attempt(short) == long
 
 
 @pytest.mark.parametrize("name, args, kwargs", [

@@ -3,6 +3,7 @@
 Where the core is compiled they have a way of their own (trace/one_call.pyx), and small arrays come back to be used once
 more (Note [Spare arrays] in backends/memory.py); interpreted, the same must hold.
 """
+import contextlib
 import gc
 import threading
 
@@ -13,6 +14,8 @@ from hypothesis import given, settings, strategies as st
 import flambeau as torch
 from flambeau.backends import memory
 from flambeau.base.core import COMPILED
+from flambeau.base.observers import Observer, observing
+from flambeau.trace.record import current
 
 pytestmark = pytest.mark.pinned
 
@@ -108,3 +111,16 @@ def test_threads_that_look_at_once_get_their_own():
     for one in threads:
         one.join()
     assert not wrong
+
+
+@pytest.mark.skipif(not COMPILED, reason="interpreted, nothing is found beforehand")
+@pytest.mark.parametrize("observed", [False, True])
+def test_what_an_interrupted_run_had_found_is_not_used(observed):
+    class Runs(Observer):
+        def ran(self, run): pass
+
+    x = torch.tensor([1.0, 2.0, 3.0])
+    y = x * 2
+    current().found = (("another trace",), (), ())
+    with observing(Runs()) if observed else contextlib.nullcontext():
+        assert y.tolist() == [2, 4, 6] and current().found is None
