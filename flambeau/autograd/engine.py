@@ -20,7 +20,7 @@ from ..trace.rerun import HeldRecording
 from ..trace.value import Storage
 from .graph import GradientEdge
 from .modes import modes
-from .node import AccumulateGrad, edge_of, requires
+from .node import AccumulateGrad, edge_of, kept_places, requires
 from .walk import run_nodes
 
 _accumulate_lock = new_lock()
@@ -39,11 +39,12 @@ class BackwardPass:
         self.number, self.reached, self.whole = next(_pass_numbers), reached, whole
 
 
-def run_backward(roots, grads, retain_graph, create_graph, wanted=None, accumulate=True, site=None):
+def run_backward(roots, grads, retain_graph, create_graph, wanted=None, accumulate=True, site=None, older=None):
     """Push `grads` into the `roots` edges. `wanted`: edges whose gradient is returned (or fed, for backward(inputs)).
 
     Returns {edge: gradient} for the wanted edges. Leaves accumulate into `.grad` only when `accumulate` is true
-    and, if `wanted` is given, only those among them. `site`: the line that asked, where that is known.
+    and, if `wanted` is given, only those among them. `site`: the line that asked, where that is known. `older`, a list,
+    gets (node, what it had kept) of the nodes that were made of what has run before.
     """
     site = site or here()
     wanted = wanted if wanted is None else [edge for edge in wanted if edge is not None]
@@ -61,6 +62,7 @@ def run_backward(roots, grads, retain_graph, create_graph, wanted=None, accumula
     ready = [(-node.seq, id(node), node) for node in waiting if node in reached and not readers.get(node)]
     heapq.heapify(ready)
     trace = current()
+    emptied = trace.emptied if older is not None else -1
     before, around, outer, casting = modes.grad, modes.backward_pass, trace.site, modes.autocast
     this_pass = BackwardPass(reached, wanted is None and (around is None or around.whole))
     careful = modes.anomaly or wanted is not None or observers.node_ran is not None     # nodes are looked at one by one
@@ -71,7 +73,8 @@ def run_backward(roots, grads, retain_graph, create_graph, wanted=None, accumula
             tell(this_pass)
         # Behind a call: see "Loops and interrupts" in CONTRIBUTING.md.
         run_nodes(ready, readers, buffers, reached, careful, retain_graph, create_graph, site,
-                  functools.partial(_run, capture, captured, useful, create_graph), _accumulate, match_spec, _add)
+                  functools.partial(_run, capture, captured, useful, create_graph), _accumulate, match_spec, _add,
+                  emptied, older)
     finally:
         modes.grad, modes.backward_pass, modes.autocast = before, around, casting
         trace.site = outer
@@ -460,12 +463,13 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
     if create_graph:
         warn_of_cycle()
     site = here()
-    run_backward(roots, grads, retain, create_graph, wanted, site=site)
-    _hold(tensors[0], site)
+    older = [] if settings.watch != "off" else None
+    run_backward(roots, grads, retain, create_graph, wanted, site=site, older=older)
+    _hold(tensors[0], site, older)
     milestone(settings.trace_instructions // 4)
 
 
-def _hold(root, site):
+def _hold(root, site, older):
     """Hold what was recorded, forward and backward, until a step was taken with it and all was well.
 
     Until then the parameters are there twice. Where they, or the data, are large, the recording is run before the step
@@ -483,6 +487,10 @@ def _hold(root, site):
     if not pending and large:
         return
     recording = HeldRecording(trace, weakref.ref(root), value.slot if pending else None, site, large)
+    if older:                                # whose tensors the backward has read, and the recording holds anyway
+        recording.older = [(node, kept, [(at, storage.value, kind, offset) for at, _, storage, kind, offset
+                                         in kept_places(node, kept) if storage.value.trace is None])
+                           for node, kept in older if kept is not None]
     if large:
         trace.run()
     trace.backward = recording

@@ -14,10 +14,10 @@ import zlib
 from ..base import observers
 from ..base.errors import here, line_of, name_of
 from ..base.op import door
+from ..trace.runner import numbering
 from .modes import modes
 from .slots import NodeBase, RecipeBase
 
-numbering = itertools.count()
 LEAF_SEQUENCE_NUMBER = 1 << 62        # above all others: AccumulateGrad nodes run as soon as they are ready
 
 
@@ -506,6 +506,28 @@ class OpNode(Node):
         if kind.dtype.category >= 2:
             tensor._node, tensor._nr = self, 0
         return tensor
+
+
+def kept_places(node, kept):
+    """(position of the argument, or None for the result; tensor if it is there; storage, spec, offset) of the tensors
+    in `kept`, which a node keeps or has kept, that are as they were."""
+    recipe = node.recipe
+    held = [(recipe.only_kept, kept)] if recipe.only_kept is not None else \
+        [(at, one) for (at, how), one in zip(recipe.asked, kept, strict=False) if how == TENSOR]
+    if recipe.keep_out and node.n_outputs == 1:
+        held.append((None, kept[-1]))
+    for at, one in held:
+        if one is None:                                   # not held; see watch/training.py
+            continue
+        if one.__class__ is Kept:
+            if one.packed is None and one.storage.version == one.version:
+                yield at, None, one.storage, one.spec, one.offset
+        elif at is None:
+            storage, version, kind, offset = one
+            if storage.version == version:
+                yield at, None, storage, kind, offset
+        elif one[1].version == one[2]:
+            yield at, one[0], one[1], one[0]._spec, one[0]._offset
 
 
 _node_types: dict = {}

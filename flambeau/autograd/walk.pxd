@@ -8,7 +8,7 @@ cdef object OpNode, AccumulateGrad, Kept
 
 @cython.locals(node=NodeBase, target=NodeBase, recipe=RecipeBase, gs=list, left=Py_ssize_t)
 cpdef run_nodes(list ready, dict readers, dict buffers, reached, bint careful, bint retain_graph, bint create_graph, site,
-                run_with_hooks, accumulate, match_spec, add)
+                run_with_hooks, accumulate, match_spec, add, emptied, list older)
 
 
 @cython.locals(recipe=RecipeBase, wanted=tuple)

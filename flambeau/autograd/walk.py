@@ -10,10 +10,11 @@ from .node import LIST, NUMBER, SPEC, TENSOR, AccumulateGrad, Kept, OpNode, seco
 
 
 def run_nodes(ready, readers, buffers, reached, careful, retain_graph, create_graph, site, run_with_hooks, accumulate,
-              match_spec, add):
+              match_spec, add, emptied, older):
     """Run the nodes in the heap `ready`, and those that become so: a node is when all its `readers` have run.
 
-    The last four are functions of the engine's.
+    Four of the others are functions of the engine's. What nodes had kept that were made before the number `emptied`
+    goes to the list `older`.
     """
     node = gs = None
     while node is not None or ready:
@@ -25,6 +26,8 @@ def run_nodes(ready, readers, buffers, reached, careful, retain_graph, create_gr
             recipe = node.recipe
             made, kinds = gradients_of(node, gs), recipe.input_specs
             if not retain_graph and recipe.saves:
+                if node.seq < emptied:
+                    older.append((node, node.kept))
                 node.kept, node.released = None, site
             if len(edges) == 1 and edges[0] is not None:
                 target, g = edges[0][0], made[0]
@@ -43,6 +46,8 @@ def run_nodes(ready, readers, buffers, reached, careful, retain_graph, create_gr
                 node = None
                 continue
             if not retain_graph:
+                if node.seq < emptied and isinstance(node, OpNode):
+                    older.append((node, node.kept))
                 node.release(site)
             kinds = node.kinds or itertools.repeat(None)
         node = None

@@ -395,8 +395,9 @@ class CPUBackend(Backend):
         return memory.adopt(address, allocation)
 
     def load_compiler(self):
-        """Load what compiles, which is otherwise loaded with the first kernel."""
+        """Load what compiles, and what runs its code, which is otherwise loaded with the first kernel."""
         self._native.cpu.host()
+        self._native.threads.start()
 
     @cached_property
     def _native(self):

@@ -19,14 +19,16 @@ class HeldRecording:
 
     `inputs` are the Values from outside, with their slots. `root` is a weak reference to the tensor that a backward
     began at, `slot` where it is computed, None if it was there before, and `site` the line of that backward. `large`:
-    it was too much to be held while a step replaces it, and has run.
+    it was too much to be held while a step replaces it, and has run. `older` are the nodes whose operations had run
+    before, because somebody looked: (node, what it kept, the Values of the tensors in that).
     """
 
-    __slots__ = ("code", "count", "inputs", "root", "slot", "site", "large")
+    __slots__ = ("code", "count", "inputs", "root", "slot", "site", "large", "older")
 
     def __init__(self, trace, root, slot, site, large):
         self.code, self.count, self.inputs = trace.code, len(trace.code), trace.slots.copy()
         self.root, self.slot, self.site, self.large = root, slot, site, large
+        self.older = ()
 
     @property
     def instructions(self):

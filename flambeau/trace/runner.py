@@ -3,6 +3,7 @@
 A part of the compiled core: see Note [One source, two speeds] in base/core.py. What is rare (instructions one by one,
 failures, effects) stands in record.py, and what becomes of the instructions in plan.py.
 """
+from itertools import count
 from threading import get_ident
 
 from ..backends.memory import explained
@@ -15,6 +16,7 @@ from .key import key_of
 
 events, switches = vars(observers), vars(settings)          # a load nearer
 notes: list = []                  # functions of (Failure, what was looked at) that give words to add to an error
+numbering = count()               # of autograd's nodes, and between them of when a trace was emptied
 _planning = None                  # plan.py, once a trace has run: with it comes what compiles
 
 
@@ -40,7 +42,7 @@ class TraceRunner(TraceBase):
     """The part of a Trace (record.py) that runs it."""
 
     __slots__ = ("lock", "owner", "failures", "aside", "asides", "quiet", "ran", "begun", "unsettled", "backward",
-                 "found")
+                 "found", "emptied")
 
     def clear(self):
         self.code = []        # instructions
@@ -51,6 +53,7 @@ class TraceRunner(TraceBase):
         self.held = 0         # the bytes of the inputs since they were last weighed
         self.begun = None     # index of an effect that the run now going on has begun → whether it has happened
         self.unsettled = None # of a run that was ended: (what could not be computed, how many instructions are done)
+        self.emptied = next(numbering)            # nodes of autograd's that have a lower number were made before this
 
     def run(self, asked=None):
         """Run all instructions in order and empty the trace.

@@ -1,8 +1,10 @@
 """What is found about data: memory that NumPy wrote to after a tensor was made of it, loaders that repeat or starve."""
+import os
+import sys
 import weakref
 import zlib
 
-from ..base.errors import here
+from ..base.errors import PACKAGE, here
 from ..base.observers import Observer
 from .finding import found, in_force
 from .steps import is_recording, taken
@@ -76,7 +78,18 @@ def loader_started(loader):
     """An epoch begins: `door.noticed("loader_started", loader)`."""
     if in_force:
         tell_starved()
-        _epochs.append((loader.waiting, taken[0], here(), loader.num_workers))
+        _epochs.append((loader.waiting, taken[0], line_of_loop(), loader.num_workers))
+
+
+def line_of_loop():
+    """The line of the program's own loop: a bar around the loader is a package's, where there is nothing to mend."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not file.startswith(PACKAGE) and f"{os.sep}site-packages{os.sep}" not in file:
+            return frame.f_code, frame.f_lasti
+        frame = frame.f_back
+    return here()
 
 
 def tell_starved():

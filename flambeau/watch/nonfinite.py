@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from ..autograd.modes import no_grad
-from ..autograd.node import TENSOR, AccumulateGrad, Kept, OpNode, requires
+from ..autograd.node import TENSOR, AccumulateGrad, OpNode, kept_places, requires
 from ..base.errors import here, name_of
 from ..base.op import REQUIRED, door
 from ..tensor.messages import called_as
@@ -71,46 +71,42 @@ def graph_of(tensor):
 
 def kept_tensors(node):
     """(position of the argument, or None for the result; tensor) of what a node keeps and is as it was."""
-    recipe, kept = node.recipe, node.kept
-    if kept is None:
-        return
-    held = [(recipe.only_kept, kept)] if recipe.only_kept is not None else \
-        [(at, one) for (at, how), one in zip(recipe.asked, kept, strict=False) if how == TENSOR]
-    if recipe.keep_out and node.n_outputs == 1:
-        held.append((None, kept[-1]))
-    for at, one in held:
-        if one is None:                                   # not held; see training.py
-            continue
-        if one.__class__ is Kept:
-            if one.packed is None and one.storage.version == one.version:
-                yield at, wrap(one.storage, one.spec, one.offset)
-        elif at is None:
-            storage, version, kind, offset = one
-            if storage.version == version:
-                yield at, wrap(storage, kind, offset)
-        elif one[1].version == one[2]:
-            yield at, one[0]
+    if node.kept is not None:
+        for at, tensor, storage, kind, offset in kept_places(node, node.kept):
+            yield at, tensor if tensor is not None else wrap(storage, kind, offset)
 
 
-def computed_again(node, given):
-    """The result of a node from the arguments that are known, {position: tensor}; None if they do not suffice."""
+def computed_again(node, given, kept):
+    """The result of a node from the arguments that are known, {position: tensor}, and what it has kept; None if they do
+    not suffice."""
     op, recipe, args = node.op, node.recipe, []
     if op.effect or op.eager or node.n_outputs != 1 or op.__name__ in ("dropout",):
         return None
-    kept = {at: one for (at, how), one in zip(recipe.asked, node.kept or (), strict=False) if how != TENSOR} \
+    numbers = {at: one for (at, how), one in zip(recipe.asked, kept or (), strict=False) if how != TENSOR} \
         if recipe.only_kept is None else {}
     for at, slot in enumerate(recipe.template):
         if at in given:
             args.append(given[at].detach())
-        elif slot is not None or at not in kept and op.defaults[at] is REQUIRED:
+        elif slot is not None or at not in numbers and op.defaults[at] is REQUIRED:
             return None
         else:
-            args.append(kept.get(at, op.defaults[at]))
+            args.append(numbers.get(at, op.defaults[at]))
     with no_grad(), contextlib.suppress(Exception):      # one that we cannot repeat is one of which nothing is known
         made = op(*args)
         if isinstance(made, Tensor) and made._spec.shape == node.outs[0].shape:
             return made
     return None
+
+
+def edge_at(node, at):
+    """(node, output number) that argument `at` of a node came from, None if it needs no gradient."""
+    slot = node.recipe.template[at]
+    return node.edges[node.recipe.inputs.index(slot)] if node.recipe.live[slot] else None
+
+
+def is_mask(op):
+    """Whether an operation brings in what it was given, infinities too."""
+    return op.__name__.strip("_") in MASKS
 
 
 class NonFiniteSearch:
@@ -127,7 +123,7 @@ class NonFiniteSearch:
         for node in nodes:
             if isinstance(node, OpNode):
                 for at, held in kept_tensors(node):
-                    edge = (node, 0) if at is None else self.edge(node, at)
+                    edge = (node, 0) if at is None else edge_at(node, at)
                     if edge is not None:
                         self.results.setdefault(edge, held)
                 if node.kept is None:
@@ -135,11 +131,6 @@ class NonFiniteSearch:
         if tensor._node is not None:
             self.results[tensor._node, tensor._nr] = tensor
         self.look(nodes)
-
-    @staticmethod
-    def edge(node, at):
-        slot = node.recipe.template[at]
-        return node.edges[node.recipe.inputs.index(slot)] if node.recipe.live[slot] else None
 
     def of(self, tensor):
         if id(tensor) not in self.facts:
@@ -161,16 +152,16 @@ class NonFiniteSearch:
         given = {at: held for at, held in kept_tensors(node) if at is not None}
         for at, slot in enumerate(node.recipe.template):
             if slot.__class__ is int and at not in given:
-                edge = self.edge(node, at)
+                edge = edge_at(node, at)
                 if edge in self.results:
                     given[at] = self.results[edge]
         for at, held in given.items():
-            if not self.of(held).finite and self.edge(node, at) is None:
+            if not self.of(held).finite and edge_at(node, at) is None:
                 self.leaf, self.made = held, self.of(held)             # data, which came so
                 return True
         result = self.results.get((node, 0))
         if result is None:
-            result = computed_again(node, given)
+            result = computed_again(node, given, node.kept)
             if result is None:
                 self.unknown.append(node)
                 return False
@@ -178,7 +169,7 @@ class NonFiniteSearch:
         if not given and not self.of(result).finite:
             self.late = node                                           # of what it was made nothing is known
             return False
-        if self.of(result).finite or node.op.__name__.strip("_") in MASKS:
+        if self.of(result).finite or is_mask(node.op):
             if self.of(result).finite:
                 self.unknown.clear()
             return False

@@ -3,14 +3,20 @@
 A thread holds the recording of its latest backward, with the values that it read, until a step was taken with it and
 all was well (`autograd/engine.py`, `trace/rerun.py`, `check_backward` in steps.py). If it was not, the recording is run
 again, one instruction at a time, and the way is gone back from what is not finite, through what is not finite either,
-to what was made so from finite numbers.
+to what was made so from finite numbers. Where the way ends at something that had run before, because the program, or a
+check of indices, looked in the middle of the forward, it is gone on through the nodes that were made of that.
 """
+import numpy as np
+
+from ..autograd.node import OpNode
 from ..base.errors import name_of
 from ..tensor.messages import called_as
-from ..tensor.tensor import Tensor
+from ..tensor.reading import array_of
+from ..tensor.tensor import Tensor, wrap
 from ..trace.rerun import UNWRITTEN
+from ..trace.value import Storage
 from .finding import listens
-from .nonfinite import MASKS, NumberRange, fix_for, origin, told_origin
+from .nonfinite import NumberRange, computed_again, edge_at, fix_for, is_mask, origin, told_origin
 from .steps import is_finite
 
 
@@ -66,7 +72,7 @@ class RerunSearch:
                      and all(slot not in self.bad or self._masks(self.maker[slot]) for slot in code[index][1])), None)
 
     def _masks(self, index):
-        return self.recording.instructions[index][0].op.__name__.strip("_") in MASKS
+        return is_mask(self.recording.instructions[index][0].op)
 
     def _reader(self, slot):
         return next((index, one) for index, one in enumerate(self.recording.instructions) if slot in one[1])
@@ -85,19 +91,108 @@ class RerunSearch:
         self.made = NumberRange(values[made].array)
 
     def forward_of(self):
-        """Of a culprit in the backward, the instruction of the forward whose result it read, or None.
+        """Of a culprit in the backward, (operation, line) of the forward whose result it read, or None.
 
-        It is that of the fewest steps away: the gradient that came in has come by more of them.
+        It is that of the fewest steps away: the gradient that came in has come by more of them. What had run before has
+        no instruction here, but a node that kept it.
         """
         code, site, slots, seen = self.recording.instructions, self.recording.site, set(self.culprit[1]), set()
+        values = {slot: value for value, slot in self.recording.inputs.items()}
+        keepers = {id(value): node for node, _, held in self.recording.older for _, value, _, _ in held}
         while slots:
             makers = {self.maker[slot] for slot in slots if slot in self.maker}
             forward = [index for index in makers if code[index][5] != site]
             if forward:
-                return code[max(forward)]
+                return code[max(forward)][0].op, code[max(forward)][5]
+            kept = [keepers[id(values[slot])] for slot in slots if id(values.get(slot)) in keepers]
+            if kept:
+                node = max(kept, key=lambda node: node.seq)
+                return node.op, node.site
             seen |= slots
             slots = {slot for index in makers for slot in code[index][1]} - seen
         return None
+
+
+class OlderSearch:
+    """The node that made what is not finite of the Value `entered`, among those whose operations had run before.
+
+    The backward has freed their graph. What they had kept is looked at, and what they had not is computed again. From
+    the node whose result `entered` is, the way back goes through what is not finite either. `culprit` is where it ends,
+    with the ranges `inputs` and `made`; None where that is not known.
+    """
+
+    def __init__(self, older, entered):
+        self.culprit, self.results = None, {}
+        self.kept = {node: kept for node, kept, _ in older}
+        self.held = {node: [(at, wrap(Storage.of(value, value.spec.nbytes, value.spec.device), kind, offset))
+                            for at, value, kind, offset in values] for node, _, values in older}
+        nodes = self._nodes()
+        for node, held in self.held.items():
+            for at, tensor in held:
+                edge = (node, 0) if at is None else edge_at(node, at)
+                if edge is not None:
+                    self.results.setdefault(edge, tensor)
+        for node in nodes:
+            self._known(node)
+        self.bad = {edge: facts for edge, tensor in self.results.items()
+                    if not (facts := NumberRange(tensor)).finite}
+        maker = next((node for node in reversed(nodes) if (node, 0) in self.bad
+                      and _same(self.results[node, 0], entered)), None)
+        if maker is not None:
+            self._go_back(maker)
+
+    def _nodes(self):
+        """The nodes that had kept something, and all that they read from, in the order in which they were made."""
+        seen, stack = dict.fromkeys(self.kept), list(self.kept)
+        while stack:
+            for edge in stack.pop().edges:
+                if edge is not None and edge[0] not in seen and isinstance(edge[0], OpNode):
+                    seen[edge[0]] = None
+                    stack.append(edge[0])
+        return sorted(seen, key=lambda node: node.seq)
+
+    def _given(self, node):
+        """{position: tensor} of what is known of its arguments."""
+        given = {at: tensor for at, tensor in self.held.get(node, ()) if at is not None}
+        for at, slot in enumerate(node.recipe.template):
+            if slot.__class__ is int and at not in given and (edge := edge_at(node, at)) in self.results:
+                given[at] = self.results[edge]
+        return given
+
+    def _known(self, node):
+        if (node, 0) not in self.results:
+            kept = self.kept.get(node, node.kept)         # what holds no tensor is not freed
+            result = computed_again(node, self._given(node), kept)
+            if result is not None:
+                self.results[node, 0] = result
+
+    def _go_back(self, node):
+        """From `node`, whose result is not finite, to the first that made one, by way of what is not known."""
+        seen, stack = {node}, [node]
+        while stack:
+            for edge in stack.pop().edges:
+                if edge is not None and isinstance(edge[0], OpNode) and edge[0] not in seen \
+                        and (edge in self.bad or edge not in self.results):
+                    seen.add(edge[0])
+                    stack.append(edge[0])
+        for node in sorted(seen, key=lambda node: node.seq):
+            given = self._given(node)
+            if (node, 0) in self.bad and not is_mask(node.op) \
+                    and all(NumberRange(held).finite or self._from_mask(node, at) for at, held in given.items()):
+                self.culprit, self.made = node, self.bad[node, 0]
+                self.inputs = [(node.op.arg_names[at], NumberRange(held)) for at, held in sorted(given.items())]
+                self.unknown = [one for one in seen if (one, 0) not in self.results and one.seq < node.seq]
+                return
+
+    @staticmethod
+    def _from_mask(node, at):
+        edge = edge_at(node, at)
+        return edge is not None and isinstance(edge[0], OpNode) and is_mask(edge[0].op)
+
+
+def _same(tensor, value):
+    """Whether a tensor has the contents of a Value."""
+    return np.array_equal(array_of(tensor.detach()), value.array, equal_nan=value.array.dtype.kind in "fc")
 
 
 def _input_names(entry):
@@ -116,20 +211,35 @@ def tell_recorded(recording, seen, at, raises=True):
     name = (name_of(seen) or "the loss") if is_loss else "a gradient"
     shown = [(f"{name} was seen to be {NumberRange(value.array).words} at", at)]
     if search.entered is not None:
-        return told_origin() or _tell_entered(search, name, shown, raises)
+        return told_origin() or _tell_older(search, name, shown, raises) or _tell_entered(search, name, shown, raises)
     if search.culprit is None:
         return None
     entry, site = search.culprit[0], search.culprit[5]
     ranges = "; ".join(f"{name} {facts}" for name, facts in search.inputs)
     operation = called_as(entry.op)
     if site == recording.site and (forward := search.forward_of()) is not None:
-        return origin("non-finite", f"the derivative of {called_as(forward[0].op)} made the first gradient that is not "
-                      f"finite: {operation} gave {search.made}, from {ranges}", forward[5],
+        op, line = forward
+        return origin("non-finite", f"the derivative of {called_as(op)} made the first gradient that is not "
+                      f"finite: {operation} gave {search.made}, from {ranges}", line,
                       [("backward() was called at", recording.site), *shown],
-                      "the step has written it into the parameters", fix_for(forward[0].op), raises=raises)
+                      "the step has written it into the parameters", fix_for(op), raises=raises)
     return origin("non-finite", f"{operation} made the first values that are not finite, {search.made}, from finite "
                   f"inputs: {ranges}", site, shown, f"{name} is not finite, and the step has written that into the "
                   "parameters", fix_for(entry.op), raises=raises)
+
+
+def _tell_older(search, name, shown, raises):
+    value, _, (entry, *_, read) = search.entered
+    older = OlderSearch(search.recording.older, value)
+    if older.culprit is None:
+        return None
+    op, ranges = older.culprit.op, "; ".join(f"{name} {facts}" for name, facts in older.inputs)
+    between = [(f"it was computed before backward(), and {called_as(entry.op)} read what came of it at", read),
+               *(("or, of which nothing is kept,", one.site) for one in older.unknown[:3])]
+    return origin("non-finite", f"{called_as(op)} made the first values that are not finite, {older.made}, from "
+                  f"{f'finite inputs: {ranges}' if ranges else 'inputs that are not kept'}", older.culprit.site,
+                  [*between, *shown], f"{name} is not finite, and the step has written that into the parameters",
+                  fix_for(op), raises=raises)
 
 
 def _tell_entered(search, name, shown, raises):

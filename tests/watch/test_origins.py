@@ -1,5 +1,6 @@
 """The operation that made the first number that is none, after backward() has freed the graph and step() has run."""
 import gc
+import itertools
 import threading
 import warnings
 import weakref
@@ -11,6 +12,7 @@ import flambeau as torch
 from flambeau.autograd import engine
 from flambeau.base import settings
 from flambeau.trace.record import current
+from tests.thorough import sample
 
 from .conftest import marked
 
@@ -48,6 +50,45 @@ def test_it_is_named_at_its_line(run, monkeypatch, poison, large, executor):
     found, = run(source)
     assert (found.name, found.lineno) == ("non-finite", marked(source, "found")), str(found)
     assert poison in found.text and not [one for one in run.warnings if one.category is RuntimeWarning]
+
+
+LOOKS = {                     # what looks at h in the middle of the forward
+    "indices": "h = h[h.argmax(0)[:3]]",
+    "a condition": "if h.isnan().all() and i > 99: break",
+    "an array": "h.detach().numpy()",
+}
+
+
+@pytest.mark.parametrize("poison, look, large, executor", sample(itertools.product(
+    POISONS, LOOKS, [False, True], ["native", "reference"]), step=7))
+def test_it_is_named_where_somebody_looked_before_backward(run, monkeypatch, poison, look, large, executor):
+    monkeypatch.setattr(settings, "executor", executor)
+    monkeypatch.setattr(engine, "HELD_BYTES", 0 if large else engine.HELD_BYTES)
+    source = LOOP.format(poison=POISONS[poison], when=2, optimizer="SGD")
+    source = source.replace("    loss = (", f"    {LOOKS[look]}\n    loss = (")
+    found, = run(source)
+    assert (found.name, found.lineno) == ("non-finite", marked(source, "found")), str(found)
+    assert poison in found.text
+
+
+def test_what_is_masked_again_before_somebody_looks_is_no_origin(run):
+    poison = "h = torch.where(h > 5, (h - h).detach().log(), h); h = h / (h - h)"
+    source = LOOP.format(poison=poison, when=2, optimizer="SGD").replace(
+        "    loss = (", "    h.sum().tolist()\n    loss = (")
+    found, = run(source)
+    assert found.lineno == marked(source, "found") and "divide made the first" in found.text, str(found)
+
+
+def test_nothing_older_is_held_where_nobody_looked():
+    x = torch.ones(3, requires_grad=True)
+    (x * 2).exp().sum().backward()
+    assert not current().backward.older
+    y = (x * 2).exp()
+    y.tolist()
+    y.sum().backward()
+    assert [node.name() for node, *_ in current().backward.older] == ["ExpBackward0"]
+    (x * 1).sum().backward(retain_graph=True)
+    assert not current().backward.older
 
 
 def test_a_mask_is_no_origin_but_what_makes_nothing_of_it_is(run):

@@ -175,3 +175,15 @@ def test_a_larger_result_is_recorded_as_quickly_as_others_while_nobody_watches()
     with torch.watch(ignore=["broadcast"]):
         assert not entry().quick
     assert entry().quick and (x * y).shape == (3, 7)
+
+
+def test_a_bar_around_a_loader_is_not_the_line_of_its_loop(tmp_path):
+    """A package that goes over the loader for the program has nothing that could be mended."""
+    from flambeau.watch.data import line_of_loop
+    bar = tmp_path / "site-packages" / "bar.py"
+    names = {"line": line_of_loop}
+    exec(compile("def bar(loader):\n    yield line()\n", str(bar), "exec"), names)
+    program = tmp_path / "train.py"
+    exec(compile("found = []\nfor batch in bar(None):\n    found.append(batch)\n", str(program), "exec"), names)
+    (code, _), = names["found"]
+    assert code.co_filename == str(program)

@@ -18,7 +18,7 @@ from .colour_kernels import max_value
 from .functional.dispatch import is_pillow, samples_of
 from .functional.geometry import affine_tables, inverse_affine_matrix, warp
 from .gamma import dirichlet
-from .modes import interpolation_mode
+from .modes import as_shown, interpolation_mode
 
 __all__ = ["AugMix", "AutoAugment", "AutoAugmentPolicy", "RandAugment", "TrivialAugmentWide"]
 
@@ -220,7 +220,7 @@ class AutomaticAugmentation(Transform):
 
     def __init__(self, *, interpolation="nearest", fill=None):
         super().__init__()
-        self.interpolation = interpolation
+        self.interpolation = as_shown(interpolation)
         self.fill = fill
         self._fill = fill_table(fill)
 

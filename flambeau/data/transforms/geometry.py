@@ -21,6 +21,7 @@ from .arguments import (
 )
 from .base import RandomApplyTransform, Transform, each
 from .functional.geometry import flip_some, padding_of, perspective_coefficients
+from .modes import as_shown
 
 TRIES = 10                    # how often a box is drawn anew that does not fit into the image
 
@@ -63,7 +64,7 @@ class Resize(Transform):
         elif not isinstance(max_size, int):
             raise ValueError(f"max_size must be an integer when size is None, but got {max_size} instead.")
         self.size = size
-        self.interpolation = interpolation
+        self.interpolation = as_shown(interpolation)
         self.max_size = max_size
         self.antialias = antialias
 
@@ -171,7 +172,7 @@ class ScaleJitter(ResizeByChance):
         super().__init__()
         self.target_size = target_size
         self.scale_range = scale_range
-        self.interpolation = interpolation
+        self.interpolation = as_shown(interpolation)
         self.antialias = antialias
 
     def draw(self, n, inputs, random):
@@ -189,7 +190,7 @@ class RandomShortestSize(ResizeByChance):
         super().__init__()
         self.min_size = [min_size] if isinstance(min_size, int) else list(min_size)
         self.max_size = max_size
-        self.interpolation = interpolation
+        self.interpolation = as_shown(interpolation)
         self.antialias = antialias
 
     def draw(self, n, inputs, random):
@@ -207,7 +208,7 @@ class RandomResize(ResizeByChance):
         super().__init__()
         self.min_size = min_size
         self.max_size = max_size
-        self.interpolation = interpolation
+        self.interpolation = as_shown(interpolation)
         self.antialias = antialias
 
     def draw(self, n, inputs, random): return {"size": random.integers(self.min_size, self.max_size)}
@@ -292,7 +293,7 @@ class RandomResizedCrop(Transform):
             warnings.warn("Scale and ratio should be of kind (min, max)", stacklevel=2)
         self.scale = scale
         self.ratio = ratio
-        self.interpolation = interpolation
+        self.interpolation = as_shown(interpolation)
         self.antialias = antialias
 
     def draw(self, n, inputs, random):
@@ -330,7 +331,7 @@ class RandomRotation(Transform):
     def __init__(self, degrees, interpolation="nearest", expand=False, center=None, fill=0):
         super().__init__()
         self.degrees = angle_range(degrees, "degrees")
-        self.interpolation = interpolation
+        self.interpolation = as_shown(interpolation)
         self.expand = expand
         self.fill = 0 if fill is None else fill
         self._fill = fill_table(fill)
@@ -362,7 +363,7 @@ class RandomAffine(Transform):
                 raise ValueError("scale values should be positive")
         self.scale = scale
         self.shear = None if shear is None else angle_range(shear, "shear", (2, 4))
-        self.interpolation = interpolation
+        self.interpolation = as_shown(interpolation)
         self.fill = 0 if fill is None else fill
         self._fill = fill_table(fill)
         if center is not None:
@@ -399,7 +400,7 @@ class RandomPerspective(RandomApplyTransform):
         if not 0 <= distortion_scale <= 1:
             raise ValueError("Argument distortion_scale value should be between 0 and 1")
         self.distortion_scale = distortion_scale
-        self.interpolation = interpolation
+        self.interpolation = as_shown(interpolation)
         self.fill = 0 if fill is None else fill
         self._fill = fill_table(fill)
 
@@ -423,7 +424,7 @@ class ElasticTransform(Transform):
         super().__init__()
         self.alpha = number_pair(alpha, "alpha")
         self.sigma = number_pair(sigma, "sigma")
-        self.interpolation = interpolation
+        self.interpolation = as_shown(interpolation)
         self.fill = fill
         self._fill = fill_table(fill)
 

@@ -34,3 +34,8 @@ def interpolation_mode(given):
         return _BY_NUMBER[given]
     raise ValueError("Argument interpolation should be an `InterpolationMode` or a corresponding Pillow integer "
                      f"constant, but got {given}.")
+
+
+def as_shown(given):
+    """What a transform keeps of the interpolation that it is given: the same, but a mode for Pillow's number."""
+    return interpolation_mode(given) if isinstance(given, int) else given

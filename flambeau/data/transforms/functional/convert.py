@@ -38,7 +38,8 @@ def to_dtype(inpt, dtype=dtypes.float32, scale=False):
         # cut off, and 1.0 is the largest value: nearly one more value has the same share of [0, 1] for each
         return (inpt * (float(max_value(dtype)) + 1.0 - 0.001)).to(dtype)
     if dtype.is_floating_point:
-        return inpt.to(dtype) * (1.0 / max_value(inpt.dtype))
+        share = 1.0 / max_value(inpt.dtype)
+        return inpt * share if dtype is get_default_dtype() else inpt.to(dtype) * share     # to which integers are cast
     had, wanted = value_bits(inpt.dtype), value_bits(dtype)
     if had > wanted:
         if inpt.dtype is dtypes.uint16:                     # PyTorch shifts no uint16

@@ -6,7 +6,7 @@ import io
 import warnings
 
 import numpy as np
-from PIL import Image, ImageEnhance, ImageOps
+from PIL import Image
 
 from ..modes import PILLOW_NUMBERS, interpolation_mode
 from .convert import channels_of, pil_to_tensor, pillow_from, to_pil_image
@@ -60,15 +60,32 @@ def rgb_to_grayscale(image, num_output_channels=1):
 
 
 def grayscale_to_rgb(image): return image.convert(mode="RGB")
-def adjust_brightness(image, brightness_factor): return ImageEnhance.Brightness(image).enhance(brightness_factor)
-def adjust_contrast(image, contrast_factor): return ImageEnhance.Contrast(image).enhance(contrast_factor)
-def adjust_saturation(image, saturation_factor): return ImageEnhance.Color(image).enhance(saturation_factor)
-def adjust_sharpness(image, sharpness_factor): return ImageEnhance.Sharpness(image).enhance(sharpness_factor)
-def posterize(image, bits): return ImageOps.posterize(image, bits)
-def solarize(image, threshold): return ImageOps.solarize(image, threshold)
-def autocontrast(image): return ImageOps.autocontrast(image)
-def equalize(image): return ImageOps.equalize(image)
-def invert(image): return ImageOps.invert(image)
+def enhanced(name):
+    """One of Pillow's enhancers. Its module, like that of the operations below, is loaded when it is asked for: every
+    worker of a loader would load what a crop does not need."""
+    def run(image, factor):
+        from PIL import ImageEnhance
+        return getattr(ImageEnhance, name)(image).enhance(factor)
+    return run
+
+
+def operation(name):
+    """One of Pillow's ready operations."""
+    def run(image, *args):
+        from PIL import ImageOps
+        return getattr(ImageOps, name)(image, *args)
+    return run
+
+
+def adjust_brightness(image, brightness_factor): return enhanced("Brightness")(image, brightness_factor)
+def adjust_contrast(image, contrast_factor): return enhanced("Contrast")(image, contrast_factor)
+def adjust_saturation(image, saturation_factor): return enhanced("Color")(image, saturation_factor)
+def adjust_sharpness(image, sharpness_factor): return enhanced("Sharpness")(image, sharpness_factor)
+def posterize(image, bits): return operation("posterize")(image, bits)
+def solarize(image, threshold): return operation("solarize")(image, threshold)
+def autocontrast(image): return operation("autocontrast")(image)
+def equalize(image): return operation("equalize")(image)
+def invert(image): return operation("invert")(image)
 
 
 def adjust_hue(image, hue_factor):
@@ -136,7 +153,7 @@ def pad(image, padding, fill=None, padding_mode="constant"):
     if padding_mode not in ("constant", "edge", "reflect", "symmetric"):
         raise ValueError("Padding mode should be either constant, edge, reflect or symmetric")
     if padding_mode == "constant":
-        made = ImageOps.expand(image, (left, top, right, bottom), fill_of(fill, image))
+        made = operation("expand")(image, (left, top, right, bottom), fill_of(fill, image))
     else:
         kept = [max(-side, 0) for side in (left, top, right, bottom)]
         cut = image.crop((kept[0], kept[1], image.width - kept[2], image.height - kept[3])) if any(kept) else image
