@@ -180,6 +180,8 @@ def test_rows(row, dtype):
     try:
         got = ran(flambeau, row.ours, row, dtype)
     except Exception as error:
+        if isinstance(error, NotImplementedError) and "complex32" in str(error):       # see docs/dtypes.md
+            pytest.skip("complex32 has no tensors here")
         if dtype != "float32" and refused_on_our_cpu(row, dtype, type(error)):
             pytest.skip(f"not the GPU's: {str(error).splitlines()[0][:80]}")
         raise
