@@ -627,3 +627,34 @@ def test_a_bar_has_a_length():
     loader = DataLoader(Numbers(), 4)
     bar = tqdm.tqdm(loader, file=io.StringIO())
     assert bar.total == 6 and sum(len(batch) for batch in bar) == N and bar.n == 6
+
+
+def test_a_state_of_another_order_is_refused(tmp_path):
+    """A dataset that gives its own batches says by which rule; another rule would give other batches in silence."""
+    import sqlite3
+
+    from flambeau.data import sql
+    path = str(tmp_path / "numbers.db")
+    with sqlite3.connect(path) as con:
+        con.execute("CREATE TABLE numbers (id INTEGER PRIMARY KEY, x REAL)")
+        con.executemany("INSERT INTO numbers VALUES (?, ?)", [(i, float(i)) for i in range(50)])
+    data = sql("SELECT id, x FROM numbers", path, key="id", features=["x"])
+    loader = DataLoader(data, batch_size=4, shuffle=True)
+    batches = iter(loader)
+    next(batches)
+    state = loader.state_dict()
+    rest = [batch.tolist() for batch in batches]
+    again = DataLoader(data, batch_size=4, shuffle=True)
+    again.load_state_dict(state)
+    assert [batch.tolist() for batch in again] == rest
+    for other in (state["order"] - 1, None):
+        with pytest.raises(ValueError, match="computed by rule"):
+            again.load_state_dict({**state, "order": other})
+    begun = data.batches(4, "block", seed=0, epoch=0)
+    next(begun)
+    state = begun.state_dict()
+    begun.close()
+    with pytest.raises(ValueError, match="computed by rule"):
+        data.resume({**state, "order": state["order"] - 1})
+    with pytest.raises(ValueError, match="order"):
+        data.resume({name: held for name, held in state.items() if name != "order"})

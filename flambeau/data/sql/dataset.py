@@ -15,7 +15,7 @@ from ...base.spec import spec
 from ...tensor.create import from_array
 from ...utils.data import Dataset
 from ...utils.data.sampler import fresh_seed
-from .blocks import EpochOrder, batches_in, share_of
+from .blocks import ORDER_VERSION, EpochOrder, batches_in, share_of
 from .cache import CacheMaker, CacheWriter, checked_path, open_cache
 from .columns import NullFound, RowLayout, names_of
 from .permute import key_from
@@ -36,7 +36,7 @@ from .source import Boundaries, ConnectionLost, Order, TableChanged
 READ_ROWS = 8192                  # rows that `read` decodes at a time
 RETRY_SECONDS = 30.0              # for how long a lost connection is tried again
 SALT_MASK = 2 ** 31 - 1
-STATE_NAMES = {"seed", "epoch", "batch_size", "shuffle", "rank", "ranks", "drop_last", "batch", "rows"}
+STATE_NAMES = {"seed", "epoch", "batch_size", "shuffle", "rank", "ranks", "drop_last", "batch", "rows", "order"}
 
 
 class SQLDataset(Dataset):
@@ -45,6 +45,7 @@ class SQLDataset(Dataset):
     A sample is what `read()` gives a row of: the features, with nulls="mask" their mask, and the label if there is one.
     """
     __batches__ = True                # a DataLoader asks for whole batches
+    order_version = ORDER_VERSION     # it is a part of states, so that none is resumed in another order
 
     def __init__(self, query, source, *, params=None, key=None, features=None, label=None, dtype=None, nulls="raise",
                  codes=None, retry_seconds=RETRY_SECONDS):
@@ -200,6 +201,10 @@ class SQLDataset(Dataset):
             raise ValueError(f"state={state!r}: give what state_dict() of an iterator of batches has given, with "
                              f"{', '.join(sorted(STATE_NAMES))}")
         state = dict(state)
+        if (order := state.pop("order")) != self.order_version:
+            raise ValueError(f"the state is of an epoch whose order was computed by rule {order!r}, and this version "
+                             f"of Flambeau has rule {self.order_version}: the batches left would be others. Finish the "
+                             "epoch with the version that began it, or begin a new one")
         rows, start = state.pop("rows"), state.pop("batch")
         made = self.batches(workers=workers, cache=cache, start=start, **state)
         if made.rows != rows:
@@ -434,7 +439,7 @@ class BatchIterator:
 
     def state_dict(self):
         """Where the iterator is: `dataset.resume(state)` gives the batches that are left."""
-        return {**self.settings, "batch": self.batch, "rows": self.rows}
+        return {**self.settings, "batch": self.batch, "rows": self.rows, "order": ORDER_VERSION}
 
     def close(self):
         """End the epoch here, and close its connections."""

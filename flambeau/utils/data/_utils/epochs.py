@@ -13,7 +13,7 @@ from ..sampler import Sampler
 from . import global_generators
 
 STATE_KEYS = {"epoch", "batch", "seed", "base_seed", "drew_base_seed", "batch_size", "length", "num_workers", "workers",
-              "turn", "generators"}
+              "turn", "generators", "order"}
 
 
 class Epoch:
@@ -84,10 +84,17 @@ def state_of(loader, epoch, length):
     state = {"epoch": epoch.number, "batch": epoch.given, "seed": epoch.seed, "base_seed": epoch.base_seed,
              "drew_base_seed": epoch.drew_base_seed, "batch_size": batch_size_of(loader), "length": length,
              "generators": epoch.generators}
+    if (order := order_version_of(loader)) is not None:
+        state["order"] = order
     if epoch.workers and epoch.given:
         state.update(num_workers=loader.num_workers, turn=epoch.turn,
                      workers=[progress.as_dict() for progress in epoch.workers])
     return state
+
+
+def order_version_of(loader):
+    """By which rule a dataset that gives its own batches orders them; None where the loader does."""
+    return getattr(loader.dataset, "order_version", None)
 
 
 def batch_size_of(loader):
@@ -105,6 +112,10 @@ def epoch_from(state, loader, length):
             what = "batches of" if name == "batch_size" else "a dataset of length"
             raise ValueError(f"the state was saved with {what} {state[name]}, and this DataLoader has {own}: it would "
                              "give other batches")
+    if state.get("order") != (own := order_version_of(loader)):
+        raise ValueError(f"the state is of an epoch whose order was computed by rule {state.get('order')!r}, and this "
+                         f"dataset has rule {own!r}: the batches left would be others. Finish the epoch with the "
+                         "version of Flambeau that began it, or begin a new one")
     epoch = Epoch(state["epoch"], state["seed"])
     epoch.given, epoch.generators, epoch.resumed = state["batch"], state.get("generators"), True
     epoch.base_seed, epoch.drew_base_seed = state.get("base_seed"), state.get("drew_base_seed", False)
