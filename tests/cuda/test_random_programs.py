@@ -5,7 +5,7 @@ are allowed. Kernels are run forwards and backwards, which must give the same by
 until somebody waits for them. Tiles and blocks are small, so that little data goes every way through a kernel.
 """
 import pytest
-from hypothesis import HealthCheck, example, given, settings as tuned
+from hypothesis import HealthCheck, assume, example, given, settings as tuned
 
 import flambeau as torch
 from flambeau.backends.cuda import schedule
@@ -44,6 +44,8 @@ def test_a_gpu_means_what_the_cpu_means(cuda, leaf_args, program):
     with torch.config.using(executor="native"), cuda:
         mine = run(torch, leaf_args, program)
     torch.cuda.synchronize()
+    # PyTorch's kernels for the CPU alone refuse the absolute value of truth values: what follows is another program.
+    assume(not any(done == "= abs NotImplementedError" != other for done, other in zip(theirs[0], mine[0])))
     assert mine[0] == theirs[0]
     scale = scale_of(theirs[1])
     for number, (one, other) in enumerate(zip(mine[1], theirs[1], strict=True)):
