@@ -13,10 +13,8 @@ import numpy as np
 from ...backends.arrow import ArrowError
 from .adbc_statements import batches
 from .arrow import chunk_of
-from .keys import KeyColumn
-from .postgres_dialect import BEGIN, ExportedSnapshot, PostgresDialect, kind_of
+from .postgres_dialect import BEGIN, ExportedSnapshot, PostgresDialect, boundaries_in, kind_of
 from .source import (
-    Boundaries,
     Chunk,
     ColumnFact,
     ConnectionLost,
@@ -26,9 +24,6 @@ from .source import (
     RowSource,
     SnapshotLost,
     Wanted,
-    append_key,
-    refuse_duplicate_key,
-    refuse_null_key,
 )
 from .tables import gathered, parts
 
@@ -120,7 +115,7 @@ class AdbcPostgresSession(RowSession):
         except (ArrowError, adbc_driver_manager.Error):
             return False
 
-    def described(self, query):
+    def describe(self, query):
         """The facts of the query's columns, and what the server calls their types."""
         if isinstance(query.params, dict):
             raise TypeError(f"params={query.params!r}: over ADBC PostgreSQL's parameters are $1, $2, …: give a list")
@@ -135,14 +130,9 @@ class AdbcPostgresSession(RowSession):
                    f"AS inside LIMIT 0) AS q({columns}) ON true) SELECT f.type, format_type(f.type::oid, NULL) AS " \
                    f"word, t.typcategory::text AS category FROM ({types}) AS f JOIN pg_type AS t ON t.oid = f.type " \
                    "ORDER BY f.place"
-            told = [row for _, columns in self.batches(query, text)
-                    for row in zip(*(column.plain().values.tolist() for column in columns))]
             self.facts[query.text] = [ColumnFact(name, word, *kind_of(oid, category))
-                                      for name, (oid, word, category) in zip(names, told)]
+                                      for name, (oid, word, category) in zip(names, self.rows(query, text))]
         return self.facts[query.text]
-
-    def describe(self, query):
-        return self.described(query)
 
     def stream(self, query, wanted, rows, order=None, skip=0, limit=None):
         for length, columns in self.batches(query, self.dialect.stream(query, wanted, order, skip, limit)):
@@ -150,29 +140,18 @@ class AdbcPostgresSession(RowSession):
                 yield from parts(chunk_of(columns, wanted), rows)
 
     def boundaries(self, query, key, step):
-        whole = [fact.name for fact in self.described(query) if fact.kind == "int"]
-        first, last = ([KeyColumn() for _ in key] for _ in range(2))
-        previous, final = -1, ()
-        for _, columns in self.batches(query, self.dialect.boundaries(query, key, step, whole)):
-            n, twice = (column.values.tolist() for column in columns[:2])
-            keys = [[None if nulls is not None and nulls[i] else value for i, value in enumerate(values.tolist())]
-                    for values, nulls in ((each.plain().values, each.nulls) for each in columns[2:])]
-            for place, same, *row in zip(n, twice, *keys):
-                if None in row:
-                    refuse_null_key(key, row)
-                if same:
-                    refuse_duplicate_key(key, row)
-                previous, final = place, row
-                if place % step == 0:
-                    append_key(first, row)
-                if place % step == step - 1:
-                    append_key(last, row)
-        if (previous + 1) % step:
-            append_key(last, final)
-        return Boundaries(key, step, previous + 1, first, last)
+        whole = [fact.name for fact in self.describe(query) if fact.kind == "int"]
+        return boundaries_in(self.rows(query, self.dialect.boundaries(query, key, step, whole)), key, step)
+
+    def rows(self, query, text):
+        """The rows of a statement, NULL as None."""
+        for _, columns in self.batches(query, text):
+            cells = [(each.plain().values.tolist(), each.nulls) for each in columns]
+            yield from zip(*(values if nulls is None else [None if gone else one for one, gone in zip(values, nulls)]
+                             for values, nulls in cells))
 
     def fetch(self, query, wanted, boundaries, blocks):
-        declared = {fact.name: fact.declared for fact in self.described(query)}
+        declared = {fact.name: fact.declared for fact in self.describe(query)}
         types = [declared[name] for name in boundaries.key]
         sides = [[bound[i] for bound in side] for side in zip(*boundaries.ranges(blocks)) for i in range(len(types))]
         arrays, bound = [], []
@@ -193,7 +172,7 @@ class AdbcPostgresSession(RowSession):
         return self.dialect.fetch(query, wanted, boundaries.key, 1)
 
     def plan(self, query, wanted, boundaries):
-        declared = {fact.name: fact.declared for fact in self.described(query)}
+        declared = {fact.name: fact.declared for fact in self.describe(query)}
         text = self.dialect.fetch(query, wanted, boundaries.key, 1,
                                   [f"'{{NULL}}'::{declared[name]}[]" for name in boundaries.key * 2])
         with self.losing(), contextlib.closing(self.con.cursor()) as cursor:

@@ -20,20 +20,15 @@ from psycopg.pq import TransactionStatus
 from psycopg.types.string import ByteaBinaryLoader
 
 from ...backends.host import array_over
-from .keys import KeyColumn
 from .postgres_arrays import element_starts
-from .postgres_dialect import BEGIN, WIRE_TYPE, ExportedSnapshot, PostgresDialect, kind_of
+from .postgres_dialect import BEGIN, WIRE_TYPE, ExportedSnapshot, PostgresDialect, boundaries_in, kind_of
 from .source import (
-    Boundaries,
     Chunk,
     ColumnFact,
     ConnectionLost,
     RowSession,
     RowSource,
     SnapshotLost,
-    append_key,
-    refuse_duplicate_key,
-    refuse_null_key,
 )
 
 RECORD_OID = 2249
@@ -111,30 +106,16 @@ def connection_lost():
 # --- sessions -------------------------------------------------------------------------------------------------------
 
 
+def rows_in(cursor):
+    """The rows that a cursor gives, fetched many at a time."""
+    while found := cursor.fetchmany(ROWS_A_TRIP):
+        yield from found
+
+
 def chunks_in(cursor, rows, wanted):
     """The chunks that a cursor gives, `rows` at a time."""
     while records := cursor.fetchmany(rows):
         yield chunk_of_records([record for record, in records], wanted)
-
-
-def boundaries_in(cursor, key, step):
-    """The Boundaries in what the dialect's statement gives; NULL and equal keys are refused."""
-    first, last = ([KeyColumn() for _ in key] for _ in range(2))
-    previous, final = -1, ()
-    while found := cursor.fetchmany(ROWS_A_TRIP):
-        for n, twice, *row in found:
-            if None in row:
-                refuse_null_key(key, row)
-            if twice:
-                refuse_duplicate_key(key, row)
-            previous, final = n, row
-            if n % step == 0:
-                append_key(first, row)
-            if n % step == step - 1:
-                append_key(last, row)
-    if (previous + 1) % step:
-        append_key(last, final)
-    return Boundaries(key, step, previous + 1, first, last)
 
 
 class PostgresSession(RowSession):
@@ -185,7 +166,7 @@ class PostgresSession(RowSession):
         text = self.dialect.boundaries(query._replace(text=escaped(query)), key, step)
         with connection_lost(), self.transaction(), self.con.cursor("flambeau_keys", binary=True) as cursor:
             cursor.execute(text, query.params)
-            return boundaries_in(cursor, key, step)
+            return boundaries_in(rows_in(cursor), key, step)
 
     def fetch(self, query, wanted, boundaries, blocks):
         text, params = self.fetch_statement(query, wanted, boundaries.key, boundaries.ranges(blocks))

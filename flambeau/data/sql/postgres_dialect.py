@@ -1,5 +1,6 @@
-"""The SQL that PostgreSQL is sent, and what its types are, whichever driver sends it."""
-from .source import Dialect, Snapshot
+"""The SQL that PostgreSQL is sent, what its types are, and what its answers say, whichever driver sends it."""
+from .keys import KeyColumn
+from .source import Boundaries, Dialect, Snapshot, append_key, refuse_duplicate_key, refuse_null_key
 
 BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 # (kind, bits) of PostgreSQL's numbers of types, which do not change.
@@ -15,6 +16,25 @@ WIRE_TYPE = {"bool": "int4", "int8": "int4", "int16": "int4", "int32": "int4", "
 def kind_of(oid, category):
     """(kind, bits) of a type; of an enumeration, and what else the server counts among texts, text."""
     return KIND_OF_OID.get(oid) or (("text", 64) if category in ("S", "E") else ("other", 64))
+
+
+def boundaries_in(rows, key, step):
+    """The Boundaries in the rows that the dialect's statement gives; NULL and equal keys are refused."""
+    first, last = ([KeyColumn() for _ in key] for _ in range(2))
+    previous, final = -1, ()
+    for n, twice, *row in rows:
+        if None in row:
+            refuse_null_key(key, row)
+        if twice:
+            refuse_duplicate_key(key, row)
+        previous, final = n, row
+        if n % step == 0:
+            append_key(first, row)
+        if n % step == step - 1:
+            append_key(last, row)
+    if (previous + 1) % step:
+        append_key(last, final)
+    return Boundaries(key, step, previous + 1, first, last)
 
 
 class ExportedSnapshot(Snapshot):
