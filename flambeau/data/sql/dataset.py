@@ -14,6 +14,7 @@ from ...base import dtypes
 from ...base.spec import spec
 from ...tensor.create import from_array
 from ...utils.data import Dataset
+from ...utils.data._utils.epochs import refuse_other_order
 from ...utils.data.sampler import fresh_seed
 from .blocks import ORDER_VERSION, EpochOrder, batches_in, share_of
 from .cache import CacheMaker, CacheWriter, checked_path, open_cache
@@ -201,10 +202,7 @@ class SQLDataset(Dataset):
             raise ValueError(f"state={state!r}: give what state_dict() of an iterator of batches has given, with "
                              f"{', '.join(sorted(STATE_NAMES))}")
         state = dict(state)
-        if (order := state.pop("order")) != self.order_version:
-            raise ValueError(f"the state is of an epoch whose order was computed by rule {order!r}, and this version "
-                             f"of Flambeau has rule {self.order_version}: the batches left would be others. Finish the "
-                             "epoch with the version that began it, or begin a new one")
+        refuse_other_order(state.pop("order"), self.order_version)
         rows, start = state.pop("rows"), state.pop("batch")
         made = self.batches(workers=workers, cache=cache, start=start, **state)
         if made.rows != rows:

@@ -97,6 +97,14 @@ def order_version_of(loader):
     return getattr(loader.dataset, "order_version", None)
 
 
+def refuse_other_order(saved, own):
+    """Refuse a state that was `saved` where another rule ordered the batches than the dataset's own."""
+    if saved != own:
+        raise ValueError(f"the state is of an epoch whose order was computed by rule {saved!r}, and this dataset has "
+                         f"rule {own!r}: the batches left would be others. Finish the epoch with the version of "
+                         "Flambeau that began it, or begin a new one")
+
+
 def batch_size_of(loader):
     return getattr(loader.batch_sampler, "batch_size", None) if loader.batch_size is None else loader.batch_size
 
@@ -112,10 +120,7 @@ def epoch_from(state, loader, length):
             what = "batches of" if name == "batch_size" else "a dataset of length"
             raise ValueError(f"the state was saved with {what} {state[name]}, and this DataLoader has {own}: it would "
                              "give other batches")
-    if state.get("order") != (own := order_version_of(loader)):
-        raise ValueError(f"the state is of an epoch whose order was computed by rule {state.get('order')!r}, and this "
-                         f"dataset has rule {own!r}: the batches left would be others. Finish the epoch with the "
-                         "version of Flambeau that began it, or begin a new one")
+    refuse_other_order(state.get("order"), order_version_of(loader))
     epoch = Epoch(state["epoch"], state["seed"])
     epoch.given, epoch.generators, epoch.resumed = state["batch"], state.get("generators"), True
     epoch.base_seed, epoch.drew_base_seed = state.get("base_seed"), state.get("drew_base_seed", False)
