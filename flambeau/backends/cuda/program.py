@@ -81,7 +81,6 @@ class GPUProgram:
         self.pieces = _joined(self.single)
         self.prepares = {piece.prepare for piece in self.single if not piece.is_launch} - {None}
         self.only_launches = len(self.pieces) == 1 and self.pieces[0].is_launch
-        self.only_call = self.pieces[0] if len(self.pieces) == 1 and not self.only_launches else None
         self.only_device = self.driver.device_count() == 1
         worth_it = self.tasks >= graphs.MIN_TASKS or any(not piece.is_launch for piece in self.single)
         self.graphs = graphs.Graphs(self) if worth_it else None
@@ -107,34 +106,7 @@ class GPUProgram:
             if self.only_launches:
                 return partial(self.launcher.run, self.launcher.address, self.words.start, self.words.launches,
                                table.buffer_info()[0], cells.buffer_info()[0], stream.handle)
-            if self.only_call is not None:
-                return SingleCall(self.only_call, table, stream)
         return ProgramWalk(self, self.pieces, table, cells, stream)
-
-
-class SingleCall:
-    """One run of a program that is one HostCall: what a ProgramWalk does with it, in less time."""
-
-    __slots__ = ("piece", "table", "stream", "is_done")
-
-    def __init__(self, piece, table, stream):
-        self.piece, self.table, self.stream, self.is_done = piece, table, stream, False
-
-    def __call__(self):
-        try:
-            self.piece.run(self.table, self.stream.handle)
-        except DeviceFailed:
-            self.is_done = True
-            raise
-        except Exception as error:            # CUDA's, or of one of NVIDIA's libraries
-            self.is_done = True
-            raise DeviceFailed(str(error), 0) from error
-        self.is_done = True
-
-    def resume(self):
-        """See Note [Interrupts amid a program]."""
-        if not self.is_done:
-            self()
 
 
 class ProgramWalk:
