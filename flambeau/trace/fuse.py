@@ -70,14 +70,13 @@ def _replaced(axis, dim, parts):
 
 
 class Fuser:
-    """Groups for the nodes that the wanted slots need; `groups` in the order they run."""
+    """Groups for `nodes`, those that the wanted slots need (`needed`); `groups` in the order they run."""
 
-    def __init__(self, graph, wanted, materialised=()):
+    def __init__(self, graph, wanted, nodes, materialised=()):
         self.groups, self.device_of = [], graph.device_of
         self.materialised = {graph.start + number for number in materialised}  # nodes in memory, nobody after them
         self.rank = 0
         self.cuts = {}            # (shape, dimensions, blocks) of a reduction that was cut → its group and axes
-        nodes = self.needed(graph, wanted)
         self.viewed = {id(node.args[0]) for node in nodes if node.op == "view"}
         for slot in wanted:
             node = graph.slots.get(slot)

@@ -103,6 +103,7 @@ cdef class OneCall:
             old = <Value>values[<Py_ssize_t>one[2]]
             held.append(old.array if old.spec is one[1] else old.look(one[1], 0))
         self._numbers(trace.code, cells)
+        trace.found = None                            # from here on it must not be run again
         with nogil:
             runner(self.words, self.steps, table, cells)
         place = self.places + 2 * self.n_inputs

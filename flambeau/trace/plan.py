@@ -237,8 +237,9 @@ class Draft(NamedTuple):
 
 def drafted(graph, wanted, free, materialised=()):
     """The Draft of a plan that gives the slots `wanted`, and may write over the inputs `free`."""
-    pad_rows(Fuser.needed(graph, wanted), {id(graph.slots.get(slot)) for slot in wanted}, graph.device_of)
-    steps = gathered(Cutter(graph, wanted, materialised).steps)
+    nodes = Fuser.needed(graph, wanted)
+    pad_rows(nodes, {id(graph.slots.get(slot)) for slot in wanted}, graph.device_of)
+    steps = gathered(Cutter(graph, wanted, nodes, materialised).steps)
     buffers = Buffers(graph, wanted, free)
     buffers.follow(steps, graph)
     steps = buffers.share(steps)
@@ -302,9 +303,9 @@ class Plan:
 class Cutter:
     """Cuts a graph into groups, and the `steps` that they are."""
 
-    def __init__(self, graph, wanted, materialised):
+    def __init__(self, graph, wanted, nodes, materialised):
         self.steps = []
-        for group in Fuser(graph, wanted, materialised).groups:
+        for group in Fuser(graph, wanted, nodes, materialised).groups:
             self._cut(group)
 
     def _add(self, step):

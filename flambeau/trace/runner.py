@@ -147,5 +147,7 @@ def _at_once(trace):
         plan.one_call.run(trace)
         trace.found, trace.ran = None, plan
         return True
-    except Exception:                             # nothing has changed: `_by_plan` meets it again, and says it
-        return False
+    except Exception:
+        if trace.found is None:                   # it has run, and could not be handed out
+            raise
+        return False                              # nothing has changed: `_by_plan` meets it again, and says it
