@@ -7,6 +7,7 @@ import collections
 import functools
 import heapq
 import itertools
+import operator
 import weakref
 
 from ..base import observers, settings
@@ -27,6 +28,7 @@ _accumulate_lock = new_lock()
 _pass_numbers = itertools.count()
 ROOTS_REMEMBERED = 16
 HELD_BYTES = 8 << 20          # of what a backward read: so much may stay as it was while a step replaces it
+_bytes_of = operator.attrgetter("spec.nbytes")
 recent_roots: collections.deque = collections.deque(maxlen=ROOTS_REMEMBERED)      # (weak reference, site), for watch
 
 
@@ -483,7 +485,7 @@ def _hold(root, site, older):
         return
     value = root._storage.value
     pending = value.trace is trace
-    large = sum([value.spec.nbytes for value in trace.slots]) > HELD_BYTES
+    large = sum(map(_bytes_of, trace.slots)) > HELD_BYTES
     if not pending and large:
         return
     recording = HeldRecording(trace, weakref.ref(root), value.slot if pending else None, site, large)

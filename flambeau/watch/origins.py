@@ -38,10 +38,10 @@ class RerunSearch:
 
     def _not_finite(self):
         """The slots of what is not finite."""
-        bad = {slot for value, slot in self.recording.inputs.items() if not is_finite(value)}
+        bad = {slot for value, slot in self.recording.inputs.items() if not is_finite(value.array)}
         for _, (entry, _, _, _, first, _), values in self.recording.rerun():
             if entry.op.__name__ not in UNWRITTEN:
-                bad.update(first + at for at in range(len(entry.outs)) if not is_finite(values[first + at]))
+                bad.update(first + at for at in range(len(entry.outs)) if not is_finite(values[first + at].array))
         return bad
 
     def _ends(self, slot):

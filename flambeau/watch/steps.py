@@ -1,7 +1,8 @@
 """What an optimizer's step shows, always: gradients of an earlier step, graphs that are kept, layers it was not given.
 
-`before_step` and `after_step` stand around every step and look at a handful of things. What they keep lies on gradients
-and here; an optimizer has a number, so that `compile` does not take it for state of the program.
+`before_step` and `after_step` stand around every step and look at a handful of things: of the first steps of an
+optimizer after each, and later, when a mistake that is made in every step has long been found, now and then. What they
+keep lies on gradients and here; an optimizer has a number, so that `compile` does not take it for state of the program.
 
 Note [Stale gradients]: at the end of a step the first gradient of an optimizer is marked with its version (`_stepped`).
 A backward that adds to it at that very version, with nothing written in between, has added to what was already used;
@@ -22,10 +23,13 @@ from ..base.spec import CPU
 from ..trace.record import current
 from .finding import found, in_force, listens
 
+FIRST_STEPS = 64              # of an optimizer, after each of which everything is looked at
+STEPS_PER_LOOK = 8            # afterwards; what is not finite is looked for in every step
 OLD_STEPS = 2                 # a graph is old when so many steps were taken since its backward
 OLD_GRAPHS = 3                # so many old graphs of one optimizer are no accident
 ROOTS_KEPT = 8                # of an optimizer's latest backwards, by weak references
 SMALL_GRADIENT = 1 << 9       # elements: the first gradient that has no more is looked at after a step
+FEW_NUMBERS = 1 << 7          # are added up by Python
 OVERWRITES = ("zero_", "fill_", "copy_", "an item assignment")
 
 taken = [0]                   # how many steps were taken, by all optimizers
@@ -35,13 +39,16 @@ _records: dict = {}           # number of an optimizer → OptimizerRecord
 
 
 class OptimizerRecord:
-    """What is remembered of an optimizer: its steps, the latest backwards, the module whose parameters it was given."""
+    """What is remembered of an optimizer: its steps, the latest backwards, the module whose parameters it was given.
 
-    __slots__ = ("optimizer", "steps", "roots", "module", "told_graphs", "unseen")
+    `looks`: whether what the last step has left is looked at before the next.
+    """
+
+    __slots__ = ("optimizer", "steps", "looks", "roots", "module", "told_graphs", "unseen")
 
     def __init__(self, optimizer):
         self.optimizer = weakref.ref(optimizer)
-        self.steps, self.told_graphs, self.unseen = 0, False, None
+        self.steps, self.looks, self.told_graphs, self.unseen = 0, True, False, None
         self.roots = collections.deque(maxlen=ROOTS_KEPT)      # (weak reference to the root's node, step, site)
         self.module = None    # weak reference
 
@@ -69,46 +76,54 @@ def first_gradient(optimizer):
     """The gradient of the first parameter that has one."""
     for group in optimizer.param_groups:
         for p in group["params"]:
-            if p._grad is not None:
-                return p._grad
+            if (g := p._grad) is not None:
+                return g
     return None
 
 
-def before_step(number):
-    """A step is about to be taken."""
-    record = _records.get(number)
-    optimizer = record.optimizer() if record is not None else None
-    if optimizer is None:                            # a copy that somebody made of the original's attributes
-        return
-    g = first_gradient(optimizer)
-    if g is not None and g._stale is not None:
-        _tell_stale(optimizer, g)
+def before_step(optimizer):
+    """A step is about to be taken; gives what `after_step` is to be given."""
+    record = _records.get(optimizer._watched)
+    if record is None or record.optimizer() is not optimizer:     # a copy that somebody made of another's attributes
+        return None
+    if record.looks:
+        g = first_gradient(optimizer)
+        if g is not None and g._stale is not None:
+            _tell_stale(optimizer, g)
+        if record.unseen is not None:
+            unseen, record.unseen = record.unseen, None
+            _tell_unseen(optimizer, unseen)
     if (tell := observers.step_began) is not None:
         tell(optimizer)
     recording = (trace := current()).backward        # of what has run already; the step can then write in place
     if recording is not None and recording.large and not in_force:
         check_backward(trace, optimizer)
-    if record.unseen is not None:
-        unseen, record.unseen = record.unseen, None
-        _tell_unseen(optimizer, unseen)
+    return record
 
 
-def after_step(number):
-    """A step was taken."""
-    record = _records.get(number)
-    optimizer = record.optimizer() if record is not None else None
-    if optimizer is None:
+def after_step(optimizer, record):
+    """A step was taken; `record` is what `before_step` gave."""
+    if record is None:
         return
-    g = first_gradient(optimizer)
-    if g is not None:
-        g._stepped = g._storage.version
+    taken[0] += 1
+    record.steps = steps = record.steps + 1
+    record.looks = steps < FIRST_STEPS or not steps % STEPS_PER_LOOK
+    if record.looks:
+        _note(optimizer, record)
+    else:
+        recent_roots.clear()
     if (tell := observers.step_ended) is not None:
         tell(optimizer)
     if (trace := current()).backward is not None and not in_force:
         check_backward(trace, optimizer)
-    record.steps = steps = record.steps + 1
-    taken[0] += 1
-    roots = record.roots
+
+
+def _note(optimizer, record):
+    """Mark a gradient of the step that was taken, and see which graphs of earlier ones are still there."""
+    g = first_gradient(optimizer)
+    if g is not None:
+        g._stepped = g._storage.version
+    roots, steps = record.roots, record.steps
     while recent_roots:
         root, site = recent_roots.popleft()
         roots.append((root, steps, site))
@@ -133,7 +148,7 @@ def check_backward(trace, optimizer):
         value = root._storage.value
         if value.trace is not None:
             return
-        if root._spec.numel == 1 and not is_finite(value):
+        if root._spec.numel == 1 and not is_finite(value.array):
             trace.backward = None
             door.noticed("tell_recorded", recording, root, here())
             return
@@ -142,7 +157,7 @@ def check_backward(trace, optimizer):
         value = g._storage.value
         if value.trace is not None:
             return
-        if not is_finite(value):
+        if not is_finite(value.array):
             trace.backward = None
             door.noticed("tell_recorded", recording, g, here())
     trace.backward = None
@@ -151,20 +166,23 @@ def check_backward(trace, optimizer):
 def _small_gradient(optimizer):
     for group in optimizer.param_groups:
         for p in group["params"]:
-            g = p._grad
-            if g is not None and g._spec.numel <= SMALL_GRADIENT and g._spec.device is CPU:
+            if (g := p._grad) is not None and (spec := g._spec).numel <= SMALL_GRADIENT and spec.device is CPU:
                 return g if g._storage is not None else None
     return None
 
 
-def is_finite(value):
-    """Whether all of a Value that is computed is finite."""
-    array = value.array
+def is_finite(array):
+    """Whether all numbers of an array are finite. A few are added up by Python: NumPy, called once in a step and so from
+    cold caches, takes four times as long."""
+    if (size := array.size) > FEW_NUMBERS:
+        return _all_finite(array)
+    number = array.item() if size == 1 else sum(array.ravel().tolist())
+    return bool(number - number == 0) or _all_finite(array)      # of large numbers the sum alone may be infinite
+
+
+def _all_finite(array):
     if array.dtype.isbuiltin == 2:                   # bfloat16 and smaller
         array = array.astype(np.float32)
-    if array.size == 1:
-        number = array.item()
-        return number - number == 0
     return array.dtype.kind not in "fc" or b"\0" not in np.isfinite(array).tobytes()     # a third of what all() takes
 
 
