@@ -1,9 +1,10 @@
 cimport cython
 from flambeau.autograd.slots cimport NodeBase, RecipeBase
-from flambeau.trace.value cimport Storage, TensorBase
+from flambeau.trace.runner cimport TraceRunner
+from flambeau.trace.value cimport Storage, TensorBase, Value
 
 
-cdef object OpNode, AccumulateGrad, Kept
+cdef object OpNode, AccumulateGrad, Kept, HeldRecording
 
 
 @cython.locals(node=NodeBase, target=NodeBase, recipe=RecipeBase, gs=list, left=Py_ssize_t)
@@ -17,3 +18,7 @@ cdef list gradients_of(NodeBase node, grads)
 
 @cython.locals(tensor=TensorBase, storage=Storage)
 cdef fetch(NodeBase node, how, what)
+
+
+@cython.locals(value=Value, held=Value, pending=bint, large=bint)
+cpdef hold(TraceRunner trace, TensorBase root, site, list older, Py_ssize_t held_bytes)

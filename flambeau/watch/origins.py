@@ -13,11 +13,11 @@ from ..base.errors import name_of
 from ..tensor.messages import called_as
 from ..tensor.reading import array_of
 from ..tensor.tensor import Tensor, wrap
+from ..trace.finite import is_finite
 from ..trace.rerun import UNWRITTEN
 from ..trace.value import Storage
 from .finding import listens
 from .nonfinite import NumberRange, computed_again, edge_at, fix_for, is_mask, origin, told_origin
-from .steps import is_finite
 
 
 class RerunSearch:
@@ -38,10 +38,10 @@ class RerunSearch:
 
     def _not_finite(self):
         """The slots of what is not finite."""
-        bad = {slot for value, slot in self.recording.inputs.items() if not is_finite(value.array)}
+        bad = {slot for value, slot in self.recording.inputs.items() if not is_finite(value)}
         for _, (entry, _, _, _, first, _), values in self.recording.rerun():
             if entry.op.__name__ not in UNWRITTEN:
-                bad.update(first + at for at in range(len(entry.outs)) if not is_finite(values[first + at].array))
+                bad.update(first + at for at in range(len(entry.outs)) if not is_finite(values[first + at]))
         return bad
 
     def _ends(self, slot):

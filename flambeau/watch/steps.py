@@ -13,13 +13,12 @@ import collections
 import itertools
 import weakref
 
-import numpy as np
-
 from ..autograd.engine import recent_roots
 from ..base import observers
 from ..base.errors import here, line_of
 from ..base.op import door
 from ..base.spec import CPU
+from ..trace.finite import is_finite
 from ..trace.record import current
 from .finding import found, in_force, listens
 
@@ -29,7 +28,6 @@ OLD_STEPS = 2                 # a graph is old when so many steps were taken sin
 OLD_GRAPHS = 3                # so many old graphs of one optimizer are no accident
 ROOTS_KEPT = 8                # of an optimizer's latest backwards, by weak references
 SMALL_GRADIENT = 1 << 9       # elements: the first gradient that has no more is looked at after a step
-FEW_NUMBERS = 1 << 7          # are added up by Python
 OVERWRITES = ("zero_", "fill_", "copy_", "an item assignment")
 
 taken = [0]                   # how many steps were taken, by all optimizers
@@ -148,7 +146,7 @@ def check_backward(trace, optimizer):
         value = root._storage.value
         if value.trace is not None:
             return
-        if root._spec.numel == 1 and not is_finite(value.array):
+        if root._spec.numel == 1 and not is_finite(value):
             trace.backward = None
             door.noticed("tell_recorded", recording, root, here())
             return
@@ -157,7 +155,7 @@ def check_backward(trace, optimizer):
         value = g._storage.value
         if value.trace is not None:
             return
-        if not is_finite(value.array):
+        if not is_finite(value):
             trace.backward = None
             door.noticed("tell_recorded", recording, g, here())
     trace.backward = None
@@ -169,21 +167,6 @@ def _small_gradient(optimizer):
             if (g := p._grad) is not None and (spec := g._spec).numel <= SMALL_GRADIENT and spec.device is CPU:
                 return g if g._storage is not None else None
     return None
-
-
-def is_finite(array):
-    """Whether all numbers of an array are finite. A few are added up by Python: NumPy, called once in a step and so from
-    cold caches, takes four times as long."""
-    if (size := array.size) > FEW_NUMBERS:
-        return _all_finite(array)
-    number = array.item() if size == 1 else sum(array.ravel().tolist())
-    return bool(number - number == 0) or _all_finite(array)      # of large numbers the sum alone may be infinite
-
-
-def _all_finite(array):
-    if array.dtype.isbuiltin == 2:                   # bfloat16 and smaller
-        array = array.astype(np.float32)
-    return array.dtype.kind not in "fc" or b"\0" not in np.isfinite(array).tobytes()     # a third of what all() takes
 
 
 def _tell_stale(optimizer, g):
