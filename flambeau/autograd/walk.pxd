@@ -1,5 +1,6 @@
 cimport cython
 from flambeau.autograd.slots cimport NodeBase, RecipeBase
+from flambeau.trace.held cimport HeldBase
 from flambeau.trace.runner cimport TraceRunner
 from flambeau.trace.value cimport Storage, TensorBase, Value
 
@@ -20,5 +21,5 @@ cdef list gradients_of(NodeBase node, grads)
 cdef fetch(NodeBase node, how, what)
 
 
-@cython.locals(value=Value, held=Value, pending=bint, large=bint)
+@cython.locals(value=Value, held=Value, recording=HeldBase, pending=bint, large=bint)
 cpdef hold(TraceRunner trace, TensorBase root, site, list older, Py_ssize_t held_bytes)

@@ -150,7 +150,10 @@ def hold(trace, root, site, older, held_bytes):
     large = sum([held.spec.nbytes for held in trace.slots]) > held_bytes
     if not pending and large:
         return
-    recording = HeldRecording(trace, weakref.ref(root), value.slot if pending else None, site, large)
+    recording = HeldRecording()
+    recording.code, recording.count, recording.inputs = trace.code, len(trace.code), trace.slots.copy()
+    recording.root, recording.slot, recording.site = weakref.ref(root), value.slot if pending else None, site
+    recording.large, recording.older = large, ()
     if older:                                # whose tensors the backward has read, and the recording holds anyway
         recording.older = [(node, kept, [(at, storage.value, kind, offset) for at, _, storage, kind, offset
                                          in kept_places(node, kept) if storage.value.trace is None])

@@ -14,49 +14,30 @@ import itertools
 import weakref
 
 from ..autograd.engine import recent_roots
-from ..base import observers
 from ..base.errors import here, line_of
 from ..base.op import door
-from ..base.spec import CPU
-from ..trace.finite import is_finite
 from ..trace.record import current
-from .finding import found, in_force, listens
+from .around import OptimizerRecord, after_step, before_step, records, taken, tellers  # noqa: F401
+from .finding import found, listens
 
-FIRST_STEPS = 64              # of an optimizer, after each of which everything is looked at
-STEPS_PER_LOOK = 8            # afterwards; what is not finite is looked for in every step
 OLD_STEPS = 2                 # a graph is old when so many steps were taken since its backward
 OLD_GRAPHS = 3                # so many old graphs of one optimizer are no accident
 ROOTS_KEPT = 8                # of an optimizer's latest backwards, by weak references
-SMALL_GRADIENT = 1 << 9       # elements: the first gradient that has no more is looked at after a step
 OVERWRITES = ("zero_", "fill_", "copy_", "an item assignment")
 
-taken = [0]                   # how many steps were taken, by all optimizers
 own_looks = [0]               # more than 0 while watch itself looks at results
 _numbers = itertools.count()
-_records: dict = {}           # number of an optimizer → OptimizerRecord
-
-
-class OptimizerRecord:
-    """What is remembered of an optimizer: its steps, the latest backwards, the module whose parameters it was given.
-
-    `looks`: whether what the last step has left is looked at before the next.
-    """
-
-    __slots__ = ("optimizer", "steps", "looks", "roots", "module", "told_graphs", "unseen")
-
-    def __init__(self, optimizer):
-        self.optimizer = weakref.ref(optimizer)
-        self.steps, self.looks, self.told_graphs, self.unseen = 0, True, False, None
-        self.roots = collections.deque(maxlen=ROOTS_KEPT)      # (weak reference to the root's node, step, site)
-        self.module = None    # weak reference
 
 
 def number_of(optimizer):
     """A number under which an optimizer is known here, as long as it lives."""
-    for gone in [number for number, record in list(_records.items()) if record.optimizer() is None]:
-        _records.pop(gone, None)                     # not by a finaliser: an interrupt that comes in there is lost
-    number = next(_numbers)
-    _records[number] = OptimizerRecord(optimizer)
+    for gone in [number for number, record in list(records.items()) if record.optimizer() is None]:
+        records.pop(gone, None)                     # not by a finaliser: an interrupt that comes in there is lost
+    number, record = next(_numbers), OptimizerRecord()
+    record.optimizer, record.module = weakref.ref(optimizer), None
+    record.steps, record.looks, record.told_graphs, record.unseen = 0, True, False, None
+    record.roots = collections.deque(maxlen=ROOTS_KEPT)        # (weak reference to the root's node, step, site)
+    records[number] = record
     return number
 
 
@@ -65,7 +46,7 @@ def made(number, module, unseen):
 
     `unseen` are (words, parameters) of what the module holds where it does not look.
     """
-    record = _records[number]
+    record = records[number]
     record.module = weakref.ref(module)
     record.unseen = unseen or None
 
@@ -79,44 +60,17 @@ def first_gradient(optimizer):
     return None
 
 
-def before_step(optimizer):
-    """A step is about to be taken; gives what `after_step` is to be given."""
-    record = _records.get(optimizer._watched)
-    if record is None or record.optimizer() is not optimizer:     # a copy that somebody made of another's attributes
-        return None
-    if record.looks:
-        g = first_gradient(optimizer)
-        if g is not None and g._stale is not None:
-            _tell_stale(optimizer, g)
-        if record.unseen is not None:
-            unseen, record.unseen = record.unseen, None
-            _tell_unseen(optimizer, unseen)
-    if (tell := observers.step_began) is not None:
-        tell(optimizer)
-    recording = (trace := current()).backward        # of what has run already; the step can then write in place
-    if recording is not None and recording.large and not in_force:
-        check_backward(trace, optimizer)
-    return record
+def _look_before(optimizer, record):
+    """See whether gradients of the last step were added to, and tell of layers that the optimizer was not given."""
+    g = first_gradient(optimizer)
+    if g is not None and g._stale is not None:
+        _tell_stale(optimizer, g)
+    if record.unseen is not None:
+        unseen, record.unseen = record.unseen, None
+        _tell_unseen(optimizer, unseen)
 
 
-def after_step(optimizer, record):
-    """A step was taken; `record` is what `before_step` gave."""
-    if record is None:
-        return
-    taken[0] += 1
-    record.steps = steps = record.steps + 1
-    record.looks = steps < FIRST_STEPS or not steps % STEPS_PER_LOOK
-    if record.looks:
-        _note(optimizer, record)
-    else:
-        recent_roots.clear()
-    if (tell := observers.step_ended) is not None:
-        tell(optimizer)
-    if (trace := current()).backward is not None and not in_force:
-        check_backward(trace, optimizer)
-
-
-def _note(optimizer, record):
+def _look_after(optimizer, record):
     """Mark a gradient of the step that was taken, and see which graphs of earlier ones are still there."""
     g = first_gradient(optimizer)
     if g is not None:
@@ -135,38 +89,12 @@ def _note(optimizer, record):
             tell_old_graphs(old, steps)
 
 
-def check_backward(trace, optimizer):
-    """Look at the loss of the latest backward, and at one gradient, if they are computed; if all is well, forget it.
-
-    What is not a number in the middle of a backward is so in all that comes behind it, in the first layers too.
-    """
-    recording = trace.backward
-    root = recording.root()
-    if root is not None:
-        value = root._storage.value
-        if value.trace is not None:
-            return
-        if root._spec.numel == 1 and not is_finite(value):
-            trace.backward = None
-            door.noticed("tell_recorded", recording, root, here())
-            return
-    g = _small_gradient(optimizer)
-    if g is not None:
-        value = g._storage.value
-        if value.trace is not None:
-            return
-        if not is_finite(value):
-            trace.backward = None
-            door.noticed("tell_recorded", recording, g, here())
-    trace.backward = None
+def _tell_not_finite(bad):
+    """`bad` is (recording, tensor) of `check_held`."""
+    door.noticed("tell_recorded", *bad, here())
 
 
-def _small_gradient(optimizer):
-    for group in optimizer.param_groups:
-        for p in group["params"]:
-            if (g := p._grad) is not None and (spec := g._spec).numel <= SMALL_GRADIENT and spec.device is CPU:
-                return g if g._storage is not None else None
-    return None
+tellers[:] = _look_before, _look_after, _tell_not_finite
 
 
 def _tell_stale(optimizer, g):
@@ -208,7 +136,7 @@ def is_recording():
 
 def module_of(optimizer):
     """The module whose parameters() an optimizer was given, if that is known and it is still there."""
-    record = _records.get(optimizer._watched)
+    record = records.get(optimizer._watched)
     return record.module() if record is not None and record.module is not None else None
 
 
