@@ -1,16 +1,18 @@
-"""The walk of a backward: from node to node, and in each the rules of its operation.
+"""The walk of a backward: from node to node, and in each the rules of its operation; and what is held of it afterwards.
 
 A part of the compiled core: see Note [One source, two speeds] in base/core.py.
 """
 import heapq
 import itertools
+import weakref
 
 from ..base import observers
 from ..base.core import COMPILED
 from ..base.op import door
+from ..trace.rerun import HeldRecording
 from .accumulate import accumulate, add, match_spec
 from .base_node import AccumulateGrad
-from .node import LIST, NUMBER, SPEC, TENSOR, Kept, OpNode, second_error
+from .node import LIST, NUMBER, SPEC, TENSOR, Kept, OpNode, kept_places, second_error
 
 
 def count_readers(roots):
@@ -166,3 +168,29 @@ class _Methods:
 
 
 OpNode.backward, OpNode.fetch = _Methods.backward, _Methods.fetch
+
+
+def hold(trace, root, site, older, held_bytes):
+    """Hold what was recorded, forward and backward, until a step was taken with it and all was well.
+
+    Until then the parameters are there twice. Where they and the data are more than `held_bytes`, the recording is run
+    before the step is recorded, and the step writes where they stand; it is let go before anything else runs, so that
+    who takes no step does not keep a batch in memory beside the next one. `older` are the nodes of what had run before,
+    and what they kept.
+    """
+    value = root._storage.value
+    pending = value.trace is trace
+    large = sum([held.spec.nbytes for held in trace.slots]) > held_bytes
+    if not pending and large:
+        return
+    recording = HeldRecording()
+    recording.code, recording.count, recording.inputs = trace.code, len(trace.code), trace.slots.copy()
+    recording.root, recording.slot, recording.site = weakref.ref(root), value.slot if pending else None, site
+    recording.large, recording.older = large, ()
+    if older:                                # whose tensors the backward has read, and the recording holds anyway
+        recording.older = [(node, kept, [(at, storage.value, kind, offset) for at, _, storage, kind, offset
+                                         in kept_places(node, kept) if storage.value.trace is None])
+                           for node, kept in older if kept is not None]
+    if large:
+        trace.run()
+    trace.backward = recording
