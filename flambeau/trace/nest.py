@@ -54,10 +54,11 @@ class Nest:
                 base = root(arg)
                 if base.group is group:
                     wait = max(wait, need[id(base)])
+            if node.op == "partial" and group.column_walk is not None:
+                self._carry(node, wait)
+                continue
             if node.op in REDUCING_KINDS:
-                while len(self.passes) <= wait:
-                    self.passes.append(Pass())
-                one = self.passes[wait]
+                one = self._pass(wait)
                 one.accs.append((node.attr[0], self._seen(node.args[0], node.axes)))
                 made = Expr("acc", LOOP_TYPE[node.dtype], (), (wait, len(one.accs) - 1))
                 wait += 1
@@ -67,6 +68,17 @@ class Nest:
             self.exprs[id(node)] = made
             if node.stored:
                 self._put(node, made, wait)
+
+    def _pass(self, number):
+        while len(self.passes) <= number:
+            self.passes.append(Pass())
+        return self.passes[number]
+
+    def _carry(self, node, wait):
+        """A reduction down columns that rides along, in the pass that has what it adds up."""
+        strides = self._strides(node.shape[:-1], _row_major(node.shape)[:-1], axes_of(node, self.group))
+        self.reads.append(Read(node, {**strides, "cut": 1}, 0, LOOP_TYPE[node.dtype], True))
+        self._pass(wait).columns.append((node.attr[0], len(self.reads) - 1, self._seen(node.args[0], node.axes)))
 
     def _put(self, node, made, wait):
         axes = axes_of(node, self.group)
@@ -82,9 +94,7 @@ class Nest:
         if self.group.reduced is not None and walked <= self.group.kept:
             self.finals.append((number, made))
         else:
-            while len(self.passes) <= wait:
-                self.passes.append(Pass())
-            self.passes[wait].stores.append((number, made))
+            self._pass(wait).stores.append((number, made))
 
     def _expr(self, node):
         """A node's expression, its arguments read where they stand."""
@@ -222,6 +232,11 @@ class Nest:
         self.sizes = dict(group.dims)
         if group.cut is not None:
             self.sizes["cut"] = group.cut
+        if group.column_walk is not None:         # the rows of a block are consecutive ones
+            rows = group.column_walk.pieces(self.sizes, [r.strides for r in self.reads], self.fixed)
+            if len(rows) != 1 or set(rows[0]) != set(self.kept):
+                raise Unfusable("columns of other rows than these", group.nodes[-1])
+            self.kept, self.block = rows[0], group.column_walk.first_block(self.sizes, rows)
         at = 0
         while at + 1 < len(self.kept):
             outer, inner = self.kept[at], self.kept[at + 1]
@@ -237,7 +252,8 @@ class Nest:
             pieces = walk.pieces(self.sizes, [r.strides for r in self.reads], self.fixed)
             if not walk.follows(self.sizes, pieces):
                 raise Unfusable("a reduction in another order than its own", self._reductions()[0], materialise=True)
-            self.block = walk.blocks and walk.first_block(self.sizes, pieces)
+            if walk.blocks:
+                self.block = walk.first_block(self.sizes, pieces)
             for *outer, inner in pieces:
                 for d in reversed(outer):
                     self._melt(d, inner)
@@ -274,6 +290,7 @@ class Nest:
             done = Pass()
             done.accs = [(kind, self._placed(e, place, moved)) for kind, e in one.accs]
             done.stores = [(number, self._placed(e, place, moved)) for number, e in one.stores]
+            done.columns = [(kind, number, self._placed(e, place, moved)) for kind, number, e in one.columns]
             kernel.passes.append(done)
         kernel.finals = [(number, self._placed(e, place, moved)) for number, e in self.finals]
         self.launch = Launch(kernel, [self.sizes[d] for d in dims], strides, [r.at_stride for r in self.reads],

@@ -38,6 +38,18 @@ MAX_CHUNKS = 32                   # that are written out
 LOADS_UNDER_WAY = 8               # of a thread that walks several rows
 ROW_THREADS_RESIDENT = 768        # of a multiprocessor, which registers have to do for
 COLUMN_THREADS_RESIDENT = 1024
+# Of kernels along rows that carry columns: elements of a row that a thread has at most, where there are lanes for it;
+# registers beside what it keeps of them, and in all; elements that a multiprocessor has under way at least; and how
+# many of the blocks that can run at once have to be there in the last round.
+CARRYING_ELEMENTS = 16
+CARRYING_REGISTERS = 44
+MAX_CARRYING_REGISTERS = 128
+MIN_CARRYING_ELEMENTS = 3584
+USED_OF_ROUNDS = 0.75
+MULTIPROCESSORS = 132             # where nobody knows
+MULTIPROCESSOR_REGISTERS = 1 << 16
+MAX_THREADS_RESIDENT = 2048
+MAX_BLOCKS_RESIDENT = 32
 WARP = 32
 INT_LIMIT = (1 << 31) - 1
 
@@ -141,7 +153,9 @@ def schedule(launch, properties=None):
         check(kernel)
     except Unrenderable as why:
         raise Unschedulable(str(why)) from why
-    if kernel.rows:
+    if kernel.columns:
+        made = _rows_with_columns(launch, properties)
+    elif kernel.rows:
         made = _rows(launch)
     else:
         made = _across(launch) or _positions(launch)
@@ -166,9 +180,11 @@ def _vector(launch, lane, length, alone):
     dimension; that may be any where the dimension is `alone`.
     """
     kernel, deps = launch.kernel, dependencies(launch.kernel)
-    packed = [i for i, strides in enumerate(launch.strides) if strides[lane] == 1
+    columns = {number for _, number, _ in kernel.columns}     # which are stored once in many rows
+    packed = [i for i, strides in enumerate(launch.strides) if strides[lane] == 1 and i not in columns
               and (kernel.accesses[i].at is None or not deps[kernel.accesses[i].at] >> lane & 1)]
-    full = [i for i, strides in enumerate(launch.strides) if not kernel.reduced or any(strides[kernel.kept:])]
+    full = [i for i, strides in enumerate(launch.strides) if i not in columns
+            and (not kernel.reduced or any(strides[kernel.kept:]))]
     if not packed or any(launch.strides[i][lane] > 1 for i in full):
         return 1
     sizes = [BYTES_OF_TYPE[kernel.accesses[i].type] for i in packed]
@@ -182,12 +198,7 @@ def _vector(launch, lane, length, alone):
 
 def _cost(kernel):
     """About how many instructions an element takes."""
-    seen, todo = set(), [e for one in kernel.passes for _, e in (*one.accs, *one.stores)]
-    while todo:
-        e = todo.pop()
-        if e not in seen:
-            seen.add(e)
-            todo.extend(e.args)
+    seen = _parts([e for one in kernel.passes for e in one.expressions()])
     return sum(10 if e.op in FUNCTION_WORDS else 1 for e in seen)
 
 
@@ -255,8 +266,7 @@ def _rows(launch):
     order, last = list(range(kernel.kept)), kernel.kept + kernel.reduced - 1
     wide = _wide(launch, [d for d in range(len(sizes)) if d != kernel.cut])
     length = min(sizes[last], launch.block) if kernel.cut is not None and kernel.reduced == 1 else sizes[last]
-    lanes = min([LANE_BYTES * kernel.rows // BYTES_OF_TYPE[e.type] for one in kernel.passes for kind, e in one.accs
-                 if e.type in ("f32", "f64") and not kind.startswith("arg")], default=LANE_BYTES)
+    lanes = _lanes(kernel)
     vector = min(_vector(launch, last, sizes[last], alone=False), lanes)
     while kernel.cut is not None and kernel.reduced == 1 and launch.block % vector:
         vector //= 2
@@ -270,6 +280,51 @@ def _rows(launch):
     rows = max(1, SHORT_ROWS_THREADS // group) if group <= WARP else 1
     return GridSchedule("rows", order, wide, (group, rows, 1), vector, group=group, chunks=chunks,
                         unroll=4 if _cost(kernel) <= 24 else 2, resident=_resident(group))
+
+
+def _rows_with_columns(launch, properties):
+    """A schedule of a kernel along rows that carries reductions down columns, one of whose blocks a block of threads
+    goes through; Unschedulable where they are better left to a kernel of their own.
+
+    That is where they would have to read more than the rows do, where a thread has too few registers for its part of a
+    row and of the columns, and where too little of memory would be under way at once, or only at first: a block waits
+    for each of its rows.
+    """
+    kernel, (blocks, _, length) = launch.kernel, launch.sizes
+    columns = [e for _, _, e in kernel.columns]
+    beside = [e for one in kernel.passes for _, e in (*one.accs, *one.stores)]
+    if _loads_along_rows(kernel, columns) - _loads_along_rows(kernel, beside):
+        raise Unschedulable("columns that read what the rows do not")
+    lanes = _lanes(kernel)
+    vector = min(_vector(launch, kernel.kept, length, alone=False), lanes)
+    at_hand = _kept_along_rows(kernel) + len(columns)
+    while True:
+        group = max(WARP, min(lanes // vector, MAX_GROUP, _power_of_two(-(-length // CARRYING_ELEMENTS))))
+        chunks = _rounded(-(-length // (group * vector)))
+        held = chunks * vector * at_hand
+        if held <= MAX_CARRYING_REGISTERS - CARRYING_REGISTERS and chunks <= MAX_CHUNKS:
+            break
+        if vector == 1:
+            raise Unschedulable(f"columns of {length} elements by {group} threads")
+        vector //= 2
+    processors, registers = MULTIPROCESSORS, MULTIPROCESSOR_REGISTERS
+    if properties is not None:
+        processors, registers = properties.multi_processor_count, properties.registers_per_multiprocessor
+    together = min(registers // (group * -(-(held + CARRYING_REGISTERS) // 8) * 8), MAX_THREADS_RESIDENT // group,
+                   MAX_BLOCKS_RESIDENT)
+    at_once = processors * together
+    if min(blocks, at_once) * length < processors * MIN_CARRYING_ELEMENTS:
+        raise Unschedulable(f"{blocks} blocks of columns of {length} elements for {processors} multiprocessors")
+    if blocks < USED_OF_ROUNDS * at_once * -(-blocks // at_once) and blocks > at_once:
+        raise Unschedulable(f"{blocks} blocks of columns for {at_once} at once")
+    return GridSchedule("rows", [kernel.cut], _wide(launch, [1, 2]), (group, 1, 1), vector, group=group, chunks=chunks,
+                        resident=together * group)
+
+
+def _lanes(kernel):
+    """How many lanes the order of a reduction along rows has at least."""
+    return min([LANE_BYTES * kernel.rows // BYTES_OF_TYPE[e.type] for one in kernel.passes for kind, e in one.accs
+                if e.type in ("f32", "f64") and not kind.startswith("arg")], default=LANE_BYTES)
 
 
 def _resident(group):
@@ -309,18 +364,29 @@ def _rows_of_rows(launch, order, wide, vector, lanes):
 
 def _kept_along_rows(kernel):
     """How many accesses are read along the row by several passes."""
-    last, seen, again = kernel.kept + kernel.reduced - 1, set(), set()
+    seen, again = set(), set()
     for one in kernel.passes:
-        mine, todo = set(), [e for _, e in (*one.accs, *one.stores)]
-        while todo:
-            e = todo.pop()
-            if e not in mine:
-                mine.add(e)
-                todo.extend(e.args)
-        loads = {e.attr for e in mine if e.op == "load" and kernel.accesses[e.attr].steps[last]}
+        loads = _loads_along_rows(kernel, one.expressions())
         again |= loads & seen
         seen |= loads
     return len(again)
+
+
+def _loads_along_rows(kernel, expressions):
+    """The accesses that are read along the row for `expressions`."""
+    last = kernel.kept + kernel.reduced - 1
+    return {e.attr for e in _parts(expressions) if e.op == "load" and kernel.accesses[e.attr].steps[last]}
+
+
+def _parts(expressions):
+    """All that expressions are made of, themselves too."""
+    seen, todo = set(), list(expressions)
+    while todo:
+        e = todo.pop()
+        if e not in seen:
+            seen.add(e)
+            todo.extend(e.args)
+    return seen
 
 
 def _rounded(chunks):
