@@ -42,14 +42,13 @@ COLUMN_THREADS_RESIDENT = 1024
 # registers beside what it keeps of them, and in all; elements that a multiprocessor has under way at least; and how
 # many of the blocks that can run at once have to be there in the last round.
 CARRYING_ELEMENTS = 16
-CARRYING_REGISTERS = 44
+CARRYING_REGISTERS = 28
 MAX_CARRYING_REGISTERS = 128
 MIN_CARRYING_ELEMENTS = 3584
 USED_OF_ROUNDS = 0.75
-MULTIPROCESSORS = 132             # where nobody knows
 MULTIPROCESSOR_REGISTERS = 1 << 16
-MAX_THREADS_RESIDENT = 2048
-MAX_BLOCKS_RESIDENT = 32
+REGISTER_BYTES = 4
+MAX_BLOCKS_RESIDENT = 24          # of those that there can be: the shared memory of more would not do
 WARP = 32
 INT_LIMIT = (1 << 31) - 1
 
@@ -273,7 +272,7 @@ def _rows(launch):
     if kernel.reduced > 1:
         return _rows_of_rows(launch, order, wide, vector, lanes)
     group, chunks = _shares(length, vector, min(lanes // vector, MAX_GROUP), len(kernel.passes) > 1,
-                            _kept_along_rows(kernel))
+                            len(_kept_along_rows(kernel)))
     if not chunks:
         # as many threads as there are lanes: so few rows are under way that later passes find them in the cache
         group = min(lanes // vector, 1024, max(WARP, _power_of_two(-(-length // vector))))
@@ -296,22 +295,21 @@ def _rows_with_columns(launch, properties):
     if _loads_along_rows(kernel, columns) - _loads_along_rows(kernel, beside):
         raise Unschedulable("columns that read what the rows do not")
     lanes = _lanes(kernel)
-    vector = min(_vector(launch, kernel.kept, length, alone=False), lanes)
-    at_hand = _kept_along_rows(kernel) + len(columns)
+    most = min(_vector(launch, kernel.kept, length, alone=False), lanes)
+    at_hand = _bytes_at_hand(kernel) + sum(BYTES_OF_TYPE[e.type] for e in columns)
+    each = CARRYING_ELEMENTS
     while True:
-        group = max(WARP, min(lanes // vector, MAX_GROUP, _power_of_two(-(-length // CARRYING_ELEMENTS))))
+        group = max(WARP, min(lanes, MAX_GROUP, _power_of_two(-(-length // each))))
+        vector = min(most, lanes // group)
         chunks = _rounded(-(-length // (group * vector)))
-        held = chunks * vector * at_hand
-        if held <= MAX_CARRYING_REGISTERS - CARRYING_REGISTERS and chunks <= MAX_CHUNKS:
+        registers = -(-(chunks * vector * at_hand // REGISTER_BYTES + CARRYING_REGISTERS) // 8) * 8
+        if registers <= MAX_CARRYING_REGISTERS and 0 < chunks <= MAX_CHUNKS:
             break
-        if vector == 1:
+        if each == 1:
             raise Unschedulable(f"columns of {length} elements by {group} threads")
-        vector //= 2
-    processors, registers = MULTIPROCESSORS, MULTIPROCESSOR_REGISTERS
-    if properties is not None:
-        processors, registers = properties.multi_processor_count, properties.registers_per_multiprocessor
-    together = min(registers // (group * -(-(held + CARRYING_REGISTERS) // 8) * 8), MAX_THREADS_RESIDENT // group,
-                   MAX_BLOCKS_RESIDENT)
+        each //= 2
+    processors = properties.multi_processor_count if properties is not None else 1
+    together = min(MULTIPROCESSOR_REGISTERS // (group * registers), MAX_BLOCKS_RESIDENT)
     at_once = processors * together
     if min(blocks, at_once) * length < processors * MIN_CARRYING_ELEMENTS:
         raise Unschedulable(f"{blocks} blocks of columns of {length} elements for {processors} multiprocessors")
@@ -363,13 +361,20 @@ def _rows_of_rows(launch, order, wide, vector, lanes):
 
 
 def _kept_along_rows(kernel):
-    """How many accesses are read along the row by several passes."""
+    """The accesses that are read along the row by several passes."""
     seen, again = set(), set()
     for one in kernel.passes:
         loads = _loads_along_rows(kernel, one.expressions())
         again |= loads & seen
         seen |= loads
-    return len(again)
+    return again
+
+
+def _bytes_at_hand(kernel):
+    """How many bytes of an element of the row are at hand at once: what is kept, and what a pass reads for itself."""
+    kept = _kept_along_rows(kernel)
+    return max(sum(BYTES_OF_TYPE[kernel.accesses[i].type] for i in kept | _loads_along_rows(kernel, one.expressions()))
+               for one in kernel.passes)
 
 
 def _loads_along_rows(kernel, expressions):
