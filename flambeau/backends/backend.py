@@ -75,6 +75,7 @@ class Reductions(NamedTuple):
     max_cut_columns: int = 1024
     max_column_parts: int = 1 << 16    # of all columns together
     block_multiple: int = 1            # that the number of blocks is brought to, where there are as many
+    min_columns_by_block: int = 0      # what blocks of so many columns give lies block by block; 0: column by column
 
 
 on_late_failure: list = []    # functions that say what devices were handed last, for errors that are told later

@@ -313,23 +313,27 @@ class _CppWriter:
         for _, e in stores:
             self.value(e)
         for number, e in stores:
-            access, values = self.kernel.accesses[number], self.value(e)
-            kind, level = _memory_type(access.type), len(self.scopes) - 1
-            moves = self.lane is not None and access.steps[self.lane] != 0 and self.width > 1
-            values = values * self.width if moves and len(values) == 1 else values
-            if access.type == "b1":
-                values = [f"(unsigned char){v}" for v in values]
-            if moves and self._is_packed(number):
-                size = _pack_size(access.type, self.width)
-                address, = self._addresses(number, level, 1)
-                self._call("Pack")
-                for first in range(0, self.width, size):
-                    place = f"{address} + {first}" if first else address
-                    self._line(self._given(place, kind, size, values[first:first + size]))
-            else:
-                for address, value in zip(self._addresses(number, level, self.width if moves else 1), values,
-                                          strict=False):
-                    self._line(f"*({address}) = {value};")
+            self._store(number, self.value(e))
+
+    def _store(self, number, values):
+        """Write what the neighbours have, or what is the same for all of them, to an access."""
+        access = self.kernel.accesses[number]
+        kind, level = _memory_type(access.type), len(self.scopes) - 1
+        moves = self.lane is not None and access.steps[self.lane] != 0 and self.width > 1
+        values = values * self.width if moves and len(values) == 1 else values
+        if access.type == "b1":
+            values = [f"(unsigned char){v}" for v in values]
+        if moves and self._is_packed(number):
+            size = _pack_size(access.type, self.width)
+            address, = self._addresses(number, level, 1)
+            self._call("Pack")
+            for first in range(0, self.width, size):
+                place = f"{address} + {first}" if first else address
+                self._line(self._given(place, kind, size, values[first:first + size]))
+        else:
+            for address, value in zip(self._addresses(number, level, self.width if moves else 1), values,
+                                      strict=False):
+                self._line(f"*({address}) = {value};")
 
     def _alignment(self):
         """The C++ of whether all that is loaded and stored by several elements starts on a boundary of so many."""
@@ -548,6 +552,9 @@ class _Rows(_CppWriter):
     """`group` threads share a row, each with `vector` neighbouring lanes of every `chunk` of them; `chunks` says how
     many a row has at most, where what was loaded is kept at hand; 0: they are gone through in a loop.
 
+    Rows that lie `abreast` have their elements far apart, and those of the next row beside: the threads of a warp have
+    a row each, and share it with threads of other warps.
+
     With columns to carry, they go through the rows of a block: each thread has its places of the columns to itself,
     whose accumulators are in registers all the while."""
 
@@ -580,10 +587,11 @@ class _Rows(_CppWriter):
 
     def _row(self):
         k, s = self.kernel, self.schedule
-        several = s.block[1] > 1
-        self.thread = self._put("int", "(int)threadIdx.x")
-        row = self._put(self.index, f"({self.index})blockIdx.x" + (f" * {s.block[1]} + (int)threadIdx.y" if several
-                                                                    else ""))
+        along, beside = ("y", "x") if s.abreast else ("x", "y")
+        several = s.at_once > 1
+        self.thread = self._put("int", f"(int)threadIdx.{along}")
+        row = self._put(self.index, f"({self.index})blockIdx.x" + (f" * {s.at_once} + (int)threadIdx.{beside}"
+                                                                    if several else ""))
         self.live = None
         if several:                                           # the last block may have more threads than rows
             total = self._int("count")
@@ -629,9 +637,7 @@ class _Rows(_CppWriter):
             scope = _CppScope()
             self.scopes.append(scope)
             for number, mine in self.column_accs.items():
-                kind = "(unsigned char)" if k.accesses[number].type == "b1" else ""
-                for address, (name,) in zip(self._addresses(number, 2, self.width), mine[c], strict=True):
-                    self._line(f"*({address}) = {kind}{name};")
+                self._store(number, [name for name, in mine[c]])
             self.scopes.pop()
             self._block(f"if ({start} < {self.lane_bounds[1]})", scope)
 
@@ -673,7 +679,7 @@ class _Rows(_CppWriter):
             for _, e in k.finals:
                 self.value(e)
             if late or not any(one.accs for one in k.passes):
-                self._line("__syncthreads();" if s.group > 32 else "__syncwarp();")
+                self._line("__syncthreads();" if s.group > 32 or s.abreast else "__syncwarp();")
             scope = _CppScope()
             for number, e in k.finals:
                 kind = self.kernel.accesses[number].type
@@ -900,7 +906,9 @@ class _Rows(_CppWriter):
                 mine = [[self._joined(kind, type, a, b) for a, b in zip(low, high, strict=True)] if high else low
                         for low, high in zip(mine[:lanes], mine[lanes:], strict=True)]
             folded.append((kind, type, mine[0]))
-        if s.group > 32:
+        if s.abreast:
+            folded = self._fold_abreast(folded)
+        elif s.group > 32:
             folded = self._fold_through_shared_memory(folded)
         else:
             folded = [(kind, type, self._fold_group(kind, type, mine, s.group)) for kind, type, mine in folded]
@@ -970,6 +978,26 @@ class _Rows(_CppWriter):
             half = len(lanes) // 2
             lanes = [self._joined(kind, type, a, b) for a, b in zip(lanes[:half], lanes[half:], strict=True)]
         return lanes[0]
+
+    def _fold_abreast(self, folded):
+        """The accumulators of threads that are in different warps, each of which has a part of the same rows."""
+        group, width, at, out = self.schedule.group, self.schedule.at_once, 0, []
+        place = self._put("int", f"{self.thread} * {width} + (int)threadIdx.x")
+        rooms = []
+        for _, type, ((acc,),) in folded:
+            kind = _memory_type(type)
+            rooms.append(self._new("r"))
+            self._line(f"{kind} *const {rooms[-1]} = ({kind} *)((char *)room + {at});")
+            self._line(f"{rooms[-1]}[{place}] = {acc};")
+            at += -(-group * width * BYTES_OF_TYPE[type] // 8) * 8
+        self._line("__syncthreads();")
+        for (kind, type, _), room in zip(folded, rooms, strict=True):
+            out.append((kind, type, self._fold_lanes(kind, type, [
+                (self._put(CPP_TYPE[type], f"{room}[{i * width} + (int)threadIdx.x]" + (" != 0" if type == "b1" else "")),)
+                for i in range(group)])))
+        self._line("__syncthreads();")                        # before others write there again
+        self.room, self.boxes = max(self.room, at), max(self.boxes, 1)
+        return out
 
     def _fold_through_shared_memory(self, folded):
         """The accumulators of all threads of the block. Warps share the lanes: one that has a lane folds what all

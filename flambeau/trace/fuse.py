@@ -485,6 +485,10 @@ class Fuser:
             part.number, last.number = node.number - 0.4, node.number - 0.2     # before all that reads the node
             last.order = order_of(part.shape, (node.ndim,), contiguous_strides(part.shape),
                                   group.device.backend.reductions)
+            least = group.device.backend.reductions.min_columns_by_block
+            if least and not node.order.along_rows and node.numel >= least:
+                part.layout = make_spec(node.dtype, part.shape, (*contiguous_strides(node.shape), node.numel),
+                                        group.device)
             node.op, node.args, node.attr = "copy", (seen,), None
             group.reduced, group.walk = {d for at in dims for d in axes[at]}, walk_of(node.order, axes)
             group.cut, group.closed = blocks, True

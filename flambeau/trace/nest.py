@@ -6,7 +6,7 @@ themselves go with each use of it, its Launch. How it is gone through is the dev
 from ..backends.backend import Unschedulable
 from ..base.spec import spec as make_spec
 from ..loops.ir import Access, Expr, Kernel, Launch, Pass, steps_of
-from .fuse import REDUCING_KINDS, axes_of, memory, root
+from .fuse import REDUCING_KINDS, axes_of, layout, memory, root
 from .lower import LOOP_TYPE, TraceNode, Unfusable
 
 
@@ -76,25 +76,25 @@ class Nest:
 
     def _carry(self, node, wait):
         """A reduction down columns that rides along, in the pass that has what it adds up."""
-        strides = self._strides(node.shape[:-1], _row_major(node.shape)[:-1], axes_of(node, self.group))
-        self.reads.append(Read(node, {**strides, "cut": 1}, 0, LOOP_TYPE[node.dtype], True))
+        self.reads.append(Read(node, self._strides_of_parts(node), 0, LOOP_TYPE[node.dtype], True))
         self._pass(wait).columns.append((node.attr[0], len(self.reads) - 1, self._seen(node.args[0], node.axes)))
 
     def _put(self, node, made, wait):
         axes = axes_of(node, self.group)
         walked = {a for axis in axes for a in axis}
-        if node.op == "partial":
-            strides = self._strides(node.shape[:-1], _row_major(node.shape)[:-1], axes)
-            strides["cut"] = 1
-        else:
-            laid = node.layout.strides if node.layout is not None else _row_major(node.shape)
-            strides = self._strides(node.shape, laid, axes)
+        strides = self._strides_of_parts(node) if node.op == "partial" else \
+            self._strides(node.shape, layout(node)[0], axes)
         self.reads.append(Read(node, strides, 0, made.type, True))
         number = len(self.reads) - 1
         if self.group.reduced is not None and walked <= self.group.kept:
             self.finals.append((number, made))
         else:
             self._pass(wait).stores.append((number, made))
+
+    def _strides_of_parts(self, node):
+        """The strides of what the blocks of a reduction give, whose last dimension is the block's number."""
+        *laid, cut = layout(node)[0]
+        return {**self._strides(node.shape[:-1], laid, axes_of(node, self.group)), "cut": cut}
 
     def _expr(self, node):
         """A node's expression, its arguments read where they stand."""
