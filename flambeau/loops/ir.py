@@ -273,7 +273,8 @@ def verify(kernel):
                   f"{e.type}")
         for kind, access, e in one.columns:
             need(kind in REDUCTION_WORDS and not kind.startswith("arg"), f"{kind!r} down columns")
-            need((kernel.kept, kernel.reduced, kernel.cut) == (2, 1, 0) and kernel.rows, "columns beside other than rows")
+            need((kernel.kept, kernel.reduced, kernel.cut) == (2, 1, 0), "columns beside other than rows")
+            need(kernel.rows, "columns with no rows to be beside")
             _check(kernel, e, p, seen)
             need(kernel.accesses[access].type == e.type, f"p{access} holds {kernel.accesses[access].type}, given "
                   f"{e.type}")

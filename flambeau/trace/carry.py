@@ -32,8 +32,10 @@ def carried(groups):
     for group in columns:
         parts = [node for node in group.nodes if node.op == "partial"]
         if all(node.op == "partial" or not node.stored for node in group.nodes):     # else it has more to do anyway
-            ridden = [part for part in parts if _Ride(part, group).find(hosts)]
-            if ridden and not _without(group, ridden):
+            rode = [_Ride(part, group).find(hosts) for part in parts]
+            if any(rode):
+                _leave_rest(group)
+            if all(rode):
                 gone.add(group)
     for group in gone:
         for other in group.deps:
@@ -171,9 +173,8 @@ def _renamed(axes, to):
     return [tuple(to[d] for d in axis) for axis in axes]
 
 
-def _without(group, ridden):
-    """Leave a group with the nodes that reductions which are not `ridden` away are made of; whether it has any."""
-    left = [node for node in group.nodes if node.op == "partial" and node not in ridden]
-    needed = {id(node) for part in left for node in _Ride(part, group).cone}
+def _leave_rest(group):
+    """Leave a group the nodes of those reductions that are still its own."""
+    needed = {id(node) for part in group.nodes if part.op == "partial" and part.group is group
+              for node in _Ride(part, group).cone}
     group.nodes = [node for node in group.nodes if id(node) in needed]
-    return bool(left)
