@@ -992,9 +992,9 @@ class _Rows(_CppWriter):
             at += -(-group * width * BYTES_OF_TYPE[type] // 8) * 8
         self._line("__syncthreads();")
         for (kind, type, _), room in zip(folded, rooms, strict=True):
-            out.append((kind, type, self._fold_lanes(kind, type, [
-                (self._put(CPP_TYPE[type], f"{room}[{i * width} + (int)threadIdx.x]" + (" != 0" if type == "b1" else "")),)
-                for i in range(group)])))
+            end = " != 0" if type == "b1" else ""
+            parts = [(self._put(CPP_TYPE[type], f"{room}[{i * width} + (int)threadIdx.x]{end}"),) for i in range(group)]
+            out.append((kind, type, self._fold_lanes(kind, type, parts)))
         self._line("__syncthreads();")                        # before others write there again
         self.room, self.boxes = max(self.room, at), max(self.boxes, 1)
         return out
