@@ -233,6 +233,7 @@ def test_rows_that_carry_columns():
     ((16384, 4096, 256, "f32", 1), "columns that read what the rows do not"),
     ((8192, 768, 384), "384 blocks of columns of 768 elements for 132 multiprocessors"),
     ((16384, 4096, 400), "400 blocks of columns for 396 at once"),
+    ((32768, 768, 2400, "bf16"), "2400 blocks of columns for"),
     ((16384, 1 << 16, 256), "columns of 65536 elements for at most 512 threads"),
 ])
 def test_columns_that_are_better_left_to_a_kernel_of_their_own(given, why):
@@ -243,6 +244,12 @@ def test_columns_that_are_better_left_to_a_kernel_of_their_own(given, why):
 def test_where_few_blocks_are_they_have_more_threads():
     assert words_of(normed(16384, 1024, 2000)) == "rows, 1 at once by 64 threads of 4, 4 times"
     assert words_of(normed(8192, 1024, 512)) == "rows, 1 at once by 128 threads of 4, 2 times"
+
+
+def test_of_many_small_blocks_the_last_begin_while_others_run():
+    launch = normed(32768, 768, 2400)
+    at_once = 132 * launch.schedule.together
+    assert at_once < 2400 < 0.75 * 2 * at_once and launch.schedule.together >= 8
 
 
 def test_halves_beside_columns_are_taken_by_as_many_as_there_are_lanes_for():
@@ -257,9 +264,10 @@ def test_rows_whose_elements_are_far_apart():
     k.passes[0].accs.append(("sum", load(0)))
     k.finals.append((1, acc(0)))
     launch = launch_of(k, [4096, 256], [[1, 4096], [1, 0]])
-    assert words_of(launch) == "rows, 16 abreast by 16 threads of 1, 16 times"
-    assert launch.schedule.block == (16, 16, 1) and launch.schedule.grid(launch) == (256, 1, 1)
-    assert "blockIdx.x * 16 + (int)threadIdx.x" in text_of(launch)
+    assert words_of(launch) == "rows, 32 abreast by 16 threads of 1, 16 times"
+    assert launch.schedule.block == (32, 16, 1) and launch.schedule.grid(launch) == (128, 1, 1)
+    assert "blockIdx.x * 32 + (int)threadIdx.x" in text_of(launch)
+    assert launch_of(k, [1024, 256], [[1, 1024], [1, 0]]).schedule.block == (8, 16, 1)
     assert words_of(launch_of(k, [1 << 16, 4096], [[1, 1 << 16], [1, 0]])) == \
         "rows, 32 abreast by 32 threads of 1, in a loop, unrolled by 4"
 

@@ -41,14 +41,14 @@ COLUMN_THREADS_RESIDENT = 1024
 ABREAST_ELEMENTS = 16             # of a row that a thread has, where neighbours have other rows
 MAX_ABREAST_GROUP = 32            # threads that share such a row
 MIN_ABREAST = 8                   # such rows of a block: 32 bytes are read at least
-ABREAST_BLOCKS = 256              # that there should be
+ABREAST_BLOCKS = 128              # that there should be
 # of kernels along rows that carry reductions down columns:
 CARRYING_ELEMENTS = 16            # of a row that a thread has, where that many lanes share it
 CARRYING_REGISTERS = 28           # beside those for what is at hand
 MAX_CARRYING_REGISTERS = 128
 MIN_CARRYING_ELEMENTS = 3584      # that a multiprocessor has under way at once
 USED_OF_ROUNDS = 0.75             # of the blocks that can run at once, on average over the rounds
-MANY_TOGETHER = 8                 # blocks of a multiprocessor: the last ones begin while others still run
+MANY_TOGETHER = 8                 # blocks of a multiprocessor, of which the last begin while others still run
 MULTIPROCESSOR_REGISTERS = 1 << 16
 REGISTER_BYTES = 4
 MAX_BLOCKS_RESIDENT = 24
@@ -326,8 +326,9 @@ def _rows_with_columns(launch, properties):
     That is where they would have to read more than the rows do; where a thread has too few registers for its part of a
     row and of the columns; and since a block waits for each of its rows, where too little memory would be under way at
     once, or only a few blocks in the end. Measured on an H200, microseconds of a layer norm's kernels, forward and
-    backward, with the columns in one of their own and without: 16384x4096 400 and 299, 16384x1024 110 and 83, 8192x1024
-    61 and 53; but 8192x768 49 and 57, and 16384x3072, of 340 blocks for 264 at once, 298 and 315.
+    backward, with the columns in one of their own and without: 16384x4096 401 and 301, 16384x1024 113 and 82, 8192x1024
+    61 and 54; but 8192x768 49 and 57, and 16384x3072, of 340 blocks for 264 at once, 298 and 315. Of 32768x768, 1364
+    blocks for 1188, it was 181 and 127 in float32, and 202 and 225 in bfloat16.
     """
     kernel, (blocks, _, length) = launch.kernel, launch.sizes
     beside = [e for one in kernel.passes for _, e in (*one.accs, *one.stores)]
@@ -340,8 +341,8 @@ def _rows_with_columns(launch, properties):
     at_once = processors * made.together
     if min(blocks, at_once) * length < processors * MIN_CARRYING_ELEMENTS:
         raise Unschedulable(f"{blocks} blocks of columns of {length} elements for {processors} multiprocessors")
-    if blocks > at_once and made.together < MANY_TOGETHER \
-            and blocks < USED_OF_ROUNDS * at_once * -(-blocks // at_once):
+    if at_once < blocks < USED_OF_ROUNDS * at_once * -(-blocks // at_once) \
+            and (made.together < MANY_TOGETHER or _narrowest_along_rows(kernel) < 4):
         raise Unschedulable(f"{blocks} blocks of columns for {at_once} at once")
     return made
 
@@ -426,6 +427,12 @@ def _loads_along_rows(kernel, expressions):
     """The accesses that are read along the row for `expressions`."""
     last = kernel.kept + kernel.reduced - 1
     return {e.attr for e in _parts(expressions) if e.op == "load" and kernel.accesses[e.attr].steps[last]}
+
+
+def _narrowest_along_rows(kernel):
+    """Bytes of the smallest type that is read along the row."""
+    read = _loads_along_rows(kernel, [e for one in kernel.passes for e in one.expressions()])
+    return min(BYTES_OF_TYPE[kernel.accesses[i].type] for i in read)
 
 
 def _parts(expressions):
