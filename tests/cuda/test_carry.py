@@ -152,7 +152,7 @@ def on_gpu(rows, columns, dtype=torch.float32):
 
 # --- the same bits ----------------------------------------------------------------------------------------------------
 
-slowly = tuned(deadline=None, max_examples=24 if THOROUGH else 2, suppress_health_check=list(HealthCheck),
+slowly = tuned(deadline=None, max_examples=24 if THOROUGH else 1, suppress_health_check=list(HealthCheck),
                derandomize=True)
 
 
@@ -270,4 +270,3 @@ def test_kernels_that_the_device_would_rather_have_in_two(name, value, monkeypat
     monkeypatch.setattr(schedule, name, value)
     made = layer_norm(*on_gpu(300, 100))
     assert carrying_kernels(made[-1]) == [] and len(torch.plans.of(made[-1]).kernels) == 4
-    check(*PROGRAMS["layer norm"], operands(300, 100, torch.float32))
