@@ -593,6 +593,7 @@ class _linear(Composite):
 
     names = "nn.functional.linear"
     forms = "function out"
+    by_specs = True
     strict_out = True
 
     def of(input, weight, bias=None):

@@ -17,6 +17,7 @@ from . import overrides
 from .autocast import cast_of_operation, casts_on, note
 from .call import call, call_primitive
 from .find import UNKNOWN_KEY, find, number_types
+from .follow import followed
 from .infer import tables
 from .overrides import tensor_types
 from .recorder import record_one
@@ -83,6 +84,10 @@ def function(op, args, kwargs):
 
     One tensor, two of them, or a tensor and a number, of specs that were seen before, go straight to the recorder.
     """
+    if op.by_specs:
+        made = followed(op, args, kwargs)
+        if made is not None:
+            return made
     if kwargs or not 0 < len(args) <= 2 or type(args[0]) is not Tensor and type(args[0]) not in tensor_types:
         return call(op, args, kwargs)
     return operands(op, args, None)
