@@ -527,6 +527,7 @@ class matmul(Composite):
     torch.Size([5, 2, 4])
     """
 
+    by_specs = True
     names = "linalg.matmul"
     forms = "function method out"
     strict_out = True

@@ -1,5 +1,6 @@
 cimport cython
 from flambeau.autograd.walk cimport by_rules, fetch
+from flambeau.autograd.edges cimport requires
 from flambeau.autograd.slots cimport NodeBase, RecipeBase
 from flambeau.base.entry cimport Entry
 from flambeau.tensor.recorder cimport record_one
@@ -10,7 +11,7 @@ from flambeau.trace.runner cimport TraceRunner
 from flambeau.trace.value cimport TensorBase, looks
 
 
-cdef object Tensor, NO_VALUE
+cdef object Tensor, NO_VALUE, WANTS_GRADIENT
 cdef set tensor_types, plain_types
 cdef bint COMPILED
 
@@ -18,7 +19,7 @@ cdef bint COMPILED
 cdef class Step:
     cdef public Entry entry
     cdef public tuple args, places, inputs, params
-    cdef public Py_ssize_t moved
+    cdef public bint is_view, owned
 
 
 cdef class Tape:
@@ -27,7 +28,8 @@ cdef class Tape:
     cdef public bint several
 
 
-@cython.locals(held=list, step=Step, args=list, inputs=list, at=Py_ssize_t, number=Py_ssize_t)
+@cython.locals(held=list, step=Step, args=list, inputs=list, at=Py_ssize_t, number=Py_ssize_t,
+               seen=TensorBase)
 cdef follow(Tape tape, list given)
 
 

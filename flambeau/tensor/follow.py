@@ -3,15 +3,17 @@
 A part of the compiled core: see Note [One source, two speeds] in base/core.py.
 
 Note [Followed functions]: the rules of gradients, and composites that say so (`by_specs`), decide by the specs of their
-tensors and by their other arguments, and by nothing else. So a call like one before comes to the same operations over
-other tensors. The first one is taped (`trace.tape` has what `record_one` and `view_one` made), and from the second on
-the tape is followed: the same entries, with the tensors of this call, and their history as ever. What did anything
-else meanwhile cannot be followed, and False stands in the place of its tape: it looked at contents, wrote in place, ran
-an operation at the call, or took a tensor from elsewhere. Nothing is followed while a mode has to be asked, and nothing
-is taped that was given the same tensor twice.
+tensors, by whether these want a gradient, and by their other arguments. So a call like one before comes to the same
+operations over other tensors. The first one is taped (`trace.tape` has what `record_one` and `view_one` made), and from
+the second on the tape is followed: the same entries, with the tensors of this call, and their history as ever. What did
+anything else meanwhile cannot be followed, and False stands in the place of its tape: it looked at contents, wrote in
+place, ran an operation at the call, warned, or took a tensor from elsewhere. Nothing is followed while a mode has to be
+asked, and nothing is taped that was given the same tensor twice.
 """
+from ..autograd.edges import requires
 from ..autograd.node import NUMBER
 from ..autograd.walk import by_rules, fetch
+from ..base import errors
 from ..base.core import COMPILED
 from ..base.op import door
 from ..trace import quick
@@ -28,19 +30,21 @@ from .views import view_one
 
 MAX_TAPES = 100_000
 NO_VALUE = object()           # of an argument that is a tensor
+WANTS_GRADIENT = object()     # in a key, behind the spec of a tensor that does
 tapes: dict = {}              # key of a call → Tape, False where it cannot be followed
 tables.append(tapes)
 
 
 class Step:
     """One operation of a Tape: `args` are all its arguments, with NO_VALUE where tensors go, `places` the (position,
-    number of the tensor) of those, `inputs` the numbers of its tensors; `moved` is of views, -1: it is none."""
+    number of the tensor) of those, `inputs` the numbers of its tensors. It `is_view`, and then perhaps `owned`: made a
+    tensor of its own, since nobody else holds what it looks at."""
 
-    __slots__ = ("entry", "args", "places", "inputs", "params", "moved")
+    __slots__ = ("entry", "args", "places", "inputs", "params", "is_view", "owned")
 
-    def __init__(self, entry, args, places, inputs, params, moved):
+    def __init__(self, entry, args, places, inputs, params, is_view, owned):
         self.entry, self.args, self.places, self.inputs = entry, args, places, inputs
-        self.params, self.moved = params, moved
+        self.params, self.is_view, self.owned = params, is_view, owned
 
 
 class Tape:
@@ -62,11 +66,14 @@ def follow(tape, given):
         args = list(step.args)
         for at, number in step.places:
             args[at] = held[number]
-        if step.moved < 0:
+        if not step.is_view:
             inputs = [held[number] for number in step.inputs]
             held.append(record_one(step.entry, tuple(args), inputs, step.params, 3))
         else:
-            held.append(view_one(step.entry, tuple(args), held[step.inputs[0]], step.moved, 3))
+            seen = view_one(step.entry, tuple(args), held[step.inputs[0]], 0, 3)
+            if step.owned:
+                seen._base = seen._view_of = None
+            held.append(seen)
     if not tape.several:
         return held[tape.made]
     return [None if number is None else held[number] for number in tape.made]
@@ -74,7 +81,7 @@ def follow(tape, given):
 
 def taped(trace, key, function, args, given):
     """What `function(*args)` gives; notes under `key` how it can be followed. `given`: all tensors it is given."""
-    outer, before, emptied, looked = trace.tape, len(trace.code), trace.emptied, looks()
+    outer, before, emptied, looked, warned = trace.tape, len(trace.code), trace.emptied, looks(), errors.warned
     trace.tape = tape = []
     try:
         made = function(*args)
@@ -86,7 +93,8 @@ def taped(trace, key, function, args, given):
         if len(tapes) >= MAX_TAPES:
             tapes.clear()
         recorded = len([one for one in tape if one[4] < 0])
-        tapes[key] = looked == looks() and len(trace.code) - before == recorded and _as_tape(tape, given, made)
+        tapes[key] = looked == looks() and warned == errors.warned and len(trace.code) - before == recorded \
+            and _as_tape(tape, given, made)
     return made
 
 
@@ -102,10 +110,11 @@ def _as_tape(taken, given, made):
     for entry, args, inputs, params, moved, result in taken:
         places = tuple([(at, number_of.get(id(a))) for at, a in enumerate(args) if isinstance(a, Tensor)])
         numbers = tuple([number_of.get(id(t)) for t in inputs])
-        if None in numbers or any(number is None for _, number in places) or len(places) != len(numbers):
+        if None in numbers or any(number is None for _, number in places) or len(places) != len(numbers) \
+                or moved > 0:                     # which may have been reckoned from where the tensor starts
             return False
         plain = tuple([NO_VALUE if isinstance(a, Tensor) else a for a in args])
-        steps.append(Step(entry, plain, places, numbers, params, moved))
+        steps.append(Step(entry, plain, places, numbers, params, moved == 0, moved == 0 and result._base is None))
         number_of[id(result)] = len(given) + len(steps) - 1
     several = made.__class__ is list
     found = [None if t is None else number_of.get(id(t), -1) for t in (made if several else (made,))]
@@ -132,6 +141,8 @@ def gradients(node, grads):
             return by_rules(node, grads, None)
         else:
             key.append(g._spec)
+            if requires(g):
+                key.append(WANTS_GRADIENT)
             given.append(g)
     fetched = {}
     for wanted in recipe.fetched:
@@ -146,6 +157,8 @@ def gradients(node, grads):
         elif type(held) is tuple:                 # all results of several
             return by_rules(node, grads, None)
         elif held is not None:
+            if requires(held):
+                key.append(WANTS_GRADIENT)
             given.append(held)
     found = tapes.get(tuple(key))
     if found is None and all_differ(given):
@@ -184,6 +197,8 @@ def followed(op, args, kwargs):
         c = type(a)
         if c is Tensor or c in tensor_types:
             key.append(a._spec)
+            if requires(a):
+                key.append(WANTS_GRADIENT)
             given.append(a)
         elif is_plain(a):
             key.append(c)

@@ -54,6 +54,7 @@ def method(op, name):
     table: dict = {}          # spec of self → entry, the other arguments, its parameters
     tables.append(table)
     primitive = not op.composite and op not in cast_of_operation  # autocast is asked in `call`
+    by_specs = op.by_specs
 
     def form(self, *args, **kwargs):
         if primitive and not args and not kwargs and (type(self) is Tensor or type(self) in tensor_types):
@@ -75,6 +76,10 @@ def method(op, name):
         if COMPILED and primitive and len(args) == 1 and not kwargs and (type(self) is Tensor or
                                                                          type(self) in tensor_types):
             return operands(op, (self, *args), form)
+        if COMPILED and by_specs:
+            made = followed(op, (self, *args), kwargs)
+            if made is not None:
+                return made
         return call(op, (self, *args), kwargs, form)
     return dressed(form, op, name, op.docstring)
 
