@@ -254,10 +254,10 @@ class Optimizer:
                         raise RuntimeError(f"{func} must return None or a tuple of (new_args, new_kwargs), but got "
                                            f"{result}: that is what a hook before a step gives")
                     (self, *args), kwargs = result
-            record = watched.before_step(self)
+            watched.before_step(self._watched)
             out = func(self, *args, **kwargs)
             milestone(INSTRUCTIONS_WORTH_A_RUN)
-            watched.after_step(self, record)
+            watched.after_step(self._watched)
             for hook in (*self._optimizer_step_post_hooks.values(), *_global_optimizer_post_hooks.values()):
                 hook(self, (self, *args), kwargs)
             return out

@@ -15,8 +15,8 @@ cdef class OptimizerRecord:
 
 
 @cython.locals(record=OptimizerRecord, trace=TraceRunner, recording=HeldBase)
-cpdef before_step(optimizer)
+cpdef before_step(number)
 
 
-@cython.locals(trace=TraceRunner)
-cpdef after_step(optimizer, OptimizerRecord record)
+@cython.locals(record=OptimizerRecord, trace=TraceRunner)
+cpdef after_step(number)

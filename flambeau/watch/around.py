@@ -27,11 +27,12 @@ class OptimizerRecord:
     __slots__ = ("optimizer", "steps", "looks", "roots", "module", "told_graphs", "unseen")
 
 
-def before_step(optimizer):
-    """A step is about to be taken; gives what `after_step` is to be given."""
-    record = records.get(optimizer._watched)
-    if record is None or record.optimizer() is not optimizer:     # a copy that somebody made of another's attributes
-        return None
+def before_step(number):
+    """The optimizer of that number is about to take a step."""
+    record = records.get(number)
+    optimizer = record.optimizer() if record is not None else None
+    if optimizer is None:                            # a copy that somebody made of another's attributes
+        return
     if record.looks:
         tellers[0](optimizer, record)
     if (tell := observers.step_began) is not None:
@@ -42,12 +43,13 @@ def before_step(optimizer):
         bad = check_held(trace, optimizer.param_groups, SMALL_GRADIENT)
         if bad is not None:
             tellers[2](bad)
-    return record
 
 
-def after_step(optimizer, record):
-    """A step was taken; `record` is what `before_step` gave."""
-    if record is None:
+def after_step(number):
+    """The optimizer of that number has taken a step."""
+    record = records.get(number)
+    optimizer = record.optimizer() if record is not None else None
+    if optimizer is None:
         return
     taken[0] += 1
     record.steps += 1
