@@ -4,16 +4,17 @@ Every write asks `before_write` first and changes nothing if it refuses. `assign
 tensor's storage and gives the tensor, or the base it is a view of, its new history.
 """
 
+from ..autograd.edges import edge_of, requires
 from ..autograd.forward_ad import tangent_of, write_tangent
 from ..autograd.modes import modes
-from ..autograd.node import OpNode, edge_of, requires
+from ..autograd.node import OpNode
 from ..autograd.slices import SharedCells, rebase
 from ..base import dtypes, observers, shapes
 from ..base.errors import line_of, name_of, user_frame, warn
 from ..base.op import door, known
 from ..base.spec import META, place, spec
 from ..trace.quick import here
-from ..trace.record import _local, current, write_part
+from ..trace.record import current, write_part
 from ..trace.value import Storage
 from . import overrides
 from .call import call_as_is, overridden
