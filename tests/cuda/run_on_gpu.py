@@ -28,7 +28,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 LIMITS = {"report": 60, "tests": 240, "observing": 120, "sanitizer": 120, "bench": 240}
 GROUPS_SHOWN = 30
-SANITIZED = ("maps", "rows", "reductions", "movement", "scans", "products", "training", "random")       # sanitizer.py's
+# those of sanitizer.py
+SANITIZED = ("maps", "rows", "columns", "reductions", "movement", "scans", "products", "training", "random")
 # The tests that use a GPU; the others of the folder simulate one.
 TESTS = [f"tests/cuda/{name}.py" for name in ("test_on_gpu", "test_against_torch", "test_rows_against_torch",
                                               "test_training_against_torch")]
