@@ -28,10 +28,10 @@ class OptimizerRecord:
 
 
 def before_step(number):
-    """The optimizer of that number is about to take a step."""
+    """The optimizer of this number is about to take a step. (A number, since a step is replayed with nothing else of
+    the optimizer's being looked at.)"""
     record = records.get(number)
-    optimizer = record.optimizer() if record is not None else None
-    if optimizer is None:                            # a copy that somebody made of another's attributes
+    if record is None or (optimizer := record.optimizer()) is None:
         return
     if record.looks:
         tellers[0](optimizer, record)
@@ -46,10 +46,9 @@ def before_step(number):
 
 
 def after_step(number):
-    """The optimizer of that number has taken a step."""
+    """The optimizer of this number has taken a step."""
     record = records.get(number)
-    optimizer = record.optimizer() if record is not None else None
-    if optimizer is None:
+    if record is None or (optimizer := record.optimizer()) is None:
         return
     taken[0] += 1
     record.steps += 1

@@ -168,6 +168,61 @@ def test_the_bits_are_those_of_kernels_of_their_own(name, rows, columns, dtype, 
     check(function, meant, exact, operands(rows, columns, dtype), LAYOUTS[layout])
 
 
+# what a step of a program makes of what there is: all elements `f`, others `h`, a number for each row `r`, column `c`
+STEPS = {
+    "sum of rows": lambda f, h, r, c: (f * h).sum(1, keepdim=True),
+    "largest of rows": lambda f, h, r, c: f.amax(1, keepdim=True),
+    "sum of columns": lambda f, h, r, c: (f * h).sum(0),
+    "largest of columns": lambda f, h, r, c: (f - r).amax(0),
+    "columns as they are": lambda f, h, r, c: f.sum(0),
+    "columns by weight": lambda f, h, r, c: (f * c).sum(0),
+    "by rows": lambda f, h, r, c: f - r,
+    "by columns": lambda f, h, r, c: f * 0.5 + c * 0.125,
+    "together": lambda f, h, r, c: (f + h) * 0.25,
+    "across": lambda f, h, r, c: f.t().contiguous().t() * 0.5 + h,
+    "upside down": lambda f, h, r, c: torch.cat([f[1:], f[:1]]),
+    "in place": lambda f, h, r, c: (f * 0.5).add_(h),
+    "in three dimensions": lambda f, h, r, c: (f.reshape(4, -1, f.shape[1]) * 0.5).flatten(0, 1),
+    "narrower": lambda f, h, r, c: f.half().float(),
+}
+
+
+def program(device, steps, drop, size):
+    """What a program of `steps` gives, each a name and the numbers of what it takes, without results whose bits `drop`
+    has."""
+    x, g, w, _ = (one.to(device) for one in operands(*size, torch.float32))
+    fulls, rows, columns, made = [x, g], [x[:, :1] * 1], [w], []
+    for name, a, b, c, d in steps:
+        out = STEPS[name](fulls[a % len(fulls)], fulls[b % len(fulls)], rows[c % len(rows)], columns[d % len(columns)])
+        (fulls if out.shape == x.shape else columns if out.ndim == 1 else rows).append(out)
+        made.append(out)
+    wanted = [out for number, out in enumerate(made) if number == len(made) - 1 or not drop >> number & 1]
+    fulls = rows = columns = made = out = None                # nobody holds the others
+    carried = sum(map(len, [step.launch.kernel.columns for step in torch.plans.of(*wanted[-1:]).kernels])) \
+        if device == "carrying" else 0
+    return carried, [one.cpu().numpy() for one in wanted]
+
+
+def test_programs_give_the_same_bits_whoever_rides_with_whom():
+    carried, numbers = 0, st.integers(0, 9)
+
+    @tuned(deadline=None, max_examples=400 if THOROUGH else 40, suppress_health_check=list(HealthCheck),
+           derandomize=True)
+    @given(st.lists(st.tuples(st.sampled_from(sorted(STEPS)), numbers, numbers, numbers, numbers), min_size=2,
+                    max_size=9), st.integers(0, 511), st.sampled_from(((260, 64), (256, 256), (300, 40))))
+    def run_both(steps, drop, size):
+        nonlocal carried
+        plan.forget()
+        steps = [("sum of rows", 0, 1, 0, 0), *steps]         # there is somebody to ride with
+        rode, ours = program("carrying", steps, drop, size)
+        _, theirs = program("ordered", steps, drop, size)
+        carried += rode
+        for mine, right in zip(ours, theirs, strict=True):
+            np.testing.assert_array_equal(mine, right)
+    run_both()
+    assert carried > 5                            # or nothing is shown
+
+
 def test_positions_of_64_bits(monkeypatch):
     monkeypatch.setattr(schedule, "_wide", lambda launch, dims: True)
     check(*PROGRAMS["layer norm"], operands(256, 64, torch.float32))
