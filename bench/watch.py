@@ -29,7 +29,7 @@ LEAST_STEPS, MOST_STEPS = 2, 12
 def without():
     """The part of watch that is always on, taken out of backward() and an optimizer's step."""
     before, after = watched.before_step, watched.after_step
-    watched.before_step = watched.after_step = lambda *given: None
+    watched.before_step = watched.after_step = lambda number: None
     try:
         with flambeau.config.using(watch="off"):
             yield

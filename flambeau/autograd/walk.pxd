@@ -35,3 +35,7 @@ cpdef fetch(NodeBase node, how, what)
 
 @cython.locals(value=Value, held=Value, recording=HeldBase, pending=bint, large=bint)
 cpdef hold(TraceRunner trace, TensorBase root, site, list older, Py_ssize_t held_bytes)
+
+
+@cython.locals(found=dict, node=NodeBase)
+cdef dict values_now(list older)

@@ -10,9 +10,10 @@ from ..base import observers
 from ..base.core import COMPILED
 from ..base.op import door
 from ..trace.rerun import HeldRecording
+from ..trace.value import Storage
 from .accumulate import accumulate, add, match_spec
 from .base_node import AccumulateGrad
-from .node import LIST, NUMBER, SPEC, TENSOR, Kept, OpNode, kept_places, second_error
+from .node import LIST, NUMBER, SPEC, TENSOR, Kept, OpNode, second_error
 
 
 def count_readers(roots):
@@ -188,9 +189,21 @@ def hold(trace, root, site, older, held_bytes):
     recording.root, recording.slot, recording.site = weakref.ref(root), value.slot if pending else None, site
     recording.large, recording.older = large, ()
     if older:                                # whose tensors the backward has read, and the recording holds anyway
-        recording.older = [(node, kept, [(at, storage.value, kind, offset) for at, _, storage, kind, offset
-                                         in kept_places(node, kept) if storage.value.trace is None])
-                           for node, kept in older if kept is not None]
+        recording.older = older, values_now(older)
     if large:
         trace.run()
     trace.backward = recording
+
+
+def values_now(older):
+    """{storage: its Value} of the tensors that nodes had kept: a step will give some of the storages another."""
+    found = {}
+    for node, kept in older:
+        for one in (kept,) if node.recipe.only_kept is not None or kept is None else kept:
+            if one.__class__ is tuple and len(one) == 4:                  # see Note [What is kept] in node.py
+                storage = one[0] if one[0].__class__ is Storage else one[1]
+            else:
+                storage = one.storage if one.__class__ is Kept else None
+            if storage.__class__ is Storage and storage.value.trace is None:
+                found[storage] = storage.value
+    return found

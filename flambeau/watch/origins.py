@@ -9,7 +9,7 @@ that.
 """
 import numpy as np
 
-from ..autograd.node import OpNode
+from ..autograd.node import OpNode, kept_places
 from ..base.errors import name_of
 from ..tensor.messages import called_as
 from ..tensor.reading import array_of
@@ -99,7 +99,7 @@ class RerunSearch:
         """
         code, site, slots, seen = self.recording.instructions, self.recording.site, set(self.culprit[1]), set()
         values = {slot: value for value, slot in self.recording.inputs.items()}
-        keepers = {id(value): node for node, _, held in self.recording.older for _, value, _, _ in held}
+        keepers = {id(value): node for node, _, held in older_nodes(self.recording) for _, value, _, _ in held}
         while slots:
             makers = {self.maker[slot] for slot in slots if slot in self.maker}
             forward = [index for index in makers if code[index][5] != site]
@@ -112,6 +112,15 @@ class RerunSearch:
             seen |= slots
             slots = {slot for index in makers for slot in code[index][1]} - seen
         return None
+
+
+def older_nodes(recording):
+    """(node, what it had kept, [(position, Value, spec, offset) of the tensors in that]) of what a HeldRecording has as
+    `older`."""
+    nodes, values = recording.older or ((), {})
+    return [(node, kept, [(at, values[storage], kind, offset) for at, _, storage, kind, offset
+                          in kept_places(node, kept, written=True) if storage in values])
+            for node, kept in nodes if kept is not None]
 
 
 class OlderSearch:
@@ -231,7 +240,7 @@ def tell_recorded(recording, seen, at, raises=True):
 
 def _tell_older(search, name, shown, raises):
     value, _, (entry, *_, read) = search.entered
-    older = OlderSearch(search.recording.older, value)
+    older = OlderSearch(older_nodes(search.recording), value)
     if older.culprit is None:
         return None
     op, ranges = older.culprit.op, "; ".join(f"{name} {facts}" for name, facts in older.inputs)
