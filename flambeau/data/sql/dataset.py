@@ -343,7 +343,8 @@ class BatchIterator:
             self.starts = order.starts
             if cached is None:
                 helpers = 0 if workers else dataset.source.helpers
-                makers = [GroupMaker(Link(reading), order, self.layout, self.tee) for _ in range(workers or 1 + helpers)]
+                threads = workers or 1 + helpers
+                makers = [GroupMaker(Link(reading), order, self.layout, self.tee) for _ in range(threads)]
             else:
                 reading.close()
                 makers = [CacheMaker(cached.group, order) for _ in range(workers or 1)]

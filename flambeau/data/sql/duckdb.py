@@ -47,7 +47,8 @@ RANGES_OF_INSTANCE = 48                   # of keys, each in a row group or two,
 ROW_GROUP_ROWS = 122880
 SETTINGS = ("SET enable_progress_bar = false",    # of a long statement it writes to the program's output
             "SET streaming_buffer_size = '1MiB'")         # what it makes of a result before it is asked for
-SUBMITS_STREAMS = duckdb.__version__.startswith("2.0.")   # see in_batches
+SUBMITS_STREAMS = duckdb.__version__.startswith("2.0.")   # see arrow_result
+BATCH_ROWS = 131072                               # of a batch of which nothing is said, there
 STREAM_THREADS = 4                        # of an instance that gives a whole result, at most;
 STREAM_MEMORY_MIB = 16                    # what it may keep,
 SORTING_MEMORY_MIB = 1024                 # and what it may take to sort, before it writes to disk
@@ -139,7 +140,7 @@ class SharedInstance:
             if self.now is None:
                 self.now = Instance(self.source.open(self.source.memory_mib, 1))    # each session's own thread works
             made, instance = self.now.con.cursor(), self.now
-            made.execute(";".join(SETTINGS))
+            made.execute(";".join(self.source.settings))
             self.source.enter(made)
             instance.sessions += 1
             instance.limit_memory(self.source.memory_mib)
@@ -187,6 +188,7 @@ class DuckDBSource(RowSource):
     unordered = False                         # whether a fetch has found rows that do not lie in the order of their key
     memory_mib = MEMORY_MIB
     helpers = 1                               # DuckDB itself would use all cores, but not for a few ranges of rows
+    settings = SETTINGS
 
     def __init__(self, path):
         self.path, self.name = path, f"DuckDB, {path}"
@@ -208,7 +210,7 @@ class DuckDBSource(RowSource):
         con = duckdb.connect(":memory:", config={"memory_limit": f"{memory_mib}MiB", "temp_directory": spill,
                                                  "threads": min(threads, os.cpu_count() or 1)})
         try:
-            con.execute(";".join(SETTINGS))
+            con.execute(";".join(self.settings))
             self.prepare(con)
             self.enter(con)
         except BaseException:
@@ -248,6 +250,8 @@ class DuckDBSource(RowSource):
 
 class FilesSource(DuckDBSource):
     """Parquet or CSV files: one, a folder, or a pattern. The query calls their rows `data`."""
+    helpers = 0                               # a row group of each that reads would be in memory
+    settings = (*SETTINGS, "SET disable_parquet_prefetching = true")      # which reads one whole, and then decodes it
 
     def __init__(self, path, reader):
         super().__init__(os.path.abspath(path) if path else "")
@@ -412,15 +416,17 @@ def rows_in(result):
         yield from rows
 
 
-def in_batches(relation, rows):
-    """A result as Arrow's batches of so many rows. DuckDB's public way to say how many loads pyarrow, for its reader
-    alone, which takes forty MiB; so where it is known what that way calls, this calls it. With neither, and where
-    `rows` is None, batches are as large as DuckDB makes them: 131,072 rows, a million in DuckDB 1."""
-    if rows is None:
-        return relation
+def arrow_result(con, text, params, rows):
+    """The result of a statement, as what gives Arrow's batches of `rows` rows; None: of as many as DuckDB likes.
+
+    DuckDB's public ways plan a statement twice; and the one that can be told how many rows loads pyarrow for its reader
+    alone, which takes forty MiB. Where it is known what they call below, this calls it.
+    """
     if SUBMITS_STREAMS:
-        return relation._submit("stream", rows).arrow_capsule()
-    if importlib.util.find_spec("pyarrow") is None:
+        values = params if isinstance(params, dict) else list(params)
+        return con._submit(text, values or None, "stream", rows or BATCH_ROWS).arrow_capsule()
+    relation = con.sql(text, params=params or None)
+    if rows is None or importlib.util.find_spec("pyarrow") is None:
         return relation
     give = getattr(relation, "to_arrow_reader", None) or relation.fetch_record_batch
     return give(rows)
@@ -453,7 +459,7 @@ class DuckDBSession(RowSession):
             return iter(list(self.read(text, params, rows)))
 
     def read(self, text, params, rows):
-        with self.losing(), ArrowStream(in_batches(self.con.sql(text, params=params or None), rows)) as stream:
+        with self.losing(), ArrowStream(arrow_result(self.con, text, params, rows)) as stream:
             yield from stream
 
     def tuples(self, text, params=()):
@@ -550,7 +556,10 @@ class DuckDBSession(RowSession):
             if numbered is None or not gives_rows_of_a_table(json.loads(*tree)):
                 return None
             columns = *key, ROW_NUMBER
-            return self.scan(numbered, columns, step, unsorted(self.dialect.boundaries(numbered, columns, step)))
+            text = unsorted(self.dialect.boundaries(numbered, columns, step))
+            with self.lock:
+                self.con.sql(text, params=numbered.params or None)    # not run: an error would end the transaction
+            return self.scan(numbered, columns, step, text)
         except (duckdb.ProgrammingError, ValueError):     # a view has no numbers; what is wrong with a key is said soon
             return None
 

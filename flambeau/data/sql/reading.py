@@ -381,7 +381,8 @@ class ReadAlong(ReadAhead):
     def take(self):
         while True:
             with self.changed:
-                self.changed.wait_for(lambda: self.given in self.ready or self.claimed < self.last and not self.enough())
+                self.changed.wait_for(lambda: self.given in self.ready
+                                      or self.claimed < self.last and not self.enough())
                 if self.given in self.ready:
                     break
                 number = self.claimed

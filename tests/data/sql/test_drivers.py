@@ -159,6 +159,24 @@ def test_rows_are_found_by_number_where_a_query_has_numbers(tmp_path, small_bloc
     engine.close()
 
 
+@pytest.mark.parametrize("installed", [True, False])
+def test_duckdbs_public_ways_give_the_same(tmp_path, monkeypatch, installed):
+    """Those that are used of other versions: with pyarrow, and without."""
+    needs("duckdb", "pyarrow")
+    from flambeau.data.sql import duckdb as engine
+    path = wide_file(tmp_path / "t.duckdb")
+
+    def all_ways():
+        keyed, keyless = (torch.data.sql("SELECT * FROM t WHERE f0 >= ?", path, params=[9], key=key)
+                          for key in ("id", None))
+        return [digest(keyed.batches(1000, "block", 0, 0)), digest(keyed.batches(1000)), digest(keyless.batches(1000))]
+    expected = all_ways()
+    monkeypatch.setattr(engine, "SUBMITS_STREAMS", False)
+    if not installed:
+        monkeypatch.setattr(engine.importlib.util, "find_spec", lambda name: None)
+    assert all_ways() == expected
+
+
 def test_a_statement_that_needs_more_memory_gets_it(tmp_path, monkeypatch):
     needs("duckdb")
     from flambeau.data.sql import duckdb as engine
