@@ -13,10 +13,10 @@ import threading
 import types
 
 from ._library import schema as schemas
+from .autograd.edges import requires
 from .autograd.function import Function
 from .autograd.graph import increment_version
 from .autograd.modes import modes
-from .autograd.node import requires
 from .backends.host import load_library
 from .base.errors import warn
 from .tensor.autocast import region

@@ -11,19 +11,19 @@ import weakref
 
 from ..base import observers, settings
 from ..base.errors import here, line_of, name_of, user_frame, warn
-from ..base.layout import contiguous_format
-from ..base.locks import new_lock
 from ..base.op import door
 from ..base.spec import CPU, Size
 from ..trace.record import current, milestone
 from ..trace.rerun import HeldRecording
-from ..trace.value import Storage
+from ..trace.value import TensorBase
+from .accumulate import accumulate, add, detached_copy, match_spec
+from .base_node import AccumulateGrad
+from .edges import edge_of, requires
 from .graph import GradientEdge
 from .modes import modes
-from .node import AccumulateGrad, edge_of, kept_places, requires
-from .walk import run_nodes
+from .node import kept_places
+from .walk import count_readers, run_nodes
 
-_accumulate_lock = new_lock()
 _pass_numbers = itertools.count()
 ROOTS_REMEMBERED = 16
 HELD_BYTES = 8 << 20          # of what a backward read: so much may stay as it was while a step replaces it
@@ -51,7 +51,7 @@ def run_backward(roots, grads, retain_graph, create_graph, wanted=None, accumula
     readers, useful, reached = _dependencies([node for node, _ in roots], wanted, accumulate)
     buffers: dict = {}
     for (node, nr), g in zip(roots, grads, strict=True):
-        _add(buffers, node, nr, g)
+        add(buffers, node, nr, g)
     captured: dict = {}
     capture = {}
     for edge in wanted or ():
@@ -73,8 +73,7 @@ def run_backward(roots, grads, retain_graph, create_graph, wanted=None, accumula
             tell(this_pass)
         # Behind a call: see "Loops and interrupts" in CONTRIBUTING.md.
         run_nodes(ready, readers, buffers, reached, careful, retain_graph, create_graph, site,
-                  functools.partial(_run, capture, captured, useful, create_graph), _accumulate, match_spec, _add,
-                  emptied, older)
+                  functools.partial(_run, capture, captured, useful, create_graph), emptied, older)
     finally:
         modes.grad, modes.backward_pass, modes.autocast = before, around, casting
         trace.site = outer
@@ -88,17 +87,7 @@ def _dependencies(roots, wanted, accumulate):
 
     Where gradients go into `.grad` the wanted ones run too.
     """
-    readers = dict.fromkeys(roots, 0)
-    stack = list(readers)
-    while stack:
-        for edge in stack.pop().edges:
-            if edge is not None:
-                parent = edge[0]
-                if parent in readers:
-                    readers[parent] += 1
-                else:
-                    readers[parent] = 1
-                    stack.append(parent)
+    readers = count_readers(roots)
     if wanted is None:
         return readers, readers, readers
     order = list(readers)
@@ -118,13 +107,6 @@ def _dependencies(roots, wanted, accumulate):
     return readers, useful, useful | targets
 
 
-def _add(buffers, node, nr, g):
-    held = buffers.get(node)
-    if held is None:
-        held = buffers[node] = [None] * node.n_outputs
-    held[nr] = g if held[nr] is None else held[nr] + g
-
-
 def _run_tensor_hooks(node, gs):
     """What sees the gradient before anything else does: the tensors' own hooks, then retain_grad."""
     gs = list(gs)
@@ -139,7 +121,7 @@ def _run_tensor_hooks(node, gs):
         tensor = ref()
         # Written in place since, it has another node, and is retained there.
         if tensor is not None and gs[nr] is not None and tensor._node is node:
-            g = gs[nr].clone() if modes.grad else _detached_copy(gs[nr], gs[nr])
+            g = gs[nr].clone() if modes.grad else detached_copy(gs[nr], gs[nr])
             tensor._grad = g if tensor._grad is None else tensor._grad + g
     return gs
 
@@ -190,7 +172,7 @@ def _run(capture, captured, useful, create_graph, node, gs):
         gs = _run_node_hooks(node.pre_hooks, gs)
     if node.__class__ is AccumulateGrad:
         if gs[0] is not None:
-            _accumulate(node, gs[0], create_graph)
+            accumulate(node, gs[0], create_graph)
         return None
     if not node.takes_none and (gs[0] is None if len(gs) == 1 else all(g is None for g in gs)):
         made = [None] * len(node.edges)
@@ -207,114 +189,6 @@ def _run(capture, captured, useful, create_graph, node, gs):
     if modes.anomaly and modes.check_nan:
         _check_nan(node, made)
     return _run_node_hooks(node.hooks, made, tuple(gs)) if node.hooks else made
-
-
-def match_spec(g, kind):
-    """`g` summed to the shape and cast to the dtype of the input it is for."""
-    spec = g._spec
-    if spec.shape != kind.shape:
-        g = _summed(g, spec.shape, kind.shape)
-        spec = g._spec
-    if spec.dtype is not kind.dtype:
-        if spec.dtype.is_complex and not kind.dtype.is_complex:
-            g = g.real
-        if g.dtype is not kind.dtype:
-            g = g.to(kind.dtype)
-    return g
-
-
-_broadcast_dims: dict = {}    # (shape, smaller shape that broadcasts to it) → (dimensions to sum, whether they stay)
-
-
-def _summed(g, shape, wanted):
-    """`g` of `shape` summed to the shape `wanted`, from which its operand was broadcast."""
-    way = _broadcast_dims.get((shape, wanted))
-    if way is None:
-        lead = len(shape) - len(wanted)
-        dims = tuple([d for d, n in enumerate(shape) if d < lead or wanted[d - lead] != n])
-        if lead < 0 or any(wanted[d - lead] != 1 for d in dims if d >= lead):
-            return g.sum_to_size(wanted)                 # which refuses
-        if len(_broadcast_dims) > 10_000:
-            _broadcast_dims.clear()
-        way = _broadcast_dims[shape, wanted] = dims, len(dims) != lead
-    dims, stay = way
-    g = door.sum_dim(g, dims, stay, None)
-    return door.view(g, wanted) if stay and len(shape) != len(wanted) else g
-
-
-def _accumulate(node, g, create_graph):
-    leaf = node.variable
-    if leaf._node is not None:
-        raise RuntimeError("leaf variable has been moved into the graph interior: it was written in place by "
-                           f"{leaf._node.name()} at {line_of(leaf._node.site)}, after the forward pass had read it as "
-                           "a leaf. Write to a clone() of it, or under torch.no_grad().")
-    if not requires(leaf):                            # no longer: requires_grad_(False) after the forward pass
-        return
-    with _accumulate_lock:
-        held = leaf._grad
-        if held is None:
-            leaf._grad = _copy_like(g, leaf) if create_graph else _detached_copy(g, leaf)
-        elif create_graph:
-            leaf._grad = held + g
-        else:
-            before, modes.grad = modes.grad, False
-            _add_to(held, g)
-            modes.grad = before
-    if leaf._post_hooks:
-        for hook in list(leaf._post_hooks.values()):
-            given = hook(leaf)
-            if given is not None:
-                _refuse_given(given)
-    if node.hooks:
-        for hook in list(node.hooks.values()):
-            hook((), (g,))
-
-
-def _add_to(held, g):
-    """Add to a gradient that is there, and note if nothing was written to it since a step used it.
-
-    See Note [Stale gradients] in watch/steps.py.
-    """
-    storage, stale = held._storage, held._stale
-    version = storage.version
-    if stale is not None and stale[0] != version:
-        stale = None
-    held._passes = 2 if storage.writer is not None and storage.writer[1] == "zero_" else held._passes + 1
-    held.add_(g)
-    if stale is not None or held._stepped == version:
-        held._stale = (storage.version, current().site)
-
-
-def _refuse_given(given):
-    """A hook that runs after the gradient was added cannot change it any more."""
-    if isinstance(given, door.tensor):
-        raise RuntimeError("Tensor post accumulate grad hooks should return None. To change a gradient before it is "
-                           "added, use register_hook(); afterwards, write to tensor.grad inside of the hook.")
-    raise TypeError(f"expected Variable, but hook returned '{type(given).__name__}': a post accumulate grad hook "
-                    "returns None")
-
-
-def _detached_copy(g, like):
-    """`g` without history, in a storage of its own, laid out like the tensor `like`.
-
-    Others may hold `g`: another leaf, a hook, the caller. Where it fills its storage the contents are shared until
-    somebody writes; an expanded or strided gradient is copied.
-    """
-    s, storage = g._spec, g._storage
-    whole = s.dense and g._offset == 0 and storage.nbytes == s.nbytes and not storage.exported
-    if whole and s.strides == like._spec.strides:
-        made = door.wrap(Storage.of(storage.value, s.nbytes, s.device), s)
-        made._site = g._site
-        return made
-    g = g.detach()
-    return g.clone(memory_format=contiguous_format) if like._spec.contiguous else _copy_like(g, like)
-
-
-def _copy_like(g, like):
-    """A copy of `g`, history included, laid out like the tensor `like`."""
-    if like._spec.dense:
-        return g.new_empty_strided(like._spec.shape, like._spec.strides).copy_(g)
-    return g.clone(memory_format=contiguous_format)
 
 
 def _anomaly_note(node, error):
@@ -335,11 +209,8 @@ def _as_tuple(x):
     return tuple(x) if isinstance(x, (tuple, list)) else (x,)
 
 
-class _EdgeAsTensor:
+class _EdgeAsTensor(TensorBase):
     """A gradient edge, looked at as the tensor that it stands for."""
-
-    _base = _cut = _site = None
-    _requires_grad = False
 
     def __init__(self, edge):
         self._node, self._nr = edge.node, edge.output_nr

@@ -15,9 +15,12 @@ from collections import namedtuple
 from ..base.errors import here
 from ..base.op import door
 from ..trace.effects import standing_in
-from .engine import grad, match_spec
+from ..trace.runner import numbering
+from .accumulate import match_spec
+from .edges import edge_of, requires
+from .engine import grad
 from .modes import modes, update_recorder
-from .node import LIST, TENSOR, BackwardRecipe, Kept, OpNode, edge_of, flat, keep, numbering, requires
+from .node import LIST, TENSOR, BackwardRecipe, Kept, OpNode, flat, keep
 from .slices import laid_like, look, start_in
 
 __all__ = ["UnpackedDualTensor", "dual_level", "enter_dual_level", "exit_dual_level", "make_dual", "unpack_dual"]

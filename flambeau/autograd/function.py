@@ -7,9 +7,12 @@ import functools
 
 from ..base.errors import here, line_of
 from ..base.op import door
+from ..trace.runner import numbering
+from .base_node import Node
+from .edges import edge_of, requires
 from .forward_ad import set_tangents, tangents_of
 from .modes import modes
-from .node import Node, edge_of, keep, numbering, requires, second_error
+from .node import keep, second_error
 from .slices import rebase
 
 

@@ -3,8 +3,9 @@ import weakref
 from collections import namedtuple
 
 from ..base.op import door
+from .base_node import Node
+from .edges import accumulator, edge_of, requires
 from .modes import modes, update_recorder
-from .node import Node, accumulator, edge_of, requires
 
 # The last field keeps PyTorch's graph alive where only its C++ side holds it; a node of ours is held by the edge.
 BACKWARDS_AT_ONCE = 10_000        # how many may have started since one that is still running

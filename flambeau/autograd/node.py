@@ -7,181 +7,14 @@ Note [What is kept]: nearly always an input is kept as the plain tuple (tensor, 
 as (storage, version, spec, offset): tuples cost a third of an object to make and to read. What needs more than that
 (hooks that pack it, memory that the outside can write, a subclass, forward mode) is kept as a Kept.
 """
-import itertools
-import weakref
 import zlib
 
-from ..base import observers
 from ..base.errors import here, line_of, name_of
-from ..base.op import door
-from ..trace.runner import numbering
+from ..base.op import door, known
+from .base_node import Node, refresh
+from .edges import accumulator
 from .modes import modes
-from .slots import NodeBase, RecipeBase
-
-LEAF_SEQUENCE_NUMBER = 1 << 62        # above all others: AccumulateGrad nodes run as soon as they are ready
-
-
-class Node(NodeBase):
-    """One step of the graph. `edges[i]` is (node, output number) or None for each differentiable input."""
-
-    pre_hooks = None
-    hooks = None
-    tensor_hooks = None       # output number → hooks of the tensor that it is
-    retained = None           # output number → weak reference to a tensor that keeps its gradient
-    _metadata = None
-    kinds = None              # spec of each input, where gradients are to be brought to it
-    takes_none = False        # whether it runs even where no gradient came
-
-    def __init__(self):
-        self.seq = next(numbering)
-
-    def _tell_made(self):
-        """Tell observers that it was made, once it is complete."""
-        if (tell := observers.node_made) is not None:
-            tell(self)
-
-    def name(self):
-        """The node's name as PyTorch writes it."""
-        return self.__class__.__name__
-
-    def shown(self):
-        """The node as the user sees it."""
-        return self
-
-    @property
-    def next_functions(self):
-        """(node, output number) of each input; (None, 0) where no gradient goes."""
-        return tuple((None, 0) if e is None else (e[0].shown(), e[1]) for e in self.edges)
-
-    @property
-    def metadata(self):
-        """A dictionary for the user's own notes."""
-        if self._metadata is None:
-            self._metadata = {}
-        return self._metadata
-
-    def _sequence_nr(self):
-        return self.seq
-
-    def register_hook(self, fn):
-        """Call `fn(grad_inputs, grad_outputs)` after this node ran; what it returns replaces grad_inputs."""
-        if self.hooks is None:
-            self.hooks, self.hooked = {}, True
-        return Handle(self.hooks, fn)
-
-    def register_prehook(self, fn):
-        """Call `fn(grad_outputs)` before this node runs; what it returns replaces grad_outputs."""
-        if self.pre_hooks is None:
-            self.pre_hooks, self.hooked = {}, True
-        return Handle(self.pre_hooks, fn)
-
-    def hook_output(self, nr, fn):
-        """Call `fn(grad)` when the gradient of output `nr` is complete."""
-        if self.tensor_hooks is None:
-            self.tensor_hooks, self.hooked = {}, True
-        return Handle(self.tensor_hooks.setdefault(nr, {}), fn)
-
-    def __call__(self, *grads):
-        if len(grads) != self.n_outputs:
-            raise TypeError(f"expected {self.n_outputs} arguments, got {len(grads)} instead")
-        return self.backward(grads)
-
-    def backward(self, grads):
-        raise NotImplementedError
-
-    def release(self, site):
-        """Forget what was kept."""
-
-    def __repr__(self):
-        return f"<{self.__class__.__name__} object at {hex(id(self))}>"
-
-
-class Handle:
-    """What registering a hook returns: `remove()` takes the hook out again; also a context."""
-
-    _ids = itertools.count()
-
-    def __init__(self, hooks, fn):
-        self.id = next(Handle._ids)
-        self._hooks = weakref.ref(hooks) if not isinstance(hooks, dict) else (lambda: hooks)
-        hooks[self.id] = fn
-
-    def remove(self):
-        """Take the hook out."""
-        hooks = self._hooks()
-        if hooks is not None:
-            hooks.pop(self.id, None)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exc):
-        self.remove()
-
-
-class AccumulateGrad(Node):
-    """The end of the graph at a leaf: adds into its `.grad`. Held by the graph; the leaf knows it weakly."""
-
-    def __init__(self, variable):
-        self.variable = variable
-        self.seq = LEAF_SEQUENCE_NUMBER
-
-    def name(self):
-        return "torch::autograd::AccumulateGrad"
-
-
-def accumulator(leaf):
-    """The one AccumulateGrad node of a leaf."""
-    ref = leaf._accumulator
-    node = ref() if ref is not None else None
-    if node is None:
-        node = AccumulateGrad(leaf)
-        leaf._accumulator = weakref.ref(node)
-        if leaf._leaf_hooks:
-            node.tensor_hooks, node.hooked = {0: leaf._leaf_hooks}, True
-    return node
-
-
-def edge_of(tensor):
-    """(node, output number) that a gradient for `tensor` flows into, or None."""
-    if tensor._base is not None and tensor._seen != tensor._storage.version:
-        refresh(tensor)
-    node = tensor._node
-    if node is not None:
-        return (node, tensor._nr)
-    if tensor._requires_grad:
-        return (accumulator(tensor), 0)
-    return None
-
-
-def requires(tensor):
-    """Whether a gradient is wanted for `tensor` (a view follows its base)."""
-    if tensor._node is not None or tensor._requires_grad:
-        return True
-    base = tensor._base
-    return base is not None and (base._node is not None or base._requires_grad)
-
-
-def refresh(view):
-    """Give a view whose base was written in place its history anew: a strided look at the base as it is now."""
-    base = view._base
-    if view._node is None and base._node is None and not base._requires_grad:
-        return                                # and should the base require grad later, its history is to be taken then
-    if view._storage.hidden and view._storage.only_hidden(view._seen):
-        view._seen = view._storage.version     # see Note [Writes through .data] in value.py
-        return
-    if view._view_of is not None and (view._node is not None or base._node is not None or base._requires_grad):
-        door.refuse_view(view, "its base or another view of its base has been modified inplace")
-    view._seen = view._storage.version
-    if base._node is not None or base._requires_grad:
-        before, modes.grad = modes.grad, True
-        try:
-            again = door.look_again(base, view)
-        finally:
-            modes.grad = before
-        view._node, view._nr = again._node, again._nr
-        if view._retains:
-            view.retain_grad()
+from .slots import RecipeBase
 
 
 class Kept:
@@ -362,7 +195,7 @@ class BackwardRecipe(RecipeBase):
     `kept`; where nothing is kept but one tensor, `only_kept` is its position, and `kept` is that tensor. `steps` holds
     (place of the gradient, rule, wanted arguments); a wanted argument is (NUMBER, TENSOR or LIST, place in `kept`),
     (OUT, None), (NTH, result) or (SPEC, the spec itself). A rule for a list of tensors stands with the tuple of its
-    places.
+    places. `fetched` are all that rules want, once, but for specs.
     """
 
     __slots__ = ()
@@ -398,6 +231,11 @@ class BackwardRecipe(RecipeBase):
         if op.joint is None and len(self.steps) == 1 and self.steps[0][0] == 0 and len(self.steps[0][2]) < 2:
             _, rule, wanted = self.steps[0]
             self.single_rule = (rule, *(wanted[0] if wanted else (None, None)))
+        self.fetched = tuple(dict.fromkeys(one for _, _, wanted in self.steps for one in wanted if one[0] != SPEC))
+        # whether the rules may be followed: see Note [Followed functions] in tensor/follow.py. A number that may be
+        # another one every time would need a tape of its own every time.
+        self.follows = FOLLOWED_PACKAGE in type(op).__module__ and not any(
+            how == LIST or how == NUMBER and known[op].typed[self.asked[what][0]] for how, what in self.fetched)
 
     def place(self, slot):
         """Where the gradient of the input (or the inputs) `slot` stands; None where none is wanted."""
@@ -423,6 +261,7 @@ class BackwardRecipe(RecipeBase):
 
 NUMBER, TENSOR, LIST, OUT, NTH, SPEC = range(6)
 ALL_RESULTS = range(1 << 20)
+FOLLOWED_PACKAGE = f"{__name__.partition('.')[0]}.ops."       # our own rules decide by specs alone
 
 
 def how_kept(slot):

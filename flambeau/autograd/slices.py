@@ -7,7 +7,9 @@ anew from the base when next asked (`node.refresh`).
 from ..base.errors import here
 from ..base.op import door
 from ..base.spec import spec
-from .node import Node, edge_of, second_error
+from .base_node import Node
+from .edges import edge_of
+from .node import second_error
 
 
 class CopySlices(Node):

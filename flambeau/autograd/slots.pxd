@@ -7,5 +7,5 @@ cdef class NodeBase:
 
 cdef class RecipeBase:
     cdef public object op, template, live, only_kept, keep_out, single_rule, name
-    cdef public tuple inputs, input_specs, asked, steps
-    cdef public bint saves
+    cdef public tuple inputs, input_specs, asked, steps, fetched
+    cdef public bint saves, follows

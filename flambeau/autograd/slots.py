@@ -26,4 +26,4 @@ class RecipeBase:
     """The fields of a BackwardRecipe (node.py)."""
 
     __slots__ = ("op", "template", "live", "inputs", "input_specs", "asked", "only_kept", "keep_out", "steps",
-                 "single_rule", "saves", "name")
+                 "single_rule", "saves", "name", "fetched", "follows")

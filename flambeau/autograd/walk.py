@@ -6,15 +6,36 @@ import heapq
 import itertools
 
 from ..base import observers
-from .node import LIST, NUMBER, SPEC, TENSOR, AccumulateGrad, Kept, OpNode, second_error
+from ..base.core import COMPILED
+from ..base.op import door
+from .accumulate import accumulate, add, match_spec
+from .base_node import AccumulateGrad
+from .node import LIST, NUMBER, SPEC, TENSOR, Kept, OpNode, second_error
 
 
-def run_nodes(ready, readers, buffers, reached, careful, retain_graph, create_graph, site, run_with_hooks, accumulate,
-              match_spec, add, emptied, older):
+def count_readers(roots):
+    """How many readers each node has among those that a backward from `roots` comes to."""
+    readers = dict.fromkeys(roots, 0)
+    stack = list(readers)
+    while stack:
+        node = stack.pop()
+        for edge in node.edges:
+            if edge is not None:
+                parent = edge[0]
+                if parent in readers:
+                    readers[parent] += 1
+                else:
+                    readers[parent] = 1
+                    stack.append(parent)
+    return readers
+
+
+def run_nodes(ready, readers, buffers, reached, careful, retain_graph, create_graph, site, run_with_hooks, emptied,
+              older):
     """Run the nodes in the heap `ready`, and those that become so: a node is when all its `readers` have run.
 
-    Four of the others are functions of the engine's. What nodes had kept that were made before the number `emptied`
-    goes to the list `older`.
+    `run_with_hooks` is a function of the engine's. What nodes had kept that were made before the number `emptied` goes
+    to the list `older`.
     """
     node = gs = None
     while node is not None or ready:
@@ -74,14 +95,21 @@ def gradients_of(node, grads):
     """The gradient of each input that wants one, in the order of `edges`."""
     if node.kept is None:
         raise second_error(node)
+    if COMPILED and node.recipe.follows:          # interpreted, to find out takes as long as it saves
+        return door.gradients(node, grads)
+    return by_rules(node, grads, None)
+
+
+def by_rules(node, grads, fetched):
+    """The same, by the rules of its operation. `fetched`: what they want, if that was fetched before."""
     g = grads[0] if node.n_outputs == 1 else grads
     recipe = node.recipe
     if recipe.single_rule is not None:
         rule, how, what = recipe.single_rule
-        return [rule(g) if how is None else rule(g, fetch(node, how, what))]
+        return [rule(g) if how is None else rule(g, wanted_by(node, how, what, fetched))]
     if recipe.op.joint is not None:
         _, rule, wanted = recipe.steps[0]
-        out = rule(g, recipe.live, *[fetch(node, how, what) for how, what in wanted])
+        out = rule(g, recipe.live, *[wanted_by(node, how, what, fetched) for how, what in wanted])
         out = out if isinstance(out, (tuple, list)) else (out,)
         return [out[i] for i in recipe.inputs]
     out = [None] * len(recipe.inputs)
@@ -90,9 +118,9 @@ def gradients_of(node, grads):
             made = rule(g)
         elif len(wanted) == 1:
             how, what = wanted[0]
-            made = rule(g, fetch(node, how, what))
+            made = rule(g, wanted_by(node, how, what, fetched))
         else:
-            made = rule(g, *[fetch(node, how, what) for how, what in wanted])
+            made = rule(g, *[wanted_by(node, how, what, fetched) for how, what in wanted])
         if place.__class__ is int:
             out[place] = made
         else:
@@ -100,6 +128,11 @@ def gradients_of(node, grads):
                 if p is not None:
                     out[p] = part
     return out
+
+
+def wanted_by(node, how, what, fetched):
+    """One argument that a rule asks for, which may have been fetched before."""
+    return fetch(node, how, what) if fetched is None or how == SPEC else fetched[how, what]
 
 
 def fetch(node, how, what):
@@ -126,7 +159,7 @@ class _Methods:
     """The same as methods of a node."""
 
     def backward(self, grads):
-        return gradients_of(self, grads)
+        return gradients_of(self, list(grads))
 
     def fetch(self, how, what):
         return fetch(self, how, what)

@@ -71,7 +71,8 @@ class _Door:
 
     before_write: Any = None  # tensor/write        before_write(tensor, what): refuse a write that must not be
     refuse_view: Any = None   # tensor/write        refuse_view(tensor, written): refuse one that a view cannot follow
-    hide_write: Any = None    # tensor/write        hide_write(tensor): the write just counted came through `.data`
+    gradients: Any = None     # tensor/follow       gradients(node, grads): by its rules, or as these were taped
+    hide_write: Any = None    # tensor/overwrite    hide_write(tensor): the write just counted came through `.data`
     resize: Any = None        # tensor/attributes   resize(tensor, size, strides): the storage gets the memory for them
     look_again: Any = None    # autograd/slices     look_again(base, view): the view anew, with its history
     tangent_of: Any = None    # autograd/forward_ad tangent_of(tensor): what it carries in forward mode
@@ -215,6 +216,7 @@ class Op(function.CalledOp, metaclass=Kind):
     verify = None
     nondiff = ()              # results that carry no gradient although they are floating
     is_view = pointwise = composite = False
+    by_specs = False          # of a composite: whether specs and plain arguments decide all; see tensor/follow.py
     effect = False
 
     prepared = False

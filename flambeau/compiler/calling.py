@@ -135,8 +135,9 @@ class Calling:
     def _engine(self, f, args, kwargs):
         """A function of ours. Traced numbers stay where an operation takes a number at run time."""
         if f is update:                                      # an operation that writes to several tensors at once
-            op, written, inputs = args
-            return f(op, written, tuple([a if keeps(op, i, a) else fixed(a) for i, a in enumerate(inputs)]))
+            op, tensors, numbers = args
+            return f(op, tensors, tuple([a if keeps(op, i, a) else fixed(a)
+                                         for i, a in enumerate(numbers, len(tensors))]))
         op = f if isinstance(f, Op) else getattr(f, "op", None)
         op = op if isinstance(op, Op) else None
 

@@ -7,14 +7,17 @@ it, the node replays the backward.
 import numpy as np
 
 from ..autograd import engine
+from ..autograd.base_node import AccumulateGrad, Node
+from ..autograd.edges import edge_of, requires
 from ..autograd.modes import modes
-from ..autograd.node import AccumulateGrad, Kept, Node, edge_of, flat, numbering, requires, second_error, written_error
+from ..autograd.node import Kept, flat, second_error, written_error
 from ..base.errors import line_of
 from ..base.layout import contiguous_format
 from ..base.spec import spec as make_spec
 from ..tensor.create import from_array
 from ..tensor.tensor import Tensor, wrap
 from ..trace.effects import standing_in
+from ..trace.runner import numbering
 from ..trace.value import Storage
 from .replay import Runner
 

@@ -7,8 +7,8 @@ numbers are `n0`, and `t0` what was computed from them.
 import math
 import weakref
 
+from ..autograd.edges import requires
 from ..autograd.modes import modes
-from ..autograd.node import requires
 from ..base import dtypes
 from ..base.errors import PACKAGE
 from ..base.spec import place

@@ -12,9 +12,10 @@ Forward products are made by differentiating the backward product, which is line
 """
 import functools
 
+from ..autograd.base_node import AccumulateGrad
+from ..autograd.edges import edge_of, requires
 from ..autograd.engine import grad as backward_grad
 from ..autograd.modes import differentiating, enable_grad, modes
-from ..autograd.node import AccumulateGrad, edge_of, requires
 from ..base.pytree import tree_flatten, tree_leaves, tree_map, tree_structure, tree_unflatten
 from ..tensor.forms import namespace
 from ..tensor.tensor import Tensor

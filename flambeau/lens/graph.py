@@ -6,7 +6,8 @@ is one that an error is about. `str()` of the picture is the same in lines.
 """
 import re
 
-from ..autograd.node import AccumulateGrad, edge_of
+from ..autograd.base_node import AccumulateGrad
+from ..autograd.edges import edge_of
 from ..base.errors import line_of, name_of
 from ..tensor.tensor import Tensor
 from ..watch.nonfinite import NonFiniteSearch

@@ -9,7 +9,7 @@ variable of the program; the others lie in the module that those around them hav
 """
 import contextlib
 
-from ..autograd.node import AccumulateGrad
+from ..autograd.base_node import AccumulateGrad
 from ..base.observers import Observer, observing
 from ..nn.modules.module import Module
 from ..watch.holders import variables

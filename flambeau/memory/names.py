@@ -10,7 +10,7 @@ import os
 import sys
 import types
 
-from ..autograd.node import AccumulateGrad, Node
+from ..autograd.base_node import AccumulateGrad, Node
 from ..base.errors import PACKAGE, line_of
 from ..nn.modules.module import Module
 from ..tensor.tensor import Tensor

@@ -454,6 +454,7 @@ class where(Composite):
     tensor([1, 0])
     """
 
+    by_specs = True
     forms = "function out"
     strict_out = True
     no_overlap = True

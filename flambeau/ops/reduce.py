@@ -237,6 +237,7 @@ class nansum(Op):
 class mean(Composite):
     """The mean of the elements of `input` over `dim` (all of them without one)."""
 
+    by_specs = True
     forms = "function method out"
 
     def of(input, dim=None, keepdim=False, *, dtype=None):
@@ -847,6 +848,7 @@ class softmax(Composite):
     tensor([0.5000, 0.5000])
     """
 
+    by_specs = True
     names = "special.softmax"
     forms = "function method out"
     strict_out = True
@@ -857,6 +859,7 @@ class softmax(Composite):
 class log_softmax(Composite):
     """The logarithm of `softmax` along `dim`, without its rounding."""
 
+    by_specs = True
     names = "special.log_softmax"
     forms = "function method out"
     strict_out = True

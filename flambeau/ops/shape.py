@@ -132,6 +132,7 @@ class view(Composite):
             [3, 4, 5]])
     """
 
+    by_specs = True
     forms = "method"
 
     def of(input, *shape, size=None, dtype=None):
@@ -224,6 +225,8 @@ class view_as(Composite):
 class reshape(Composite):
     """`input` with another shape: a view where its strides allow one, else a copy."""
 
+    by_specs = True
+
     def of(input, *sizes, shape=None):
         return _reshape(input, several(sizes, shape, "shape"))
 
@@ -276,6 +279,7 @@ class expand(Composite):
             [2, 2, 2]])
     """
 
+    by_specs = True
     forms = "method"
 
     def of(input, *sizes, size=None, implicit=False): return _expand(input, several(sizes, size, "size"))
@@ -356,6 +360,8 @@ class sum_to_size(Composite):
 
 class permute(Composite):
     """`input` with its dimensions in the order `dims`."""
+
+    by_specs = True
 
     def of(input, *order, dims=None): return _permute(input, several(order, dims, "dims"))
 
@@ -464,6 +470,8 @@ class unsqueeze(View):
 class squeeze(Composite):
     """`input` without its dimensions of size one, or without those among `dim` that have size one."""
 
+    by_specs = True
+
     def of(input, dim=None):
         if dim is None:
             return _squeeze(input)
@@ -505,6 +513,8 @@ class _squeeze_dims(View):
 
 class flatten(Composite):
     """`input` with the dimensions from `start_dim` to `end_dim` merged into one."""
+
+    by_specs = True
 
     def of(input, start_dim=0, end_dim=-1):
         shape = input._spec.shape

@@ -1,9 +1,9 @@
 """Optimizers that are made of a rule for one parameter, and the words that rules are written with.
 
 Such an optimizer says two things: what the state of a parameter is before its first step (`start`), and how one step
-changes it (`rule`), as the paper does. `ByRule.step` takes the rule to every parameter that has a gradient. Nothing
-there looks at a value, so that all of it is recorded, and the recorder fuses it; `foreach` and `fused` need no second
-copy of a rule, and are accepted without one.
+changes it (`rule`, or `operation` where it is a single one), as the paper does. `ByRule.step` takes the rule to every
+parameter that has a gradient. Nothing there looks at a value, so that all of it is recorded, and the recorder fuses it;
+`foreach` and `fused` need no second copy of a rule, and are accepted without one.
 """
 from itertools import chain
 
@@ -12,6 +12,7 @@ from ..base.errors import here
 from ..tensor.functions import view_as_real
 from ..tensor.tensor import Tensor
 from ..trace.record import current
+from ._update import change
 from .optimizer import Clock, Optimizer, _use_grad_for_differentiable, count_in, scalar_dtype
 
 
@@ -25,6 +26,7 @@ class ByRule(Optimizer):
 
     counts = True             # its rule counts steps
     pairs = True              # to its rule, complex numbers are pairs of real ones
+    operation = None          # the single operation (_update.py) that a step is, but for where `tensors` gives None
 
     @staticmethod
     def start(p, g, **options):
@@ -34,7 +36,24 @@ class ByRule(Optimizer):
     @staticmethod
     def rule(p, g, state, t, **options):
         """Step number `t` of a parameter: change `p`, and what `state` holds, in place."""
-        raise NotImplementedError("an optimizer says by `rule` what one step does")
+        raise NotImplementedError("an optimizer says by `rule` what one step does, or by `operation`")
+
+    @staticmethod
+    def tensors(p, g, state, options):
+        """The tensors of `operation`, the first of its arguments; None where this step goes by `rule`."""
+
+    @staticmethod
+    def numbers(t, options):
+        """The other arguments of `operation`, which are the same for all parameters that take step number `t`."""
+
+    @classmethod
+    def step_one(cls, p, g, state, t, options):
+        """Take one parameter step number `t` further."""
+        tensors = cls.tensors(p, g, state, options) if cls.operation is not None else None
+        if tensors is None:
+            cls.rule(p, g, state, t, **options)
+        else:
+            change(cls.operation, tensors, cls.numbers(t, options))
 
     @_use_grad_for_differentiable
     def step(self, closure=None):
@@ -62,14 +81,20 @@ class ByRule(Optimizer):
         options = {name: held for name, held in group.items() if name != "params"}
         options["lr"] = as_number(options["lr"])
         states = [self._state_of(p, options) for p in live]
-        counts = self._count(number, states, group, live[0].device) if cls.counts else [None] * len(live)
-        rule, pairs = cls.rule, cls.pairs
         plain = not options.get("maximize") and not options.get("differentiable")
-        for p, state, t in zip(live, states, counts, strict=True):
-            if plain and not (pairs and p._spec.dtype.is_complex):            # what `advance` comes to, mostly
-                rule(p, p.grad, state, t, **options)
-            else:
-                advance(cls, p, p.grad, state, t, options)
+        for t, places in self._count(number, states, group, live[0].device) if cls.counts else \
+                [(None, range(len(live)))]:
+            numbers = None
+            for i in places:
+                p, state = live[i], states[i]
+                if not plain or cls.pairs and p._spec.dtype.is_complex:
+                    advance(cls, p, p.grad, state, t, options)
+                elif cls.operation is None or (tensors := cls.tensors(p, p.grad, state, options)) is None:
+                    cls.rule(p, p.grad, state, t, **options)
+                else:
+                    if numbers is None:
+                        numbers = cls.numbers(t, options)
+                    change(cls.operation, tensors, numbers)
 
     def _state_of(self, p, options):
         """The state of a parameter, made now if it has none."""
@@ -82,22 +107,18 @@ class ByRule(Optimizer):
         return state
 
     def _count(self, number, states, group, device):
-        """Count one step for each of these states, and give the counts. See Note [Step counts]."""
+        """Count one step for each of these states; gives (count, the places of the states that have it) of each count.
+
+        See Note [Step counts].
+        """
         steps = [state.get("step") for state in states]
         turn = self._turns.get(number)
         if turn is None or len(turn[0]) != len(steps) or any(a is not b for a, b in zip(turn[0], steps)) \
                 or not all(clock.holds() for clock, _ in turn[1]):
             turn = self._turns[number] = self._wind(states, steps, group, device)
-        if len(turn[1]) == 1:
-            clock = turn[1][0][0]
+        for clock, _ in turn[1]:
             clock.tick()
-            return [clock.count] * len(states)
-        counts = [0] * len(states)
-        for clock, places in turn[1]:
-            clock.tick()
-            for i in places:
-                counts[i] = clock.count
-        return counts
+        return [(clock.count, places) for clock, places in turn[1]]
 
     def _wind(self, states, steps, group, device):
         """(the tensors of the steps, ((clock, the places of its states), ...)) for these states."""
@@ -136,7 +157,7 @@ def advance(cls, p, g, state, t, options):
         p, g = view_as_real(p), view_as_real(g)
         state = {name: view_as_real(held) if isinstance(held, Tensor) and held.is_complex() else held
                  for name, held in state.items()}
-    cls.rule(p, g, state, t, **options)
+    cls.step_one(p, g, state, t, options)
 
 
 def functional(cls, params, grads, states, state_steps=None, **options):

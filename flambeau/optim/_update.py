@@ -8,31 +8,18 @@ tensors.
 from ..autograd.modes import modes
 from ..base.op import Op
 from ..tensor import functions
-from ..tensor.tensor import Tensor
 from ..tensor.write import update
 
 
-def change(op, written, args):
-    """Put what the rule of `op` makes of `args` into the tensors `written`, which are among them."""
-    if not modes.grad and _plain(args, op.tensors):
-        update(op, written, args)
+def change(op, tensors, numbers):
+    """Put what the rule of `op` makes of its arguments into those of the `tensors` that it writes."""
+    if not modes.grad and update(op, tensors, numbers):
         return
+    written = [tensors[at] for at in op.writes if tensors[at] is not None]
     if modes.grad:                                # what autograd keeps outlives the writing
-        args = [a.clone() if any(a is t for t in written) else a for a in args]
-    for t, made in zip(written, op.rule(functions, *args), strict=True):
+        tensors = [t.clone() if any(t is w for w in written) else t for t in tensors]
+    for t, made in zip(written, op.rule(functions, *tensors, *numbers), strict=True):
         t.copy_(made)
-
-
-def _plain(args, count):
-    """Whether the first `count` arguments, tensors, are of one dtype, and the others are numbers."""
-    kind = args[0]._spec.dtype
-    for at, a in enumerate(args):
-        if at >= count:
-            if isinstance(a, Tensor):
-                return False
-        elif a is not None and a._spec.dtype is not kind:
-            return False
-    return True
 
 
 def adam(k, p, g, mean, square, largest, shrink, decay, weight, beta, rest, eps, rate):
@@ -61,7 +48,7 @@ class _adam(Op):
     """One step of Adam."""
 
     forms = ""
-    tensors = 5
+    writes = (0, 2, 3, 4)     # the places of the arguments that the results replace, those that are None left out
     scalars = ("shrink", "decay", "weight", "beta", "rest", "eps", "rate")
     rule = staticmethod(adam)
 
@@ -79,7 +66,7 @@ class _sgd(Op):
     """One step of descent with momentum."""
 
     forms = ""
-    tensors = 3
+    writes = (0, 2)
     scalars = ("decay", "momentum", "rest", "rate")
     rule = staticmethod(sgd)
 

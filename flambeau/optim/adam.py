@@ -4,7 +4,7 @@ import math
 from ..tensor.functions import zeros_like
 from ..tensor.tensor import Tensor
 from ._rule import ByRule, check_betas, check_implementations, check_lr, check_positive, functional, given
-from ._update import _adam, change
+from ._update import _adam
 
 __all__ = ["Adam", "adam"]
 
@@ -23,6 +23,7 @@ class Adam(ByRule):
     tensor([ 0.9000, -0.9000], requires_grad=True)
     """
 
+    operation = _adam
     _added = {"amsgrad": False, "maximize": False, "foreach": None, "capturable": False, "differentiable": False,
               "decoupled_weight_decay": False, "fused": None}
 
@@ -56,16 +57,17 @@ class Adam(ByRule):
         return {name: zeros_like(p) for name in names}
 
     @staticmethod
-    def rule(p, g, state, t, lr, betas, eps, weight_decay, amsgrad, decoupled_weight_decay, **_):
-        beta1, beta2 = betas
-        mean, square, largest = state["exp_avg"], state["exp_avg_sq"], state["max_exp_avg_sq"] if amsgrad else None
-        decays = given(weight_decay)
+    def tensors(p, g, state, options):
+        return p, g, state["exp_avg"], state["exp_avg_sq"], state["max_exp_avg_sq"] if options["amsgrad"] else None
+
+    @staticmethod
+    def numbers(t, options):
+        lr, (beta1, beta2), decay = options["lr"], options["betas"], options["weight_decay"]
+        decays, decoupled = given(decay), options["decoupled_weight_decay"]
         # lr · (mean / c1) / (√(square / c2) + eps), with the corrections of the bias taken out to the numbers
         root = math.sqrt(1 - beta2 ** t) if not isinstance(beta2, Tensor) else (1 - beta2 ** t).sqrt()
-        change(_adam, (p, mean, square, largest) if amsgrad else (p, mean, square), (
-            p, g, mean, square, largest, 1 - lr * weight_decay if decays and decoupled_weight_decay else None,
-            weight_decay if decays and not decoupled_weight_decay else None, 1 - beta1, beta2, 1 - beta2, eps * root,
-            lr * root / (1 - beta1 ** t)))
+        return (1 - lr * decay if decays and decoupled else None, decay if decays and not decoupled else None,
+                1 - beta1, beta2, 1 - beta2, options["eps"] * root, lr * root / (1 - beta1 ** t))
 
 
 def adam(params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps, foreach=None, capturable=False,

@@ -1,6 +1,6 @@
 """Stochastic gradient descent, and its form over lists."""
 from ._rule import ByRule, check_implementations, check_lr, check_positive, descend, functional, given, plus
-from ._update import _sgd, change
+from ._update import _sgd
 
 __all__ = ["SGD", "sgd"]
 
@@ -17,6 +17,7 @@ class SGD(ByRule):
     """
 
     counts = pairs = False
+    operation = _sgd
     _added = {"nesterov": False, "maximize": False, "foreach": None, "differentiable": False, "fused": False}
 
     def __init__(self, params, lr=1e-3, momentum=0, dampening=0, weight_decay=0, nesterov=False, *, maximize=False,
@@ -37,15 +38,21 @@ class SGD(ByRule):
         return {"momentum_buffer": None} if momentum != 0 else {}
 
     @staticmethod
-    def rule(p, g, state, t, lr, momentum, dampening, weight_decay, nesterov, **_):
-        speed = state.get("momentum_buffer") if momentum != 0 else None
-        if speed is not None:
-            change(_sgd, (p, speed), (p, g, speed, weight_decay if given(weight_decay) else None, momentum,
-                                      1 - dampening, bool(nesterov), lr))
-            return
+    def tensors(p, g, state, options):
+        speed = state.get("momentum_buffer") if options["momentum"] != 0 else None
+        return None if speed is None else (p, g, speed)
+
+    @staticmethod
+    def numbers(t, options):
+        decay = options["weight_decay"]
+        return (decay if given(decay) else None, options["momentum"], 1 - options["dampening"],
+                bool(options["nesterov"]), options["lr"])
+
+    @staticmethod
+    def rule(p, g, state, t, lr, momentum, weight_decay, nesterov, **_):
         if given(weight_decay):
             g = plus(g, p, weight_decay)
-        if momentum != 0:
+        if momentum != 0:                         # the first step, which sets the speed
             state["momentum_buffer"] = g.clone()
             g = g.add(g, alpha=momentum) if nesterov else g
         descend(p, g, lr)

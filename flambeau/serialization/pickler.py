@@ -10,7 +10,7 @@ from collections import Counter
 from pickle import PicklingError
 from types import BuiltinFunctionType, FunctionType
 
-from ..autograd.node import requires
+from ..autograd.edges import requires
 from ..base import dtypes, layout
 from ..base.errors import warn
 from ..base.op import Op

@@ -2,9 +2,9 @@
 a tensor another geometry (`t_`, `squeeze_`) or other memory (`resize_`, `set_`) instead of other contents."""
 
 
+from ..autograd.edges import requires
 from ..autograd.function import RefusingNode
 from ..autograd.modes import modes
-from ..autograd.node import requires
 from ..base import layout, shapes
 from ..base.errors import need, warn
 from ..base.op import door

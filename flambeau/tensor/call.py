@@ -6,8 +6,8 @@ lines.
 """
 import numpy as np
 
+from ..autograd.edges import requires
 from ..autograd.modes import modes
-from ..autograd.node import requires
 from ..backends.backend import execute as by_reference, has_cuda
 from ..backends.memory import explained as out_of_memory
 from ..base import observers

@@ -1,5 +1,5 @@
 """DLPack both ways: tensors of other libraries as ours and ours as theirs, over the same memory."""
-from ..autograd.node import requires
+from ..autograd.edges import requires
 from ..backends.dlpack import CPU_DEVICE, CUDA_DEVICE, packed, unpacked
 from ..base.spec import CPU, META, place
 from .interop import check_array, exported, held, shared, shared_foreign, who

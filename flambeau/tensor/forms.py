@@ -17,6 +17,7 @@ from . import overrides
 from .autocast import cast_of_operation, casts_on, note
 from .call import call, call_primitive
 from .find import UNKNOWN_KEY, find, number_types
+from .follow import followed
 from .infer import tables
 from .overrides import tensor_types
 from .recorder import record_one
@@ -53,6 +54,7 @@ def method(op, name):
     table: dict = {}          # spec of self → entry, the other arguments, its parameters
     tables.append(table)
     primitive = not op.composite and op not in cast_of_operation  # autocast is asked in `call`
+    by_specs = op.by_specs
 
     def form(self, *args, **kwargs):
         if primitive and not args and not kwargs and (type(self) is Tensor or type(self) in tensor_types):
@@ -74,6 +76,10 @@ def method(op, name):
         if COMPILED and primitive and len(args) == 1 and not kwargs and (type(self) is Tensor or
                                                                          type(self) in tensor_types):
             return operands(op, (self, *args), form)
+        if COMPILED and by_specs:
+            made = followed(op, (self, *args), kwargs)
+            if made is not None:
+                return made
         return call(op, (self, *args), kwargs, form)
     return dressed(form, op, name, op.docstring)
 
@@ -83,6 +89,10 @@ def function(op, args, kwargs):
 
     One tensor, two of them, or a tensor and a number, of specs that were seen before, go straight to the recorder.
     """
+    if op.by_specs:
+        made = followed(op, args, kwargs)
+        if made is not None:
+            return made
     if kwargs or not 0 < len(args) <= 2 or type(args[0]) is not Tensor and type(args[0]) not in tensor_types:
         return call(op, args, kwargs)
     return operands(op, args, None)

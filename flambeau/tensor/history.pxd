@@ -1,4 +1,5 @@
 cimport cython
+from flambeau.autograd.edges cimport edge_of, requires
 from flambeau.autograd.slots cimport NodeBase, RecipeBase
 from flambeau.base.entry cimport Entry
 from flambeau.trace cimport new
@@ -6,7 +7,7 @@ from flambeau.trace.value cimport Storage, TensorBase
 
 
 cdef bint COMPILED
-cdef object OpNode, Tensor, BackwardRecipe, tensor_types, numbering, edge_of, keep
+cdef object OpNode, Tensor, BackwardRecipe, tensor_types, numbering, keep
 
 
 @cython.locals(recipe=RecipeBase, node=NodeBase, t=TensorBase, out=TensorBase, storage=Storage, i=Py_ssize_t)

@@ -2,14 +2,17 @@
 
 A part of the compiled core: see Note [One source, two speeds] in base/core.py.
 """
+from ..autograd.base_node import refresh
+from ..autograd.edges import edge_of, requires
 from ..autograd.forward_ad import propagate
 from ..autograd.modes import modes
-from ..autograd.node import NUMBER, TENSOR, BackwardRecipe, OpNode, edge_of, keep, numbering, refresh, requires
+from ..autograd.node import NUMBER, TENSOR, BackwardRecipe, OpNode, keep
 from ..autograd.slots import NodeBase
 from ..base import observers
 from ..base.core import COMPILED
 from ..trace import new
 from ..trace.record import _local
+from ..trace.runner import numbering
 from .messages import called_as, said
 from .overrides import tensor_types
 from .tensor import Tensor

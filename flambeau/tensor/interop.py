@@ -5,8 +5,8 @@ the call. A read-only array makes a read-only tensor, and every write to it is r
 """
 import numpy as np
 
+from ..autograd.edges import requires
 from ..autograd.modes import modes
-from ..autograd.node import requires
 from ..backends import host
 from ..base import dtypes, shapes
 from ..base.errors import line_of, name_of, user_frame

@@ -6,8 +6,8 @@ with memory that NumPy looks at.
 """
 import functools
 
+from ..autograd.edges import requires
 from ..autograd.modes import modes
-from ..autograd.node import requires
 from ..backends import host
 from ..backends.backend import has_cuda
 from ..base import observers

@@ -7,7 +7,8 @@ import gc
 import itertools
 from collections import namedtuple
 
-from ..autograd.node import Kept, Node
+from ..autograd.base_node import Node
+from ..autograd.node import Kept
 from ..backends import memory
 from ..backends.memory import bytes_in_words
 from ..base.errors import line_of

@@ -4,9 +4,9 @@ import sys
 
 import numpy as np
 
+from ..autograd.edges import requires
 from ..autograd.forward_ad import tangent_of
 from ..autograd.modes import modes
-from ..autograd.node import requires
 from ..backends import host
 from ..base import dtypes
 from ..base.errors import here, warn

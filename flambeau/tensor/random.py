@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from ..autograd.edges import requires
 from ..autograd.modes import modes
-from ..autograd.node import requires
 from ..backends import host, random as streams
 from ..backends.memory import explained as out_of_memory
 from ..base import dtypes, limited_dtypes, observers, shapes

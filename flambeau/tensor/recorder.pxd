@@ -1,4 +1,5 @@
 cimport cython
+from flambeau.autograd.edges cimport requires
 from flambeau.base.entry cimport Entry
 from flambeau.tensor cimport history
 from flambeau.trace cimport new, quick
@@ -6,7 +7,7 @@ from flambeau.trace.append cimport TraceBase
 from flambeau.trace.value cimport Storage, TensorBase, Value
 
 
-cdef object Tensor, modes, requires
+cdef object Tensor, modes
 cdef bint COMPILED
 
 

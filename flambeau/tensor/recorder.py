@@ -2,8 +2,8 @@
 
 A part of the compiled core: see Note [One source, two speeds] in base/core.py.
 """
+from ..autograd.edges import requires
 from ..autograd.modes import modes
-from ..autograd.node import requires
 from ..base.core import COMPILED
 from ..trace import new, quick
 from ..trace.append import TraceBase
@@ -56,6 +56,8 @@ def record_one(entry, args, inputs, params, inside):
             make_node(entry, args, inputs, (tensor,), site, wanted, False)
     elif cut is not None:
         tensor._cut = cut
+    if trace.tape is not None:
+        trace.tape.append((entry, args, inputs, params, -1, tensor))
     return tensor
 
 

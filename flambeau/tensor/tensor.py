@@ -8,8 +8,9 @@ imports them: `create` what a call of the class makes, `subclass` how subclasses
 import weakref
 
 from ..autograd import engine
+from ..autograd.base_node import Handle, refresh
+from ..autograd.edges import edge_of, requires
 from ..autograd.modes import modes
-from ..autograd.node import Handle, edge_of, refresh, requires
 from ..base import observers, shapes
 from ..base.errors import line_of, name_of, user_frame, warn
 from ..base.names import words

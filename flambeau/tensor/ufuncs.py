@@ -5,7 +5,7 @@ without is computed by NumPy, on tensors without gradient only. Nothing is detac
 """
 import numpy as np
 
-from ..autograd.node import requires
+from ..autograd.edges import requires
 from ..base import dtypes
 from ..base.op import door
 from ..base.spec import META

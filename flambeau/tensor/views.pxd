@@ -1,11 +1,12 @@
 cimport cython
+from flambeau.autograd.edges cimport requires
 from flambeau.base.entry cimport Entry
 from flambeau.trace cimport new, quick
 from flambeau.trace.append cimport TraceBase
 from flambeau.trace.value cimport Storage, TensorBase
 
 
-cdef object Tensor, modes, requires, make_node
+cdef object Tensor, modes, make_node
 cdef bint COMPILED
 
 

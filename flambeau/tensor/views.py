@@ -2,9 +2,9 @@
 
 A part of the compiled core: see Note [One source, two speeds] in base/core.py.
 """
+from ..autograd.edges import requires
 from ..autograd.forward_ad import propagate
 from ..autograd.modes import modes
-from ..autograd.node import requires
 from ..base.core import COMPILED
 from ..trace import new, quick
 from ..trace.record import _local
@@ -48,6 +48,8 @@ def view_one(entry, args, source, moved, inside):
             tensor._cut = ("torch.no_grad()", site)
     elif source._cut is not None:
         tensor._cut = source._cut
+    if trace.tape is not None:
+        trace.tape.append((entry, args, (source,), (), moved, tensor))
     return tensor
 
 

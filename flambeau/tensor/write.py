@@ -4,24 +4,25 @@ Every write asks `before_write` first and changes nothing if it refuses. `assign
 tensor's storage and gives the tensor, or the base it is a view of, its new history.
 """
 
+from ..autograd.edges import edge_of, requires
 from ..autograd.forward_ad import tangent_of, write_tangent
 from ..autograd.modes import modes
-from ..autograd.node import OpNode, edge_of, requires
+from ..autograd.node import OpNode
 from ..autograd.slices import SharedCells, rebase
 from ..base import dtypes, observers, shapes
 from ..base.errors import line_of, name_of, user_frame, warn
 from ..base.op import door, known
 from ..base.spec import META, place, spec
 from ..trace.quick import here
-from ..trace.record import _local, current, write_part
+from ..trace.record import current, write_part
 from ..trace.value import Storage
 from . import overrides
 from .call import call_as_is, overridden
 from .composite import tensors_in
-from .find import find
-from .infer import check_fits, prepared
+from .infer import prepared
 from .messages import explained, said
 from .overrides import has_override, overrides_off
+from .overwrite import hide_write, updated_whole, written_whole
 from .results import named
 from .tensor import Tensor, wrap
 
@@ -71,82 +72,19 @@ def inplace(op, args, kwargs, public=None):
     return assign(self, result, facts.in_place)
 
 
-def written_whole(op, facts, self, args, kwargs):
-    """The common case, short: the result takes the place of all that the storage holds, and nobody wants a gradient.
+def update(op, tensors, numbers):
+    """Call `op`, an operation without gradients, and put its results into those of its `tensors` that it `writes`.
 
-    Whether that was the case; if not, nothing has been done.
+    False, and nothing has been done, where the tensors are of several dtypes, or a tensor is among the numbers.
     """
-    _, entry, full, inputs = find(op, facts, args, kwargs)
-    if entry is None or not entry.quick or entry.outs[0] is not self._spec or \
-            overrides.calls_observed and overrides.function_modes.told is not facts:
+    if updated_whole(op, tensors, numbers):
+        return True
+    kind = tensors[0]._spec.dtype
+    if any(isinstance(n, Tensor) for n in numbers) or any(t is not None and t._spec.dtype is not kind for t in tensors):
         return False
-    if entry.fits is not None and (kwargs or not facts.fits_by_name):
-        check_fits(entry, full)
-    storage, trace = self._storage, _local.trace
-    if storage.nbytes != entry.nbytes or self._offset or storage.readonly or storage.inference or trace.special:
-        return False
-    grad = modes.grad
-    for t in inputs:
-        if grad and (t._node is not None or t._requires_grad or t._base is not None or t._cut is not None) \
-                or t._storage.exported or t._storage is storage and t is not self:
-            return False
-    if (tell := observers.wrote) is not None:
-        tell(storage)
-    site = trace.site or here(4)
-    value = trace.append(entry, inputs, entry.pick(full) if entry.pick is not None else (), site)
-    storage.version += 1
-    if self._data_version is not None:
-        hide_write(self)
-    storage.writer = (site, facts.in_place)
-    storage.value = value
-    return True
-
-
-def hide_write(self):
-    """The write that was just counted came through `.data`; see Note [Writes through .data] in value.py."""
-    self._data_version.count += 1
-    self._storage.hide_write(self._spec, self._offset)
-
-
-def update(op, written, args):
-    """Call `op`, an operation without gradients, and put its results into the tensors `written`, which it may read.
-
-    Where they fill their storages, one instruction is recorded and nothing is copied.
-    """
-    _, entry, full, inputs = find(op, known.get(op) or prepared(op), args, None, bool(overrides.modes_active))
-    trace = _local.trace
-    if entry is None or modes.grad or trace.special or not _fill(written, entry, inputs):
-        for t, made in zip(written, call_as_is(op, args, {}), strict=True):
-            t.copy_(made)
-        return
-    site = trace.site or here(4)
-    if (tell := observers.wrote) is not None:
-        for t in written:
-            tell(t._storage)
-    made = trace.append(entry, inputs, entry.pick(full), site)
-    for t, value in zip(written, made):
-        storage = t._storage
-        storage.version += 1
-        if t._data_version is not None:
-            hide_write(t)
-        storage.writer = (site, op.__name__)
-        storage.value = value
-
-
-def _fill(written, entry, inputs):
-    """Whether the results of a call are all that the storages of `written` hold, and nobody else looks at them now."""
-    storages = set()
-    for t, out in zip(written, entry.outs):
-        storage = t._storage
-        if t._spec is not out or storage.nbytes != out.nbytes or t._offset or storage.readonly or storage.inference:
-            return False
-        storages.add(storage)
-    if len(storages) != len(written):
-        return False
-    for t in inputs:
-        storage = t._storage
-        if storage.exported or storage in storages and not any(t is w for w in written):
-            return False
+    made = call_as_is(op, tensors + numbers, {})
+    for t, result in zip([tensors[at] for at in op.writes if tensors[at] is not None], made, strict=True):
+        t.copy_(result)
     return True
 
 

@@ -10,7 +10,7 @@ cdef object tell_recorded
 
 
 cdef class TraceBase:
-    cdef public list code, values, last
+    cdef public list code, values, last, tape
     cdef public dict slots
     cdef public object bytes, held, site
     cdef public bint busy, sealed, special, own_append

@@ -14,7 +14,8 @@ tell_recorded = None              # `observers.recorded`, a load nearer: it is l
 class TraceBase:
     """The part of a Trace (record.py) that is written at every call."""
 
-    __slots__ = ("code", "values", "last", "slots", "bytes", "held", "busy", "sealed", "site", "special", "own_append")
+    __slots__ = ("code", "values", "last", "slots", "bytes", "held", "busy", "sealed", "site", "special", "own_append",
+                 "tape")
 
     def append(self, entry, inputs, params, site):
         """Record one instruction of line `site` over the tensors `inputs`; gives the pending Value of its result, or

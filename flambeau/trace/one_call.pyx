@@ -116,7 +116,8 @@ cdef class OneCall:
             place += 2
         for i in range(len(self.takes)):
             value = <Value>values[<Py_ssize_t>(<tuple>self.takes[i])[0]]
-            value.array = held[len(self.blocks) + i]
+            old = <Value>values[<Py_ssize_t>(<tuple>self.takes[i])[2]]
+            value.array, value._address = held[len(self.blocks) + i], old._address
             value._memory = None
             value.trace = None
         old_ones = (trace.code, trace.values, trace.last, trace.slots)       # what they hold goes when all is done

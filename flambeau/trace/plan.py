@@ -491,7 +491,7 @@ def give(values, made, takes):
         value, old = values[slot], values[source]
         if value.trace is not None:
             value.array = old.look(spec, 0) if old.spec is not spec else old.array
-            value._memory = None
+            value._memory, value._address = None, getattr(old, "_address", None)
             value.trace = None
 
 

@@ -52,6 +52,7 @@ class Trace(TraceRunner):
         self.ran = None       # the plan of the last run; None: it had none
         self.site = None      # the line that everything recorded now belongs to, while a backward runs
         self.backward = None  # what the latest backward of this thread ran, as a HeldRecording; see rerun.py
+        self.tape = None      # what was called, for as long as somebody tapes it; see tensor/follow.py
         self.special = False  # whether a mode is on in this thread that recording must ask about; see autograd.modes
         self.clear()
         with _registry:

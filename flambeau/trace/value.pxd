@@ -3,7 +3,10 @@ from flambeau.base.counting cimport counts
 
 cdef object CPU
 cdef dict events, spares
-cdef Py_ssize_t RESULT, SPARES_PER_SPEC, MAX_SPARE_SPECS
+cdef Py_ssize_t _looks, RESULT, SPARES_PER_SPEC, MAX_SPARE_SPECS
+
+
+cpdef Py_ssize_t looks()
 
 
 cdef class Value:

@@ -11,8 +11,8 @@ import linecache
 import threading
 import weakref
 
+from ..autograd.base_node import AccumulateGrad
 from ..autograd.modes import modes
-from ..autograd.node import AccumulateGrad
 from ..base.errors import here, place_of
 from ..base.observers import Observer
 from ..nn.modules.hooks import register_module_forward_hook, register_module_forward_pre_hook

@@ -10,8 +10,10 @@ import math
 
 import numpy as np
 
+from ..autograd.base_node import AccumulateGrad
+from ..autograd.edges import requires
 from ..autograd.modes import no_grad
-from ..autograd.node import TENSOR, AccumulateGrad, OpNode, kept_places, requires
+from ..autograd.node import TENSOR, OpNode, kept_places
 from ..base.errors import here, name_of
 from ..base.op import REQUIRED, door
 from ..tensor.messages import called_as

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 
-from ..autograd.node import requires
+from ..autograd.edges import requires
 from ..base.errors import PACKAGE, here, name_of, place_of, user_frame
 from .axes import norm_of_view  # noqa: F401  # these by their names, from `door.noticed`
 from .data import kept_generator, loader_started  # noqa: F401

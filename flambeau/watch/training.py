@@ -11,9 +11,11 @@ import weakref
 
 import numpy as np
 
-from ..autograd.engine import match_spec
+from ..autograd.accumulate import match_spec
+from ..autograd.base_node import AccumulateGrad
+from ..autograd.edges import edge_of
 from ..autograd.modes import no_grad
-from ..autograd.node import AccumulateGrad, Kept, OpNode, edge_of
+from ..autograd.node import Kept, OpNode
 from ..base.errors import here
 from ..base.observers import Observer
 from ..base.spec import CPU

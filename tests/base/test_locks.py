@@ -10,7 +10,7 @@ import threading
 import pytest
 
 import flambeau as torch
-from flambeau.autograd import engine
+from flambeau.autograd import accumulate
 from flambeau.backends import compile_thread, memory, random, threads
 from flambeau.base import locks
 from flambeau.base.weakbag import WeakBag
@@ -62,7 +62,7 @@ def test_every_lock_is_free_in_a_child(monkeypatch):
     (w * 2).sum().backward()
     compiled, future = torch.compile(lambda x: x * 2 + 1), torch.futures.Future()
     assert compiled(torch.ones(2)).tolist() == [3.0, 3.0]
-    known = [engine._accumulate_lock, overrides._counting, memory._lock, threads._lock, record._registry,
+    known = [accumulate._accumulate_lock, overrides._counting, memory._lock, threads._lock, record._registry,
              record.current().lock, torch.default_generator._stream._lock, future._lock._lock,
              random.MersenneTwister()._lock]
     assert {*map(id, known[:-1])} <= {*map(id, locks._locks)}

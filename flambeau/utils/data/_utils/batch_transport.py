@@ -14,7 +14,7 @@ from multiprocessing import reduction
 
 import numpy as np
 
-from ....autograd.node import requires
+from ....autograd.edges import requires
 from ....backends import host
 from ....tensor.create import from_array
 from ....tensor.protocol import reduce_cell

@@ -14,8 +14,8 @@ from operator import attrgetter
 
 import numpy as np
 
+from ....autograd.edges import requires
 from ....autograd.modes import modes
-from ....autograd.node import requires
 from ....backends import host
 from ....backends.memory import blank
 from ....base import dtypes

@@ -11,7 +11,7 @@ import bisect
 
 import numpy as np
 
-from ....autograd.node import requires
+from ....autograd.edges import requires
 from ....backends.memory import blank
 from ....base.spec import CPU, spec
 from ....tensor.create import from_array

@@ -1,0 +1,129 @@
+"""Add gradients up: those that meet at a node, those of operands that were broadcast, and those of leaves.
+
+A part of the compiled core: see Note [One source, two speeds] in base/core.py.
+"""
+from ..base.errors import line_of
+from ..base.layout import contiguous_format
+from ..base.locks import new_lock
+from ..base.op import door
+from ..trace.record import current
+from ..trace.value import Storage
+from .edges import requires
+from .modes import modes
+
+_accumulate_lock = new_lock()
+
+
+def add(buffers, node, nr, g):
+    held = buffers.get(node)
+    if held is None:
+        held = buffers[node] = [None] * node.n_outputs
+    held[nr] = g if held[nr] is None else held[nr] + g
+
+
+def match_spec(g, kind):
+    """`g` summed to the shape and cast to the dtype of the input it is for."""
+    spec = g._spec
+    if spec.shape != kind.shape:
+        g = _summed(g, spec.shape, kind.shape)
+        spec = g._spec
+    if spec.dtype is not kind.dtype:
+        if spec.dtype.is_complex and not kind.dtype.is_complex:
+            g = g.real
+        if g.dtype is not kind.dtype:
+            g = g.to(kind.dtype)
+    return g
+
+
+_broadcast_dims: dict = {}    # (shape, smaller shape that broadcasts to it) → (dimensions to sum, whether they stay)
+
+
+def _summed(g, shape, wanted):
+    """`g` of `shape` summed to the shape `wanted`, from which its operand was broadcast."""
+    way = _broadcast_dims.get((shape, wanted))
+    if way is None:
+        lead = len(shape) - len(wanted)
+        dims = tuple([d for d, n in enumerate(shape) if d < lead or wanted[d - lead] != n])
+        if lead < 0 or any(wanted[d - lead] != 1 for d in dims if d >= lead):
+            return g.sum_to_size(wanted)                 # which refuses
+        if len(_broadcast_dims) > 10_000:
+            _broadcast_dims.clear()
+        way = _broadcast_dims[shape, wanted] = dims, len(dims) != lead
+    dims, stay = way
+    g = door.sum_dim(g, dims, stay, None)
+    return door.view(g, wanted) if stay and len(shape) != len(wanted) else g
+
+
+def accumulate(node, g, create_graph):
+    leaf = node.variable
+    if leaf._node is not None:
+        raise RuntimeError("leaf variable has been moved into the graph interior: it was written in place by "
+                           f"{leaf._node.name()} at {line_of(leaf._node.site)}, after the forward pass had read it as "
+                           "a leaf. Write to a clone() of it, or under torch.no_grad().")
+    if not requires(leaf):                            # no longer: requires_grad_(False) after the forward pass
+        return
+    with _accumulate_lock:
+        held = leaf._grad
+        if held is None:
+            leaf._grad = _copy_like(g, leaf) if create_graph else detached_copy(g, leaf)
+        elif create_graph:
+            leaf._grad = held + g
+        else:
+            before, modes.grad = modes.grad, False
+            _add_to(held, g)
+            modes.grad = before
+    if leaf._post_hooks:
+        for hook in list(leaf._post_hooks.values()):
+            given = hook(leaf)
+            if given is not None:
+                _refuse_given(given)
+    if node.hooks:
+        for hook in list(node.hooks.values()):
+            hook((), (g,))
+
+
+def _add_to(held, g):
+    """Add to a gradient that is there, and note if nothing was written to it since a step used it.
+
+    See Note [Stale gradients] in watch/steps.py.
+    """
+    storage, stale = held._storage, held._stale
+    version = storage.version
+    if stale is not None and stale[0] != version:
+        stale = None
+    held._passes = 2 if storage.writer is not None and storage.writer[1] == "zero_" else held._passes + 1
+    held.add_(g)
+    if stale is not None or held._stepped == version:
+        held._stale = (storage.version, current().site)
+
+
+def _refuse_given(given):
+    """A hook that runs after the gradient was added cannot change it any more."""
+    if isinstance(given, door.tensor):
+        raise RuntimeError("Tensor post accumulate grad hooks should return None. To change a gradient before it is "
+                           "added, use register_hook(); afterwards, write to tensor.grad inside of the hook.")
+    raise TypeError(f"expected Variable, but hook returned '{type(given).__name__}': a post accumulate grad hook "
+                    "returns None")
+
+
+def detached_copy(g, like):
+    """`g` without history, in a storage of its own, laid out like the tensor `like`.
+
+    Others may hold `g`: another leaf, a hook, the caller. Where it fills its storage the contents are shared until
+    somebody writes; an expanded or strided gradient is copied.
+    """
+    s, storage = g._spec, g._storage
+    whole = s.dense and g._offset == 0 and storage.nbytes == s.nbytes and not storage.exported
+    if whole and s.strides == like._spec.strides:
+        made = door.wrap(Storage.of(storage.value, s.nbytes, s.device), s)
+        made._site = g._site
+        return made
+    g = g.detach()
+    return g.clone(memory_format=contiguous_format) if like._spec.contiguous else _copy_like(g, like)
+
+
+def _copy_like(g, like):
+    """A copy of `g`, history included, laid out like the tensor `like`."""
+    if like._spec.dense:
+        return g.new_empty_strided(like._spec.shape, like._spec.strides).copy_(g)
+    return g.clone(memory_format=contiguous_format)

@@ -1,0 +1,16 @@
+cimport cython
+from flambeau.trace.value cimport Storage, TensorBase
+
+
+cdef object AccumulateGrad, refresh
+
+
+cpdef accumulator(TensorBase leaf)
+
+
+@cython.locals(storage=Storage)
+cpdef edge_of(TensorBase tensor)
+
+
+@cython.locals(base=TensorBase)
+cpdef bint requires(TensorBase tensor) except -1

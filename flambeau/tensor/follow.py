@@ -1,0 +1,224 @@
+"""Follow instead of record: what a function over tensors recorded once is recorded again without its Python.
+
+A part of the compiled core: see Note [One source, two speeds] in base/core.py.
+
+Note [Followed functions]: the rules of gradients, and composites that say so (`by_specs`), decide by the specs of their
+tensors, by whether these want a gradient, and by their other arguments. So a call like one before comes to the same
+operations over other tensors. The first one is taped (`trace.tape` has what `record_one` and `view_one` made), and from
+the second on the tape is followed: the same entries, with the tensors of this call, and their history as ever. What did
+anything else meanwhile cannot be followed, and False stands in the place of its tape: it looked at contents, wrote in
+place, ran an operation at the call, warned, or took a tensor from elsewhere. Nothing is followed while a mode has to be
+asked, and nothing is taped that was given the same tensor twice.
+"""
+from ..autograd.edges import requires
+from ..autograd.node import NUMBER
+from ..autograd.walk import by_rules, fetch
+from ..base import errors
+from ..base.core import COMPILED
+from ..base.op import door
+from ..trace import quick
+from ..trace.record import _local
+from ..trace.value import looks
+from . import overrides
+from .composite import run_composite
+from .find import plain_types
+from .infer import tables
+from .overrides import tensor_types
+from .recorder import record_one
+from .tensor import Tensor
+from .views import view_one
+
+MAX_TAPES = 100_000
+NO_VALUE = object()           # of an argument that is a tensor
+WANTS_GRADIENT = object()     # in a key, behind the spec of a tensor that does
+tapes: dict = {}              # key of a call → Tape, False where it cannot be followed
+tables.append(tapes)
+
+
+class Step:
+    """One operation of a Tape: `args` are all its arguments, with NO_VALUE where tensors go, `places` the (position,
+    number of the tensor) of those, `inputs` the numbers of its tensors. It `is_view`, and then perhaps `owned`: made a
+    tensor of its own, since nobody else holds what it looks at."""
+
+    __slots__ = ("entry", "args", "places", "inputs", "params", "is_view", "owned")
+
+    def __init__(self, entry, args, places, inputs, params, is_view, owned):
+        self.entry, self.args, self.places, self.inputs = entry, args, places, inputs
+        self.params, self.is_view, self.owned = params, is_view, owned
+
+
+class Tape:
+    """The operations that a call came to. Tensors are numbered: those it was given, and then one for each step.
+
+    `made` is what it gave: the number of a tensor, None, or a list of such where `several`.
+    """
+
+    __slots__ = ("steps", "made", "several")
+
+    def __init__(self, steps, made, several):
+        self.steps, self.made, self.several = steps, made, several
+
+
+def follow(tape, given):
+    """What a call like the one that was taped gives for the tensors `given`."""
+    held = list(given)
+    for step in tape.steps:
+        args = list(step.args)
+        for at, number in step.places:
+            args[at] = held[number]
+        if not step.is_view:
+            inputs = [held[number] for number in step.inputs]
+            held.append(record_one(step.entry, tuple(args), inputs, step.params, 3))
+        else:
+            seen = view_one(step.entry, tuple(args), held[step.inputs[0]], 0, 3)
+            if step.owned:
+                seen._base = seen._view_of = None
+            held.append(seen)
+    if not tape.several:
+        return held[tape.made]
+    return [None if number is None else held[number] for number in tape.made]
+
+
+def taped(trace, key, function, args, given):
+    """What `function(*args)` gives; notes under `key` how it can be followed. `given`: all tensors it is given."""
+    outer, before, emptied, looked, warned = trace.tape, len(trace.code), trace.emptied, looks(), errors.warned
+    trace.tape = tape = []
+    try:
+        made = function(*args)
+    finally:
+        trace.tape = outer
+    if outer is not None:
+        outer.extend(tape)
+    if trace.emptied == emptied and _local.trace is trace:           # else a run came in between: the next may tell
+        if len(tapes) >= MAX_TAPES:
+            tapes.clear()
+        recorded = len([one for one in tape if one[4] < 0])
+        tapes[key] = looked == looks() and warned == errors.warned and len(trace.code) - before == recorded \
+            and _as_tape(tape, given, made)
+    return made
+
+
+def all_differ(given):
+    """Whether no tensor is given twice. Who taped `x * x` could not say which of the two an operation had read."""
+    return len(set(map(id, given))) == len(given)
+
+
+def _as_tape(taken, given, made):
+    """What was taken down as a Tape; False if a tensor in it is nobody's."""
+    number_of = {id(t): number for number, t in enumerate(given)}
+    steps = []
+    for entry, args, inputs, params, moved, result in taken:
+        places = tuple([(at, number_of.get(id(a))) for at, a in enumerate(args) if isinstance(a, Tensor)])
+        numbers = tuple([number_of.get(id(t)) for t in inputs])
+        if None in numbers or any(number is None for _, number in places) or len(places) != len(numbers) \
+                or moved > 0:                     # which may have been reckoned from where the tensor starts
+            return False
+        plain = tuple([NO_VALUE if isinstance(a, Tensor) else a for a in args])
+        steps.append(Step(entry, plain, places, numbers, params, moved == 0, moved == 0 and result._base is None))
+        number_of[id(result)] = len(given) + len(steps) - 1
+    several = made.__class__ is list
+    found = [None if t is None else number_of.get(id(t), -1) for t in (made if several else (made,))]
+    if -1 in found or not several and found[0] is None:
+        return False
+    return Tape(tuple(steps), found if several else found[0], several)
+
+
+# --- gradients -------------------------------------------------------------------------------------------------------
+
+
+def gradients(node, grads):
+    """The gradients of a node (autograd/walk.py), followed if a call like it was taped before."""
+    trace = quick.this_trace() if COMPILED else _local.trace
+    recipe = node.recipe
+    if trace.special or overrides.regions:
+        return by_rules(node, grads, None)
+    key = [recipe]
+    given = []
+    for g in grads:
+        if g is None:
+            key.append(None)
+        elif type(g) is not Tensor and type(g) not in tensor_types:
+            return by_rules(node, grads, None)
+        else:
+            key.append(g._spec)
+            if requires(g):
+                key.append(WANTS_GRADIENT)
+            given.append(g)
+    fetched = {}
+    for wanted in recipe.fetched:
+        how, what = wanted
+        held = fetch(node, how, what)
+        fetched[wanted] = held
+        if how == NUMBER:
+            if not is_plain(held):
+                return by_rules(node, grads, None)
+            key.append(type(held))
+            key.append(held)
+        elif type(held) is tuple:                 # all results of several
+            return by_rules(node, grads, None)
+        elif held is not None:
+            if requires(held):
+                key.append(WANTS_GRADIENT)
+            given.append(held)
+    found = tapes.get(tuple(key))
+    if found is None and all_differ(given):
+        return taped(trace, tuple(key), by_rules, (node, grads, fetched), given)
+    return follow(found, given) if found else by_rules(node, grads, fetched)
+
+
+def is_plain(held):
+    """Whether an argument is one whose value can stand in a key: equal ones have to be the same."""
+    c = type(held)
+    if c is tuple:
+        for part in held:
+            if type(part) is not int:
+                return False
+        return True
+    return c in plain_types and (c is not float or held != 0.0) and c is not complex        # 0.0 is equal to -0.0
+
+
+door.gradients = gradients
+
+
+# --- composites ------------------------------------------------------------------------------------------------------
+
+
+def followed(op, args, kwargs):
+    """What a composite that is `by_specs` gives; None where its own way is to be gone.
+
+    Of its arguments nobody needs to be asked whether the call is his: they are plain tensors and plain values.
+    """
+    trace = quick.this_trace() if COMPILED else _local.trace
+    if trace.special or overrides.regions:
+        return None
+    key = [op, len(args)]
+    given = []
+    for a in args if not kwargs else (*args, *kwargs.values()):
+        c = type(a)
+        if c is Tensor or c in tensor_types:
+            key.append(a._spec)
+            if requires(a):
+                key.append(WANTS_GRADIENT)
+            given.append(a)
+        elif is_plain(a):
+            key.append(c)
+            key.append(a)
+        else:
+            return None
+    if kwargs:
+        if "out" in kwargs:
+            return None
+        key.extend(kwargs)
+    whole = tuple(key)
+    found = tapes.get(whole)
+    if found is False or found is None and not all_differ(given):
+        return None
+    outer = trace.site
+    if outer is None:
+        trace.site = quick.here(4)
+    try:
+        if found is None:
+            return taped(trace, whole, run_composite, (op, args, kwargs), given)
+        return follow(found, given)
+    finally:
+        trace.site = outer

@@ -1,0 +1,109 @@
+"""Results that take the place of all that storages hold: the common way of in-place calls, and of optimizers.
+
+Nothing is copied: the storage gets another Value, and the old one is there for as long as somebody holds it. What is
+written in any other way stands in write.py.
+
+A part of the compiled core: see Note [One source, two speeds] in base/core.py.
+"""
+from ..autograd.modes import modes
+from ..base import observers
+from ..base.op import known
+from ..trace import quick
+from ..trace.record import _local
+from . import overrides
+from .find import find, plain_types
+from .infer import check_fits, prepared
+
+
+def written_whole(op, facts, self, args, kwargs):
+    """Write the result of a call into the tensor `self` if it takes the place of all that its storage holds, and nobody
+    wants a gradient.
+
+    Whether that was the case; if not, nothing has been done.
+    """
+    _, entry, full, inputs = find(op, facts, args, kwargs)
+    if entry is None or not entry.quick or entry.outs[0] is not self._spec or \
+            overrides.calls_observed and overrides.function_modes.told is not facts:
+        return False
+    if entry.fits is not None and (kwargs or not facts.fits_by_name):
+        check_fits(entry, full)
+    storage, trace = self._storage, _local.trace
+    if storage.nbytes != entry.nbytes or self._offset or storage.readonly or storage.inference or trace.special:
+        return False
+    grad = modes.grad
+    for t in inputs:
+        if grad and (t._node is not None or t._requires_grad or t._base is not None or t._cut is not None) \
+                or t._storage.exported or t._storage is storage and t is not self:
+            return False
+    if (tell := observers.wrote) is not None:
+        tell(storage)
+    site = trace.site or quick.here(4)
+    storage_gets(self, trace.append(entry, inputs, entry.pick(full) if entry.pick is not None else (), site),
+                 (site, facts.in_place))
+    return True
+
+
+def updated_whole(op, tensors, numbers):
+    """Put the results of `op`, an operation without gradients, into those of its `tensors` that it `writes`, if they
+    fill their storages and nobody else looks at those now: one instruction.
+
+    Whether that was the case; if not, nothing has been done. The tensors have to be of one dtype, and what is no tensor
+    a plain number; any of them may be None.
+    """
+    for n in numbers:
+        if type(n) not in plain_types:
+            return False
+    first = tensors[0]
+    kind = first._spec.dtype
+    for t in tensors:
+        if t is not None and t._spec.dtype is not kind:
+            return False
+    _, entry, full, inputs = find(op, known.get(op) or prepared(op), tensors + numbers, None,
+                                  bool(overrides.modes_active))
+    trace = _local.trace
+    if entry is None or modes.grad or trace.special:
+        return False
+    written = []
+    for at in op.writes:
+        t = tensors[at]
+        if t is not None:
+            out = entry.outs[len(written)]
+            storage = t._storage
+            if t._spec is not out or storage.nbytes != out.nbytes or t._offset or storage.readonly \
+                    or storage.inference:
+                return False
+            for other in written:
+                if other._storage is storage:
+                    return False
+            written.append(t)
+    for t in inputs:
+        storage = t._storage
+        if storage.exported:
+            return False
+        for other in written:
+            if other._storage is storage and other is not t:
+                return False
+    if (tell := observers.wrote) is not None:
+        for t in written:
+            tell(t._storage)
+    site = trace.site or quick.here(4)
+    made, writer = trace.append(entry, inputs, entry.pick(full), site), (site, op.__name__)
+    for at, t in enumerate(written):
+        storage_gets(t, made[at], writer)
+    return True
+
+
+def storage_gets(tensor, value, writer):
+    """Give the storage of `tensor` other contents, written by (site, name of the operation)."""
+    storage = tensor._storage
+    storage.version += 1
+    if tensor._data_version is not None:
+        hide_write(tensor)
+    storage.writer = writer
+    storage.value = value
+
+
+def hide_write(self):
+    """The write that was just counted came through `.data`; see Note [Writes through .data] in value.py."""
+    self._data_version.count += 1
+    self._storage.hide_write(self._spec, self._offset)

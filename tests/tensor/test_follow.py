@@ -1,0 +1,246 @@
+"""Followed functions give what their own Python gives: see Note [Followed functions] in flambeau/tensor/follow.py.
+
+Everything is computed twice: by a first call, which is taped, and by others like it over other numbers, which are
+followed where the core is compiled. They are held against NumPy, or against the first way, with all tapes forgotten.
+"""
+import sys
+import threading
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+import flambeau as torch
+from flambeau.base.core import COMPILED
+
+tapes = sys.modules["flambeau.tensor.follow"].tapes
+F = torch.nn.functional
+compiled_only = pytest.mark.skipif(not COMPILED, reason="interpreted, nothing is followed")
+
+
+@pytest.fixture(autouse=True)
+def forgotten():
+    tapes.clear()
+    yield
+    tapes.clear()
+
+
+def drawn(*shape, seed=0, grad=False):
+    return torch.tensor(np.random.default_rng(seed).standard_normal(shape, np.float32), requires_grad=grad)
+
+
+def followed_tapes():
+    return [tape for tape in tapes.values() if tape is not False]
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("lead", [(), (5,), (2, 5)])
+def test_linear(lead, bias):
+    views = set()
+    for seed in range(3):
+        x, w, b = drawn(*lead, 4, seed=seed), drawn(3, 4, seed=seed + 10), drawn(3, seed=seed + 20)
+        got = F.linear(x, w, b if bias else None)
+        expected = x.numpy() @ w.numpy().T + (b.numpy() if bias else 0)
+        np.testing.assert_allclose(got.numpy(), expected, rtol=1e-5, atol=1e-6)
+        views.add(got._is_view())
+    assert len(views) == 1                                    # a tensor of its own, or a view, as at first
+
+
+@compiled_only
+def test_what_was_taped_is_followed():
+    x, w, b = drawn(5, 4, grad=True), drawn(3, 4, grad=True), drawn(3, grad=True)
+    for _ in range(2):
+        F.linear(x, w, b).relu().sum().backward()
+    assert len(followed_tapes()) >= 3 and all(tape is not False for tape in tapes.values())
+
+
+def by_first_calls(program, *args):
+    """What a program gives if nothing in it is like anything before."""
+    tapes.clear()
+    made = program(*args)
+    tapes.clear()
+    return made
+
+
+def gradients(program, *seeds):
+    """The gradients of a program over leaves of these seeds."""
+    leaves = [drawn(3, 4, seed=seed, grad=True) for seed in seeds]
+    program(*leaves).sum().backward()
+    return [leaf.grad.tolist() for leaf in leaves]
+
+
+PROGRAMS = {
+    "a tensor twice": lambda a, b: a * a + b,
+    "two tensors": lambda a, b: a * b,
+    "a product": lambda a, b: a @ b.t() @ a,
+    "views that start elsewhere": lambda a, b: a[1:] * b[:2] + a[:2],
+    "numbers": lambda a, b: a * 3.0 + b / 2 + (a ** 2).clamp(-1, 1),
+    "sums": lambda a, b: (a.mean(0) * b).softmax(1) + a.flatten().reshape(3, 4),
+    "one of them turned": lambda a, b: (a.t().contiguous() @ b).view(2, 8).tanh(),
+    "broadcast": lambda a, b: F.gelu(a[:, :1] * b) + a.expand(2, 3, 4).sum(0),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_gradients_of_other_numbers(name):
+    program = PROGRAMS[name]
+    expected = [by_first_calls(gradients, program, seed, seed + 7) for seed in range(4)]
+    assert [gradients(program, seed, seed + 7) for seed in range(4)] == expected
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.sampled_from(sorted(PROGRAMS)), min_size=2, max_size=6), st.integers(0, 1000))
+def test_tapes_of_one_program_serve_another(names, seed):
+    """All of them have operations and specs in common."""
+    expected = [by_first_calls(gradients, PROGRAMS[name], seed + i, seed + i + 1) for i, name in enumerate(names)]
+    assert [gradients(PROGRAMS[name], seed + i, seed + i + 1) for i, name in enumerate(names)] == expected
+
+
+def test_the_same_tensor_twice_after_two_and_the_other_way_round():
+    a, b = drawn(3, grad=True), drawn(3, seed=1, grad=True)
+    for x, y in ((a, a), (a, b), (b, a), (b, b)):
+        a.grad = b.grad = None
+        (x * y).sum().backward()
+        if x is y:
+            np.testing.assert_allclose(x.grad.numpy(), 2 * x.detach().numpy(), rtol=1e-6)
+        else:
+            assert x.grad.tolist() == y.tolist() and y.grad.tolist() == x.tolist()
+
+
+def test_second_derivatives():
+    """f = Σ over d/dx of Σ (x wᵀ)² is 2 (w s)·(w 1), s the sum of the rows of x; its gradient is known."""
+    for seed in range(3):
+        x, w = drawn(4, 3, seed=seed, grad=True), drawn(3, 3, seed=seed + 5, grad=True)
+        g, = torch.autograd.grad((F.linear(x, w) ** 2).sum(), x, create_graph=True)
+        g.sum().backward()
+        rows, weight, ones = x.detach().numpy().sum(0), w.detach().numpy(), np.ones(3)
+        expected = 2 * (np.outer(weight @ rows, ones) + np.outer(weight @ ones, rows))
+        np.testing.assert_allclose(w.grad.numpy(), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_with_and_without_gradient():
+    """The same specs, first without history, then with, then under no_grad."""
+    x, w = drawn(2, 3, 4), drawn(5, 4)
+    assert not F.linear(x, w).requires_grad
+    w.requires_grad_()
+    F.linear(x, w).sum().backward()
+    np.testing.assert_allclose(w.grad.numpy(), np.tile(x.numpy().sum((0, 1)), (5, 1)), rtol=1e-5)
+    with torch.no_grad():
+        assert not F.linear(x, w).requires_grad
+
+
+def test_a_warning_is_given_every_time():
+    x = drawn(2, 3)
+    for _ in range(3):
+        with warnings.catch_warnings(record=True) as given_ones:
+            warnings.simplefilter("always")
+            F.softmax(x)
+        assert len(given_ones) == 1
+
+
+def test_another_default_dtype():
+    numbers = torch.tensor([1, 2, 3])
+    assert numbers.view(3).true_divide(2).dtype is torch.float32 and torch.mean(numbers * 1.0).dtype is torch.float32
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert numbers.view(3).true_divide(2).dtype is torch.float64
+        assert torch.mean(numbers * 1.0).dtype is torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_signed_zeros_are_not_the_same():
+    x = torch.tensor([1.0, -1.0])
+    mask = torch.tensor([False, False])
+    assert np.signbit(torch.where(mask, x, 0.0).numpy()).tolist() == [False, False]
+    assert np.signbit(torch.where(mask, x, -0.0).numpy()).tolist() == [True, True]
+
+
+def test_true_is_not_one():
+    x = torch.tensor([1.0, 2.0])
+    assert x.mean(0, True).shape == (1,) and x.mean(0, 1 == 2).shape == ()
+    assert torch.where(x > 0, 1, 0).dtype is torch.int64 and torch.where(x > 0, True, False).dtype is torch.bool
+
+
+def test_by_name_and_by_place():
+    x, w, b = drawn(2, 4), drawn(3, 4, seed=1), drawn(3, seed=2)
+    expected = F.linear(x, w, b).tolist()
+    for _ in range(2):
+        assert F.linear(input=x, weight=w, bias=b).tolist() == expected
+        assert F.linear(x, bias=b, weight=w).tolist() == expected
+        assert F.linear(bias=b, weight=w, input=x).tolist() == expected
+
+
+def test_modes_and_subclasses_are_asked():
+    class Counting(torch.overrides.TorchFunctionMode):
+        calls = 0
+
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            Counting.calls += 1
+            return func(*args, **(kwargs or {}))
+
+    class Own(torch.Tensor):
+        pass
+
+    x, w = drawn(2, 4), drawn(3, 4, seed=1)
+    for _ in range(2):
+        F.linear(x, w)
+    with Counting():
+        F.linear(x, w)
+    assert Counting.calls == 1
+    assert type(F.linear(x.as_subclass(Own), w)) is Own
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert F.linear(x, w).dtype is torch.bfloat16
+    assert F.linear(x, w).dtype is torch.float32
+
+
+def test_out_is_written():
+    x, w, out = drawn(2, 4), drawn(4, 3, seed=1), torch.empty(2, 3)
+    for _ in range(2):
+        out.zero_()
+        assert torch.matmul(x, w, out=out) is out
+        np.testing.assert_allclose(out.numpy(), x.numpy() @ w.numpy(), rtol=1e-5)
+
+
+def test_mistakes_are_refused_every_time():
+    x, w = drawn(2, 4), drawn(3, 5)
+    for _ in range(3):
+        with pytest.raises(RuntimeError, match="cannot be multiplied"):
+            F.linear(x, w)
+    assert not followed_tapes()
+
+
+def test_lines_are_those_of_the_call():
+    x, w = drawn(2, 4, grad=True), drawn(3, 4, seed=1)
+
+    def one():
+        return F.linear(x, w)
+
+    def other():
+        return F.linear(x, w)
+
+    assert one()._site[0] is one.__code__ and one()._site[0] is one.__code__ and other()._site[0] is other.__code__
+
+
+def test_threads():
+    expected = by_first_calls(gradients, PROGRAMS["sums"], 1, 2)
+    found = []
+
+    def work():
+        found.extend(gradients(PROGRAMS["sums"], 1, 2) == expected for _ in range(20))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 80 and all(found)
+
+
+def test_forward_mode_beside_it():
+    x, w = drawn(2, 4), drawn(3, 4, seed=1)
+    for _ in range(2):
+        F.linear(x, w)
+    _, tangent = torch.func.jvp(lambda t: F.linear(t, w), (x,), (torch.ones(2, 4),))
+    np.testing.assert_allclose(tangent.numpy(), np.ones((2, 4)) @ w.numpy().T, rtol=1e-5)
