@@ -25,7 +25,7 @@ import duckdb
 import numpy as np
 
 from ...backends.arrow import ArrowError, ArrowStream
-from ...base.locks import new_lock
+from ...base.locks import new_condition, new_lock
 from .arrow import chunk_of, in_form
 from .ranges import range_condition, range_values
 from .source import (
@@ -43,7 +43,8 @@ from .source import (
 from .tables import TABLE_NAME, parts
 
 MEMORY_MIB, MEMORY_MIB_A_SESSION = 4, 8   # what an instance may keep of tables, if statements can be run with that
-RANGES_OF_INSTANCE = 48                   # of keys, each in a row group or two, that are fetched from an instance
+SECONDS_TO_LEAVE = 0.25                   # an instance that is given up
+RANGES_OF_INSTANCE = 32                   # of keys, each in a row group or two, that are fetched from an instance
 ROW_GROUP_ROWS = 122880
 SETTINGS = ("SET enable_progress_bar = false",    # of a long statement it writes to the program's output
             "SET streaming_buffer_size = '1MiB'")         # what it makes of a result before it is asked for
@@ -55,7 +56,7 @@ SORTING_MEMORY_MIB = 1024                 # and what it may take to sort, before
 INTEGER_TYPES = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "BIGINT": 64}
 FILE_READERS = {".parquet": "read_parquet", ".csv": "read_csv", ".tsv": "read_csv"}
 KEYS_AT_ONCE = 65536
-FETCHED_AT_ONCE = 8192                     # rows of a group
+FETCHED_AT_ONCE = 4096                     # rows of a group
 ROW_NUMBER = "flambeau_row"                # the column of row numbers that is added to a query
 _numbers = itertools.count()               # of folders to sort in
 
@@ -125,18 +126,21 @@ class SharedInstance:
     pass is over that holds it, so that nobody writes to the file meanwhile.
 
     DuckDB keeps a description of every row group that it has looked at, beside what `memory_limit` counts. So of a
-    large table an instance is given up after some ranges, and sessions go over to a new one.
+    large table an instance is given up after some ranges, and sessions go over to a new one, when all have left it: two
+    would take twice the memory. Who has nothing to read just then is not waited for very long.
     """
 
     def __init__(self, source):
-        self.source, self.lock = source, new_lock()
-        self.now, self.holders, self.pid = None, 0, 0
+        self.source, self.changed = source, new_condition()
+        self.now, self.given_up, self.holders, self.pid = None, None, 0, 0
         self.of_parents: list = []            # instances whose threads did not come along: not even closed
 
     def cursor(self):
         """(a connection for one session, the Instance it is to)."""
-        with self.lock:
+        with self.changed:
             self.enter_process()
+            if self.now is None and self.given_up is not None:
+                self.changed.wait_for(lambda: self.now or not self.given_up.sessions, SECONDS_TO_LEAVE)
             if self.now is None:
                 self.now = Instance(self.source.open(self.source.memory_mib, 1))    # each session's own thread works
             made, instance = self.now.con.cursor(), self.now
@@ -149,12 +153,13 @@ class SharedInstance:
     def enter_process(self):
         if self.pid != os.getpid():
             self.of_parents.append(self.now)
-            self.now, self.holders, self.pid = None, 0, os.getpid()
+            self.now, self.given_up, self.holders, self.pid = None, None, 0, os.getpid()
 
     def leave(self, cursor, instance):
         cursor.close()
-        with self.lock:
+        with self.changed:
             instance.sessions -= 1
+            self.changed.notify_all()
             if instance.sessions:
                 with contextlib.suppress(duckdb.OutOfMemoryException):        # others use it right now
                     instance.limit_memory(self.source.memory_mib)
@@ -162,7 +167,7 @@ class SharedInstance:
 
     def hold(self, more):
         """So many more passes hold the instance, or fewer."""
-        with self.lock:
+        with self.changed:
             self.enter_process()
             self.holders += more
             if self.now is not None:
@@ -176,10 +181,10 @@ class SharedInstance:
 
     def fetched(self, instance, ranges):
         """So many more ranges of a large table were fetched; gives whether another instance is to be used now."""
-        with self.lock:
+        with self.changed:
             instance.ranges += ranges
             if instance.ranges > RANGES_OF_INSTANCE and self.now is instance:
-                self.now = None
+                self.now, self.given_up = None, instance
             return self.now is not instance
 
 
@@ -564,6 +569,8 @@ class DuckDBSession(RowSession):
             return None
 
     def fetch(self, query, wanted, boundaries, blocks):
+        if self.lent and self.source.instance.fetched(self.lent[1], 0):
+            self.rest()
         if boundaries.by_number is not None and (np.diff(blocks) > 0).all():
             ranges = boundaries.by_number.ranges(blocks)
             chunks = self.asked(self.dialect.fetch_numbered(query, wanted, ranges), query.params, wanted)
