@@ -240,19 +240,15 @@ def _for_a_check(tensor):
 
 def verify(op, args):
     """Check the data that the operation could fail on, at the call."""
-    asked = op.__dict__.get("_verify_names")
-    if asked is None:
-        c = op.verify.__code__
-        asked = op._verify_names = c.co_varnames[:c.co_argcount]
+    asked, places = op.__dict__.get("_verified") or _verified(op)
     given = []
     trace = _local.trace
     read = _for_a_check if trace.reader is None else trace.reader(op, asked, args)
-    for name in asked:
-        if name.endswith("_spec"):
-            given.append(getattr(args[op.arg_names.index(name.removesuffix("_spec"))], "_spec", None))
-            continue
-        a = args[op.arg_names.index(name)]
-        if isinstance(a, Tensor):
+    for at, is_spec in places:
+        a = args[at]
+        if is_spec:
+            a = getattr(a, "_spec", None)
+        elif isinstance(a, Tensor):
             a = read(a)
         elif op.lists and a.__class__ in (tuple, list):
             a = [read(b) if isinstance(b, Tensor) else b for b in a]
@@ -263,6 +259,15 @@ def verify(op, args):
         if getattr(error, "refusal", False):
             raise explained(error, op, args) from None
         raise
+
+
+def _verified(op):
+    """(The names of what the check of an operation asks for, (position of the argument, whether its spec) of each.)"""
+    c = op.verify.__code__
+    asked = c.co_varnames[:c.co_argcount]
+    op._verified = asked, tuple([(op.arg_names.index(name.removesuffix("_spec")), name.endswith("_spec"))
+                                 for name in asked])
+    return op._verified
 
 
 def _remember(moved, source):

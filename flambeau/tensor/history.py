@@ -2,6 +2,8 @@
 
 A part of the compiled core: see Note [One source, two speeds] in base/core.py.
 """
+from functools import cache
+
 from ..autograd.base_node import refresh
 from ..autograd.edges import edge_of, requires
 from ..autograd.forward_ad import propagate
@@ -119,9 +121,15 @@ def make_node(entry, args, inputs, outs, site, wanted, special):
             out._node = node
             out._nr = nr
         else:
-            out._cut = (f"{called_as(op)}(), whose result {nr} has no gradient", site)
+            out._cut = (without_gradient(op, nr), site)
     if observers.node_made is not None:
         node._tell_made()
+
+
+@cache
+def without_gradient(op, nr):
+    """That result `nr` of an operation has no gradient, in words."""
+    return f"{called_as(op)}(), whose result {nr} has no gradient"
 
 
 def _kept(tensor, special):
