@@ -1,5 +1,6 @@
 """Doctor, watch, memory, profiler, report and the demo, on NVIDIA's GPU where there is one; otherwise on a simulated
 one, and what is a process of its own is skipped."""
+import inspect
 import json
 import os
 import subprocess
@@ -173,7 +174,7 @@ def trained(rounds=3):
 def test_memory_by_line_role_and_module():
     net, optimizer, step = trained()
     kept = torch.ones(MIB >> 2, device="cuda") * 2
-    line = test_memory_by_line_role_and_module.__code__.co_firstlineno + 2
+    line = inspect.currentframe().f_lineno - 1
     torch.cuda.synchronize()
     found = memory.snapshot("cuda:0", keepers=100)["cuda:0"]
     assert found.allocated == torch.cuda.memory_allocated()
@@ -207,7 +208,7 @@ def test_the_peak_is_the_allocators():
 @real_or_thorough
 def test_out_of_memory_says_who_holds_it():
     held = torch.ones(MIB >> 2, device="cuda") + 1
-    line = test_out_of_memory_says_who_holds_it.__code__.co_firstlineno + 1
+    line = inspect.currentframe().f_lineno - 1
     torch.cuda.synchronize()
     total = torch.cuda.get_device_properties(0).total_memory
     with pytest.raises(torch.OutOfMemoryError) as got:

@@ -28,6 +28,7 @@ from .reading import (
     GroupMaker,
     Link,
     ReadAhead,
+    ReadAlong,
     ReadingPass,
     ReadWhenAsked,
     StreamMaker,
@@ -110,7 +111,8 @@ class SQLDataset(Dataset):
         whole = dialect.stream(self.query, self.layout.wanted, Order(self.key) if self.key else None)
         lines += ["", "read():", indented(whole)]
         if self._in_blocks:
-            boundaries = Boundaries(self.key, step, 0, [()] * len(self.key), [()] * len(self.key))
+            boundaries = self._plan[0] if self._plan else \
+                Boundaries(self.key, step, 0, [()] * len(self.key), [()] * len(self.key))
             reading = self._reading()
             try:
                 fetch, plan = reading.ask(lambda session: [
@@ -325,7 +327,7 @@ class BatchIterator:
             self.tee = CacheWriter(cache, dataset, reading)
             if shuffle == "global" or start or settings["ranks"] > 1:       # not every row will come by
                 cached = self.cached = self._fill_cache(cache)
-        order, ahead = None, workers and self.row < self.end
+        order, helpers = None, 0
         if cached is None and (shuffle == "global" or not dataset._in_blocks):
             salt = key_from(self.seed, self.epoch) & SALT_MASK if shuffle else None
             self.starts = np.append(np.arange(self.row, self.end, STREAM_ROWS), self.end)
@@ -340,7 +342,9 @@ class BatchIterator:
             order = EpochOrder(boundaries, size, dialect.groups_mixed, bool(shuffle), self.seed, self.epoch)
             self.starts = order.starts
             if cached is None:
-                makers = [GroupMaker(Link(reading), order, self.layout, self.tee) for _ in range(workers or 1)]
+                helpers = 0 if workers else dataset.source.helpers
+                threads = workers or 1 + helpers
+                makers = [GroupMaker(Link(reading), order, self.layout, self.tee) for _ in range(threads)]
             else:
                 reading.close()
                 makers = [CacheMaker(cached.group, order) for _ in range(workers or 1)]
@@ -349,7 +353,10 @@ class BatchIterator:
         first, last = self.piece_number, int(np.searchsorted(self.starts, self.end, "left"))
         if order is not None and self.row < self.end:
             first, last = order.dealing.groups_of(first)[0], order.dealing.groups_of(last - 1)[1]
-        self.pieces = ReadAhead(makers, first, last) if ahead else ReadWhenAsked(makers[0], first)
+        if self.row == self.end or not workers and not helpers:
+            self.pieces = ReadWhenAsked(makers[0], first)
+        else:
+            self.pieces = (ReadAhead if workers else ReadAlong)(makers, first, last)
         if order is not None:
             self.pieces = DealtPieces(self.pieces, order, self.layout, self.piece_number)
         self.started = False

@@ -5,15 +5,17 @@ little of the tables in memory and has no threads but theirs; a forked process o
 an instance for itself, of several threads. A connection that was given belongs to its process: all sessions share one
 transaction of it, and take turns.
 
-DuckDB reads columns in row groups of 122880 rows and finds those that a range of keys lies in. A block here is a
-twentieth of one, since a statement costs about two milliseconds for each range that it asks for, and as much again to
-load what is stored together with the range; small blocks would spend the time on that. Rows come as Arrow's batches,
-one for each range, which are read where they lie and let go.
+DuckDB stores columns in row groups of 122880 rows, and some 32000 to 40000 numbers of one in a piece, which is loaded
+whole. A block here is a thirtieth of a row group: a range of rows costs three milliseconds to load, and small blocks
+would spend the time on that. A range of keys costs half as much again, since keys have to be looked at, and each range
+needs a scan of its own, which has to be planned. So where the query gives rows of a table that lie in the order of
+their key, ranges are of the numbers that DuckDB has for rows (`rowid`), and a group is one scan.
 """
 import contextlib
 import glob
 import importlib.util
 import itertools
+import json
 import os
 import re
 import tempfile
@@ -23,7 +25,7 @@ import duckdb
 import numpy as np
 
 from ...backends.arrow import ArrowError, ArrowStream
-from ...base.locks import new_lock
+from ...base.locks import new_condition, new_lock
 from .arrow import chunk_of, in_form
 from .ranges import range_condition, range_values
 from .source import (
@@ -41,15 +43,21 @@ from .source import (
 from .tables import TABLE_NAME, parts
 
 MEMORY_MIB, MEMORY_MIB_A_SESSION = 4, 8   # what an instance may keep of tables, if statements can be run with that
-RANGES_OF_INSTANCE = 64                   # of keys, each in a row group or two, that are fetched from an instance
+SECONDS_TO_LEAVE = 0.25                   # an instance that is given up
+RANGES_OF_INSTANCE = 32                   # of keys, each in a row group or two, that are fetched from an instance
 ROW_GROUP_ROWS = 122880
-QUIET = "SET enable_progress_bar = false"         # of a long statement it writes to the program's output
+SETTINGS = ("SET enable_progress_bar = false",    # of a long statement it writes to the program's output
+            "SET streaming_buffer_size = '1MiB'")         # what it makes of a result before it is asked for
+SUBMITS_STREAMS = duckdb.__version__.startswith("2.0.")   # see arrow_result
+BATCH_ROWS = 131072                               # of a batch of which nothing is said, there
 STREAM_THREADS = 4                        # of an instance that gives a whole result, at most;
-STREAM_MEMORY_MIB = 32                    # what it may keep,
+STREAM_MEMORY_MIB = 16                    # what it may keep,
 SORTING_MEMORY_MIB = 1024                 # and what it may take to sort, before it writes to disk
 INTEGER_TYPES = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "BIGINT": 64}
 FILE_READERS = {".parquet": "read_parquet", ".csv": "read_csv", ".tsv": "read_csv"}
 KEYS_AT_ONCE = 65536
+FETCHED_AT_ONCE = 4096                     # rows of a group
+ROW_NUMBER = "flambeau_row"                # the column of row numbers that is added to a query
 _numbers = itertools.count()               # of folders to sort in
 
 
@@ -108,48 +116,58 @@ class Instance:
     def __init__(self, con):
         self.con, self.sessions, self.ranges = con, 0, 0
 
+    def limit_memory(self, memory_mib):
+        """Let it keep as much as its sessions need."""
+        self.con.execute(f"SET memory_limit = '{memory_mib + self.sessions * MEMORY_MIB_A_SESSION}MiB'")
+
 
 class SharedInstance:
     """The instance of a source in this process: opened for the first session, closed with the last, or when the last
     pass is over that holds it, so that nobody writes to the file meanwhile.
 
     DuckDB keeps a description of every row group that it has looked at, beside what `memory_limit` counts. So of a
-    large table an instance is given up after some ranges, and sessions go over to a new one.
+    large table an instance is given up after some ranges, and sessions go over to a new one, when all have left it: two
+    would take twice the memory. Who has nothing to read just then is not waited for very long.
     """
 
     def __init__(self, source):
-        self.source, self.lock = source, new_lock()
-        self.now, self.holders, self.pid = None, 0, 0
+        self.source, self.changed = source, new_condition()
+        self.now, self.given_up, self.holders, self.pid = None, None, 0, 0
         self.of_parents: list = []            # instances whose threads did not come along: not even closed
 
     def cursor(self):
         """(a connection for one session, the Instance it is to)."""
-        with self.lock:
+        with self.changed:
             self.enter_process()
+            if self.now is None and self.given_up is not None:
+                self.changed.wait_for(lambda: self.now or not self.given_up.sessions, SECONDS_TO_LEAVE)
             if self.now is None:
                 self.now = Instance(self.source.open(self.source.memory_mib, 1))    # each session's own thread works
             made, instance = self.now.con.cursor(), self.now
-            made.execute(QUIET)
+            made.execute(";".join(self.source.settings))
             self.source.enter(made)
             instance.sessions += 1
-            limit = self.source.memory_mib + instance.sessions * MEMORY_MIB_A_SESSION
-            made.execute(f"SET memory_limit = '{limit}MiB'")
+            instance.limit_memory(self.source.memory_mib)
         return made, instance
 
     def enter_process(self):
         if self.pid != os.getpid():
             self.of_parents.append(self.now)
-            self.now, self.holders, self.pid = None, 0, os.getpid()
+            self.now, self.given_up, self.holders, self.pid = None, None, 0, os.getpid()
 
     def leave(self, cursor, instance):
         cursor.close()
-        with self.lock:
+        with self.changed:
             instance.sessions -= 1
+            self.changed.notify_all()
+            if instance.sessions:
+                with contextlib.suppress(duckdb.OutOfMemoryException):        # others use it right now
+                    instance.limit_memory(self.source.memory_mib)
             self.end_unused(instance)
 
     def hold(self, more):
         """So many more passes hold the instance, or fewer."""
-        with self.lock:
+        with self.changed:
             self.enter_process()
             self.holders += more
             if self.now is not None:
@@ -163,10 +181,10 @@ class SharedInstance:
 
     def fetched(self, instance, ranges):
         """So many more ranges of a large table were fetched; gives whether another instance is to be used now."""
-        with self.lock:
+        with self.changed:
             instance.ranges += ranges
             if instance.ranges > RANGES_OF_INSTANCE and self.now is instance:
-                self.now = None
+                self.now, self.given_up = None, instance
             return self.now is not instance
 
 
@@ -174,6 +192,8 @@ class DuckDBSource(RowSource):
     """A database file."""
     unordered = False                         # whether a fetch has found rows that do not lie in the order of their key
     memory_mib = MEMORY_MIB
+    helpers = 1                               # DuckDB itself would use all cores, but not for a few ranges of rows
+    settings = SETTINGS
 
     def __init__(self, path):
         self.path, self.name = path, f"DuckDB, {path}"
@@ -195,7 +215,7 @@ class DuckDBSource(RowSource):
         con = duckdb.connect(":memory:", config={"memory_limit": f"{memory_mib}MiB", "temp_directory": spill,
                                                  "threads": min(threads, os.cpu_count() or 1)})
         try:
-            con.execute(QUIET)
+            con.execute(";".join(self.settings))
             self.prepare(con)
             self.enter(con)
         except BaseException:
@@ -235,6 +255,8 @@ class DuckDBSource(RowSource):
 
 class FilesSource(DuckDBSource):
     """Parquet or CSV files: one, a folder, or a pattern. The query calls their rows `data`."""
+    helpers = 0                               # a row group of each that reads would be in memory
+    settings = (*SETTINGS, "SET disable_parquet_prefetching = true")      # which reads one whole, and then decodes it
 
     def __init__(self, path, reader):
         super().__init__(os.path.abspath(path) if path else "")
@@ -319,9 +341,9 @@ class TransactionSnapshot(Snapshot):
 
 class DuckDBDialect(Dialect):
     name = "DuckDB"
-    rows_in_block = 6144                  # a twentieth of a row group
-    blocks_in_group = 5
-    groups_mixed = 22
+    rows_in_block = 4096                  # a thirtieth of a row group
+    blocks_in_group = 4
+    groups_mixed = 32
 
     def cast(self, expression, wanted):
         if wanted.form == "text":
@@ -344,13 +366,33 @@ class DuckDBDialect(Dialect):
                     f"WHERE {range_condition(names, places)}{order})" for n in range(ranges)]
         return f"WITH q AS NOT MATERIALIZED (\n{query.text}\n) " + " UNION ALL ".join(branches)
 
+    def fetch_numbered(self, query, wanted, ranges):
+        """The rows whose numbers lie in these ranges, in their order: one scan, which looks at no key."""
+        within = " OR ".join(f"q.{ROW_NUMBER} BETWEEN {low} AND {high}" for [low], [high] in ranges)
+        return f"SELECT {self.columns(wanted)} FROM (\n{with_numbers(query).text}\n) AS q WHERE {within}"
+
 
 class FilesDialect(DuckDBDialect):
     """Of a Parquet file a row group is decoded whole, whatever part of it is asked for."""
-    rows_in_block = 20480                 # a sixth of DuckDB's own row groups
+    rows_in_block = 15360                 # an eighth of DuckDB's own row groups
     blocks_in_group = 1
-    neighbours_in_group = 6
-    groups_mixed = 30
+    neighbours_in_group = 8
+    groups_mixed = 40
+
+
+def gives_rows_of_a_table(tree):
+    """Whether a query, as DuckDB's parser has it, gives some rows of one table, each for itself: then one column more
+    makes no others of them."""
+    node = {} if tree.get("error") else tree["statements"][0]["node"]
+    return (node.get("type") == "SELECT_NODE" and node["from_table"]["type"] == "BASE_TABLE"
+            and node["aggregate_handling"] == "STANDARD_HANDLING" and not node["cte_map"]["map"]
+            and not any(node[part] for part in ("modifiers", "group_expressions", "having", "qualify", "sample")))
+
+
+def with_numbers(query):
+    """The query with one column more, the number that DuckDB has for each row; None if it does not begin plainly."""
+    select = re.match(r"\s*select\b", query.text, re.IGNORECASE)
+    return select and query._replace(text=f"SELECT rowid AS {ROW_NUMBER},{query.text[select.end():]}")
 
 
 def kind_of_type(declared):
@@ -379,9 +421,16 @@ def rows_in(result):
         yield from rows
 
 
-def in_batches(relation, rows):
-    """A result as Arrow's batches of so many rows. DuckDB says how many through pyarrow alone: without it, and where
-    `rows` is None, they are of up to a million rows."""
+def arrow_result(con, text, params, rows):
+    """The result of a statement, as what gives Arrow's batches of `rows` rows; None: of as many as DuckDB likes.
+
+    DuckDB's public ways plan a statement twice; and the one that can be told how many rows loads pyarrow for its reader
+    alone, which takes forty MiB. Where it is known what they call below, this calls it.
+    """
+    if SUBMITS_STREAMS:
+        values = params if isinstance(params, dict) else list(params)
+        return con._submit(text, values or None, "stream", rows or BATCH_ROWS).arrow_capsule()
+    relation = con.sql(text, params=params or None)
     if rows is None or importlib.util.find_spec("pyarrow") is None:
         return relation
     give = getattr(relation, "to_arrow_reader", None) or relation.fetch_record_batch
@@ -415,7 +464,7 @@ class DuckDBSession(RowSession):
             return iter(list(self.read(text, params, rows)))
 
     def read(self, text, params, rows):
-        with self.losing(), ArrowStream(in_batches(self.con.sql(text, params=params or None), rows)) as stream:
+        with self.losing(), ArrowStream(arrow_result(self.con, text, params, rows)) as stream:
             yield from stream
 
     def tuples(self, text, params=()):
@@ -452,6 +501,7 @@ class DuckDBSession(RowSession):
         for length, columns in self.batches(text, params, rows):
             if length:
                 yield from parts(chunk_of(columns, wanted), rows)
+            del columns                           # or the next batch would be made while this one is there
 
     @contextlib.contextmanager
     def with_threads(self, sorts):
@@ -472,11 +522,12 @@ class DuckDBSession(RowSession):
         text = self.dialect.boundaries(query, key, step)
         if len(key) == 1 and key[0] in facts and facts[key[0]].kind == "int":
             # Rows are mostly stored in the order of their key, and then there is no need to sort.
-            found = self.scan(query, key, step, text.rpartition(" ORDER BY ")[0])
+            found = self.numbered_scan(query, key, step) or self.scan(query, key, step, unsorted(text))
             if found is not None:
-                return found.done(lies_in_order=True)
+                scan, *numbers = found
+                return scan.done(True, *(number.done(True) for number in numbers))
             with self.with_threads(sorts=True) as session:
-                return session.scan(query, key, step, text).done()
+                return session.scan(query, key, step, text)[0].done()
         scan = BoundaryScan(key, step)
         with self.with_threads(sorts=True) as session:
             scan.add(session.tuples(text, query.params))
@@ -487,22 +538,58 @@ class DuckDBSession(RowSession):
         facts = {fact.name: fact for fact in self.describe(query)}
         if len(order.key) != 1 or facts[order.key[0]].kind != "int":
             return False
-        text = self.dialect.boundaries(query, order.key, KEYS_AT_ONCE).rpartition(" ORDER BY ")[0]
+        text = self.dialect.boundaries(query, order.key, KEYS_AT_ONCE)
         try:
-            return self.scan(query, order.key, KEYS_AT_ONCE, text) is not None
+            return self.scan(query, order.key, KEYS_AT_ONCE, unsorted(text)) is not None
         except ValueError:                        # NULL, or twice: as it may be in a table that is only read
             return False
 
-    def scan(self, query, key, step, text):
-        """A BoundaryScan of keys that are whole numbers, None if they do not come in order."""
-        scan, wanted = BoundaryScan(key, step), Wanted(key[0], "int", "int64")
-        for length, [column] in self.batches(text, query.params):
-            if length and not scan.add_numbers(*in_form(column, wanted)):
+    def scan(self, query, columns, step, text):
+        """A BoundaryScan for each of these columns of whole numbers, None if one does not come in order."""
+        scans = [BoundaryScan([column], step) for column in columns]
+        for length, found in self.batches(text, query.params):
+            for scan, column in zip(scans, found):
+                if length and not scan.add_numbers(*in_form(column, Wanted(*scan.key, "int", "int64"))):
+                    return None
+        return scans
+
+    def numbered_scan(self, query, key, step):
+        """The same of the key and of the numbers of rows; None also where rows have none."""
+        numbered = with_numbers(query)
+        try:
+            [tree] = self.tuples("SELECT json_serialize_sql(?)", (query.text,))
+            if numbered is None or not gives_rows_of_a_table(json.loads(*tree)):
                 return None
-        return scan
+            columns = *key, ROW_NUMBER
+            text = unsorted(self.dialect.boundaries(numbered, columns, step))
+            with self.lock:
+                self.con.sql(text, params=numbered.params or None)    # not run: an error would end the transaction
+            return self.scan(numbered, columns, step, text)
+        except (duckdb.ProgrammingError, ValueError):     # a view has no numbers; what is wrong with a key is said soon
+            return None
 
     def fetch(self, query, wanted, boundaries, blocks):
-        ranges, whole = boundaries.ranges(blocks), all(column.whole for column in boundaries.first)
+        if self.lent and self.source.instance.fetched(self.lent[1], 0):
+            self.rest()
+        if boundaries.by_number is not None and (np.diff(blocks) > 0).all():
+            ranges = boundaries.by_number.ranges(blocks)
+            chunks = self.asked(self.dialect.fetch_numbered(query, wanted, ranges), query.params, wanted)
+        else:
+            ranges = boundaries.ranges(blocks)
+            chunks = self.fetch_by_key(query, wanted, boundaries, ranges)
+        yield from chunks
+        if self.lent and boundaries.count > RANGES_OF_INSTANCE * ROW_GROUP_ROWS and \
+                self.source.instance.fetched(self.lent[1], len(ranges)):
+            self.rest()
+
+    def asked(self, text, params, wanted):
+        for length, columns in self.batches(text, params, FETCHED_AT_ONCE if SUBMITS_STREAMS else None):
+            if length:
+                yield chunk_of(columns, wanted)
+            del columns
+
+    def fetch_by_key(self, query, wanted, boundaries, ranges):
+        whole = all(column.whole for column in boundaries.first)
         sorts = not boundaries.lies_in_order and (self.source.unordered or not whole)
         looks = not boundaries.lies_in_order and not sorts
         if whole:                                 # numbers may stand in the text, which costs less than to bind them
@@ -520,14 +607,19 @@ class DuckDBSession(RowSession):
                     raise ConnectionLost("rows do not lie in the order of their key: asked again, they are sorted")
                 before = [number[-1:], *(column[-1:] for column in key)]
             yield chunk_of(columns, wanted)
-        if self.lent and boundaries.count > RANGES_OF_INSTANCE * ROW_GROUP_ROWS and \
-                self.source.instance.fetched(self.lent[1], len(ranges)):
-            self.rest()
+
+    def fetch_text(self, query, wanted, boundaries):
+        if boundaries.by_number is None or not boundaries.blocks:
+            return super().fetch_text(query, wanted, boundaries)
+        return self.dialect.fetch_numbered(query, wanted, boundaries.by_number.ranges([0]))
 
     def plan(self, query, wanted, boundaries):
-        nothing = (None,) * len(boundaries.key)
-        params, places = with_values(query, range_values([(nothing, nothing)]))
-        text = self.dialect.fetch(query, wanted, boundaries.key, 1, True, places)
+        if boundaries.by_number is None or not boundaries.blocks:
+            nothing = (None,) * len(boundaries.key)
+            params, places = with_values(query, range_values([(nothing, nothing)]))
+            text = self.dialect.fetch(query, wanted, boundaries.key, 1, True, places)
+        else:
+            params, text = query.params, self.fetch_text(query, wanted, boundaries)
         return "\n".join(row[-1] for row in self.tuples(f"EXPLAIN {text}", params))
 
     def snapshot(self):
@@ -571,6 +663,11 @@ def with_values(query, values):
     count = len(query.params)
     places = [f"${count + i + 1}" for i in range(len(values))] if numbered else ["?"] * len(values)
     return (*query.params, *values), places
+
+
+def unsorted(text):
+    """A statement without the ORDER BY at its end."""
+    return text.rpartition(" ORDER BY ")[0]
 
 
 def ascending(before, columns):

@@ -4,6 +4,7 @@
     Link          one connection of the pass, which is replaced when it is lost
     Maker         reads the nth part of the pass over a Link: a group of blocks, or the next rows of a stream
     ReadAhead     threads with a Maker each; hands their parts out strictly in order
+    ReadAlong     the same, and the thread that asks for a part makes some itself
     DealtPieces   deals the rows of groups out to the pieces that are delivered
 """
 import math
@@ -295,7 +296,7 @@ class RowStream:
 
 
 class ReadAhead:
-    """Parts first … last - 1, made by threads, handed out in order. One for each thread, and one more, are ahead."""
+    """Parts first … last - 1, made by threads, handed out in order. One for each maker, and one more, are ahead."""
 
     def __init__(self, makers, first, last):
         self.makers, self.last = makers, last
@@ -312,12 +313,14 @@ class ReadAhead:
     def claim(self):
         """The number of the next part that nobody makes yet; None at the end. Waits while enough is ready."""
         with self.changed:
-            self.changed.wait_for(lambda: self.stopped or self.claimed == self.last
-                                  or self.claimed - self.given <= len(self.makers))
+            self.changed.wait_for(lambda: self.stopped or self.claimed == self.last or not self.enough())
             if self.stopped or self.claimed == self.last:
                 return None
             self.claimed += 1
             return self.claimed - 1
+
+    def enough(self):
+        return self.claimed - self.given > len(self.makers)
 
     def work(self, maker):
         """What a thread does."""
@@ -364,6 +367,40 @@ class ReadAhead:
             maker.cancel()
         for thread in self.threads if wait else ():
             thread.join(LONGEST_PAUSE)
+
+
+class ReadAlong(ReadAhead):
+    """The same, where the last of the makers works in the thread that asks for a part, while that part is not there.
+    So none is ahead but those that are made."""
+
+    def __init__(self, makers, first, last):
+        super().__init__(makers, first, last)
+        self.own = makers[-1]
+        self.threads.pop()
+
+    def take(self):
+        while True:
+            with self.changed:
+                self.changed.wait_for(lambda: self.given in self.ready
+                                      or self.claimed < self.last and not self.enough())
+                if self.given in self.ready:
+                    break
+                number = self.claimed
+                self.claimed += 1
+            try:
+                made = self.own.make(number)
+            except Exception as error:              # of a part that is not asked for yet; an interrupt is of now
+                made = error
+            with self.changed:
+                self.ready[number] = made
+        return super().take()
+
+    def enough(self):
+        return self.claimed - self.given >= len(self.makers)
+
+    def close(self, wait=True):
+        super().close(wait)
+        self.own.close()
 
 
 class ReadWhenAsked:

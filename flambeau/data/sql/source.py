@@ -130,11 +130,14 @@ class Boundaries:
 
     Block b holds the rows whose key is between `first[b]` and `last[b]`, both included: `step` of them, in the last
     block what is left. `first` and `last` hold one KeyColumn for each column of the key, of whatever the driver gives,
-    and takes as a parameter. `lies_in_order`: the rows of this state were seen to come by key without being sorted.
+    and takes as a parameter. `lies_in_order`: the rows of this state were seen to come by key without being sorted;
+    `by_number` then has the same blocks by numbers that the engine itself has for rows, if it has such.
     """
 
-    def __init__(self, key: Sequence[str], step: int, count: int, first: Sequence, last: Sequence, lies_in_order=False):
+    def __init__(self, key: Sequence[str], step: int, count: int, first: Sequence, last: Sequence, lies_in_order=False,
+                 by_number: "Boundaries | None" = None):
         self.key, self.step, self.count, self.lies_in_order = tuple(key), step, count, lies_in_order
+        self.by_number = by_number
         self.first, self.last = ([column if isinstance(column, KeyColumn) else KeyColumn(column) for column in side]
                                  for side in (first, last))
         self.blocks = -(-count // step)
@@ -157,7 +160,8 @@ class Boundaries:
 
     def __eq__(self, other):
         return (isinstance(other, Boundaries) and self.key == other.key and self.step == other.step
-                and self.count == other.count and self.first == other.first and self.last == other.last)
+                and self.count == other.count and self.first == other.first and self.last == other.last
+                and self.by_number == other.by_number)
 
     __hash__ = None
 
@@ -206,10 +210,10 @@ class BoundaryScan:
         self.previous = tuple(keys[-1:].tolist()) or None
         return True
 
-    def done(self, lies_in_order=False) -> Boundaries:
+    def done(self, lies_in_order=False, by_number: Boundaries | None = None) -> Boundaries:
         if self.previous is not None:
             append_key(self.last, self.previous)
-        return Boundaries(self.key, self.step, self.count, self.first, self.last, lies_in_order)
+        return Boundaries(self.key, self.step, self.count, self.first, self.last, lies_in_order, by_number)
 
 
 def append_key(columns, row):
@@ -415,6 +419,7 @@ class RowSource:
     """
     dialect: Dialect
     name: str                               # for messages and explain(): what it reads from, without passwords
+    helpers = 0                             # threads that read along where an epoch is asked for without workers
 
     def connect(self, snapshot: Snapshot | None = None) -> RowSession:
         """A new connection, which only reads. With a snapshot of this source: one that reads its state (if `exact`)."""

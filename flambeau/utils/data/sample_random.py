@@ -42,16 +42,16 @@ def mixed(words, how=MIX_NUMBER):
     return _mixed_into(words, words, how)
 
 
-def _mixed_into(out, words, how):
+def _mixed_into(out, words, how, shift=np.right_shift, exclusive_or=np.bitwise_xor):
     """The same, written to `out`; None: to an array of its own."""
     first, by, second, then_by, last = how
-    shifted = words >> first
-    words = np.bitwise_xor(words, shifted, out)
+    shifted = shift(words, first)
+    words = exclusive_or(words, shifted, out)
     words *= by
-    np.right_shift(words, second, shifted)
+    shift(words, second, shifted)
     words ^= shifted
     words *= then_by
-    np.right_shift(words, last, shifted)
+    shift(words, last, shifted)
     words ^= shifted
     return words
 
@@ -114,9 +114,10 @@ class SampleRandom:
     __slots__ = ("keys", "_steps", "_drawn", "_each_drawn", "_rows")
 
     def __init__(self, keys):
-        self.keys = np.asarray(keys, np.uint64)
-        if self.keys.ndim != 1:
-            self.keys = self.keys.reshape(-1)
+        self.keys = np.asarray(keys, np.uint64).reshape(-1)
+        self._start_streams()
+
+    def _start_streams(self):
         self._steps = _mixed_into(None, self.keys, MIX_STEP)
         self._steps |= ODD_BIT
         self._each_drawn = 0                                  # how many numbers each has drawn, if there are no parts
@@ -302,7 +303,9 @@ class addressing:
     def streams(self):
         """The numbers of all samples of the batch."""
         if self._streams is None:             # most batches draw nothing: not before it is asked for
-            self._streams = SampleRandom(sample_keys(self.seed, self.epoch, self.indices))
+            self._streams = made = object.__new__(SampleRandom)
+            made.keys = sample_keys(self.seed, self.epoch, self.indices)
+            made._start_streams()
         return self._streams
 
     def random(self, n):

@@ -118,6 +118,65 @@ def test_rows_are_the_same_however_they_lie_in_the_file(tmp_path, order):
     np.testing.assert_array_equal(torch.cat(list(other.batches(1000, "block", 0, 0))).numpy(), shuffled)
 
 
+NUMBERED = [                    # queries, and whether a column more leaves their rows as they are
+    ("SELECT * FROM t", True), ("\n select id, a FROM t AS u WHERE a > 0 -- and no more", True),
+    ("SELECT id, a, 7 AS rowid FROM t WHERE id IN (SELECT id FROM t WHERE a < 1)", True),
+    ("SELECT id, sum(a) OVER (ORDER BY id) AS a FROM t", True), ("SELECT id, a FROM numbered", False),
+    ("SELECT DISTINCT id, a FROM t", False), ("SELECT id, a FROM t GROUP BY ALL", False),
+    ("SELECT id, max(a) AS a FROM t GROUP BY id HAVING max(a) > 0", False), ("SELECT id, a FROM t LIMIT 400", False),
+    ("SELECT id, a FROM t ORDER BY 1", False), ("FROM t SELECT id, a", False), ("(SELECT id, a FROM t)", False),
+    ("WITH u AS (FROM t) SELECT id, a FROM u", False), ("SELECT id, a FROM seen", False),
+    ("SELECT t.id, u.a FROM t JOIN t AS u USING (id)", False), ("SELECT id, unnest([a]) AS a FROM t", True),
+    ("SELECT unnest([id, id + 0.5::INT]) AS id, a FROM t WHERE id % 9 = 0", False),
+    ("SELECT id, a FROM t UNION ALL SELECT id + 1000, a FROM t", False),
+    ("SELECT id, a FROM t QUALIFY row_number() OVER (ORDER BY id) < 99", False),
+    ("SELECT id, a FROM range(300) AS r(id), t AS u(i, a, b, label) WHERE r.id = u.i", False)]
+
+
+@pytest.mark.parametrize("way", ["file", "connection"])
+def test_rows_are_found_by_number_where_a_query_has_numbers(tmp_path, small_blocks, way):
+    """With rows deleted in between, so that numbers and keys differ. `numbered` has a column rowid of its own, which
+    goes down; `seen` is a view."""
+    engine = DuckDBEngine(tmp_path)
+    plain_table(engine, 500)
+    engine.execute("DELETE FROM t WHERE id % 7 = 3 OR id BETWEEN 100 AND 140")
+    engine.execute("CREATE TABLE numbered AS SELECT -id AS rowid, id, a FROM t ORDER BY id")
+    engine.execute("CREATE VIEW seen AS FROM t")
+    expected = {text: engine.own.cursor().execute(f"SELECT id, a::FLOAT FROM ({text}\n) ORDER BY id").fetchall()
+                for text, _ in NUMBERED}
+    if way == "file":
+        engine.close()
+    for text, by_number in NUMBERED:
+        data = torch.data.sql(text, engine.own if way == "connection" else tmp_path / "tables.duckdb", key="id",
+                              features=["a"], label="id")
+        given = list(data.batches(16, "block", 0, 0))
+        numbers, found = torch.cat([y for _, y in given]).numpy(), torch.cat([x for x, _ in given]).numpy()[:, 0]
+        places = np.argsort(numbers)
+        assert [*zip(numbers[places].tolist(), found[places].tolist())] == expected[text], text
+        assert (numbers[1:] < numbers[:-1]).any(), text
+        assert ("flambeau_row" in data.explain()) is by_number, text
+        np.testing.assert_array_equal(data[17][0].numpy(), np.float32(expected[text][17][1]))
+    engine.close()
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_duckdbs_public_ways_give_the_same(tmp_path, monkeypatch, installed):
+    """Those that are used of other versions: with pyarrow, and without."""
+    needs("duckdb", "pyarrow")
+    from flambeau.data.sql import duckdb as engine
+    path = wide_file(tmp_path / "t.duckdb")
+
+    def all_ways():
+        keyed, keyless = (torch.data.sql("SELECT * FROM t WHERE f0 >= ?", path, params=[9], key=key)
+                          for key in ("id", None))
+        return [digest(keyed.batches(1000, "block", 0, 0)), digest(keyed.batches(1000)), digest(keyless.batches(1000))]
+    expected = all_ways()
+    monkeypatch.setattr(engine, "SUBMITS_STREAMS", False)
+    if not installed:
+        monkeypatch.setattr(engine.importlib.util, "find_spec", lambda name: None)
+    assert all_ways() == expected
+
+
 def test_a_statement_that_needs_more_memory_gets_it(tmp_path, monkeypatch):
     needs("duckdb")
     from flambeau.data.sql import duckdb as engine
