@@ -4,6 +4,7 @@ VENV   ?= .venv
 PY     := $(VENV)/bin/python
 EXAMPLES_COMMIT := 77f55b912142e11fcfdf5b530231fb9c52f181e8
 VISION_COMMIT := 8fb87713a24951e639c494b0f2a8a81b5f8e33a6
+TORCHVISION_SOURCE ?= https://github.com/pytorch/vision
 
 .PHONY: run test core compiled data executors pinned processors pythons thorough cuda conformance programs programs-quick torchvision-tests check images docs bench clean
 .NOTPARALLEL:
@@ -98,10 +99,10 @@ $(PY):
 	git -C $@.new checkout --quiet FETCH_HEAD
 	mv $@.new $@
 
-# The tests of torchvision 0.28.0.
+# The tests of torchvision 0.28.0. TORCHVISION_SOURCE may be the path of a clone that has them.
 build/vision:
 	rm -rf $@.new && git init --quiet $@.new
-	git -C $@.new fetch --quiet --depth 1 https://github.com/pytorch/vision $(VISION_COMMIT)
+	git -C $@.new fetch --quiet --depth 1 $(TORCHVISION_SOURCE) $(VISION_COMMIT)
 	git -C $@.new checkout --quiet FETCH_HEAD
 	mv $@.new $@
 

@@ -51,9 +51,9 @@ def test_demo_on_a_simulated_gpu(tmp_path, monkeypatch):
     if not compiler.is_there():
         pytest.skip("kernels are simulated with g++, on Linux")
     monkeypatch.syspath_prepend(EXAMPLES)
-    monkeypatch.setattr(sys, "argv", ["demo.py", "--device", "cuda", "--rows", "900", "--epochs", "1", "--out",
-                                      str(tmp_path)])
-    with simulating(devices=1):
+    monkeypatch.setattr(sys, "argv", ["demo.py", "--device", "cuda", "--rows", "9000", "--epochs", "1", "--out",
+                                      str(tmp_path)])             # 28 steps: so many that repeated waiting is found
+    with simulating(devices=1), flambeau.watch(strict=True):
         runpy.run_path(str(EXAMPLES / "demo.py"), run_name="__main__")
         gc.collect()
     text = (tmp_path / "report.html").read_text(encoding="utf-8")

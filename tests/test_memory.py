@@ -11,7 +11,7 @@ from flambeau import memory
 from flambeau.base import observers, settings
 from flambeau.trace import plan
 
-from .cuda.simulated import compiler, simulating
+from .cuda.a_gpu import a_gpu
 from .thorough import THOROUGH
 
 pytestmark = pytest.mark.pinned
@@ -32,13 +32,11 @@ def native(monkeypatch):
 
 @pytest.fixture(params=["cpu", "cuda"])
 def device(request, native):
-    """The CPU, and a simulated GPU."""
+    """The CPU, and a GPU."""
     if request.param == "cpu":
         yield "cpu"
     else:
-        if not compiler.is_there():
-            pytest.skip("kernels are simulated with g++, on Linux")
-        with simulating(devices=1):
+        with a_gpu():
             yield "cuda:0"
 
 
@@ -269,9 +267,7 @@ def test_estimates_that_cannot_be_made():
 
 @pytest.fixture
 def gpu(native):
-    if not compiler.is_there():
-        pytest.skip("kernels are simulated with g++, on Linux")
-    with simulating(devices=1):
+    with a_gpu():
         yield torch.cuda.memory
         torch.cuda.memory._record_memory_history(None)
 

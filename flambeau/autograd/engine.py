@@ -14,15 +14,13 @@ from ..base.errors import here, line_of, name_of, user_frame, warn
 from ..base.op import door
 from ..base.spec import CPU, Size
 from ..trace.record import current, milestone
-from ..trace.rerun import HeldRecording
 from ..trace.value import TensorBase
 from .accumulate import accumulate, add, detached_copy, match_spec
 from .base_node import AccumulateGrad
 from .edges import edge_of, requires
 from .graph import GradientEdge
 from .modes import modes
-from .node import kept_places
-from .walk import count_readers, run_nodes
+from .walk import count_readers, hold, run_nodes
 
 _pass_numbers = itertools.count()
 ROOTS_REMEMBERED = 16
@@ -336,35 +334,11 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
     site = here()
     older = [] if settings.watch != "off" else None
     run_backward(roots, grads, retain, create_graph, wanted, site=site, older=older)
-    _hold(tensors[0], site, older)
+    (trace := current()).backward = None
+    if older is not None and trace.reader is None and (root := tensors[0]).__class__ is not _EdgeAsTensor \
+            and root._spec.device is CPU:            # on other devices to look at a loss is to wait for it
+        hold(trace, root, site, older, HELD_BYTES)
     milestone(settings.trace_instructions // 4)
-
-
-def _hold(root, site, older):
-    """Hold what was recorded, forward and backward, until a step was taken with it and all was well.
-
-    Until then the parameters are there twice. Where they, or the data, are large, the recording is run before the step
-    is recorded, and the step writes where they stand; it is let go before anything else runs, so that who takes no step
-    does not keep a batch in memory beside the next one. On other devices to look at a loss is to wait for it.
-    """
-    trace = current()
-    trace.backward = None
-    if settings.watch == "off" or trace.reader is not None or root.__class__ is _EdgeAsTensor \
-            or root._spec.device is not CPU:
-        return
-    value = root._storage.value
-    pending = value.trace is trace
-    large = sum([value.spec.nbytes for value in trace.slots]) > HELD_BYTES
-    if not pending and large:
-        return
-    recording = HeldRecording(trace, weakref.ref(root), value.slot if pending else None, site, large)
-    if older:                                # whose tensors the backward has read, and the recording holds anyway
-        recording.older = [(node, kept, [(at, storage.value, kind, offset) for at, _, storage, kind, offset
-                                         in kept_places(node, kept) if storage.value.trace is None])
-                           for node, kept in older if kept is not None]
-    if large:
-        trace.run()
-    trace.backward = recording
 
 
 @functools.cache                           # once in a process, as in PyTorch

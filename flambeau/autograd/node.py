@@ -347,9 +347,9 @@ class OpNode(Node):
         return tensor
 
 
-def kept_places(node, kept):
+def kept_places(node, kept, written=False):
     """(position of the argument, or None for the result; tensor if it is there; storage, spec, offset) of the tensors
-    in `kept`, which a node keeps or has kept, that are as they were."""
+    in `kept`, which a node keeps or has kept, that are as they were; with `written`, of those written to since too."""
     recipe = node.recipe
     held = [(recipe.only_kept, kept)] if recipe.only_kept is not None else \
         [(at, one) for (at, how), one in zip(recipe.asked, kept, strict=False) if how == TENSOR]
@@ -359,13 +359,13 @@ def kept_places(node, kept):
         if one is None:                                   # not held; see watch/training.py
             continue
         if one.__class__ is Kept:
-            if one.packed is None and one.storage.version == one.version:
+            if one.packed is None and (written or one.storage.version == one.version):
                 yield at, None, one.storage, one.spec, one.offset
         elif at is None:
             storage, version, kind, offset = one
-            if storage.version == version:
+            if written or storage.version == version:
                 yield at, None, storage, kind, offset
-        elif one[1].version == one[2]:
+        elif written or one[1].version == one[2]:
             yield at, one[0], one[1], one[0]._spec, one[0]._offset
 
 

@@ -1,10 +1,12 @@
 cimport cython
 from flambeau.autograd.accumulate cimport accumulate, add, match_spec
 from flambeau.autograd.slots cimport NodeBase, RecipeBase
-from flambeau.trace.value cimport Storage, TensorBase
+from flambeau.trace.held cimport HeldBase
+from flambeau.trace.runner cimport TraceRunner
+from flambeau.trace.value cimport Storage, TensorBase, Value
 
 
-cdef object OpNode, AccumulateGrad, Kept, door
+cdef object OpNode, AccumulateGrad, Kept, HeldRecording, door
 cdef bint COMPILED
 
 
@@ -29,3 +31,11 @@ cdef wanted_by(NodeBase node, how, what, dict fetched)
 
 @cython.locals(tensor=TensorBase, storage=Storage)
 cpdef fetch(NodeBase node, how, what)
+
+
+@cython.locals(value=Value, held=Value, recording=HeldBase, pending=bint, large=bint)
+cpdef hold(TraceRunner trace, TensorBase root, site, list older, Py_ssize_t held_bytes)
+
+
+@cython.locals(found=dict, node=NodeBase)
+cdef dict values_now(list older)

@@ -1,13 +1,16 @@
-"""The walk of a backward: from node to node, and in each the rules of its operation.
+"""The walk of a backward: from node to node, and in each the rules of its operation; and what is held of it afterwards.
 
 A part of the compiled core: see Note [One source, two speeds] in base/core.py.
 """
 import heapq
 import itertools
+import weakref
 
 from ..base import observers
 from ..base.core import COMPILED
 from ..base.op import door
+from ..trace.rerun import HeldRecording
+from ..trace.value import Storage
 from .accumulate import accumulate, add, match_spec
 from .base_node import AccumulateGrad
 from .node import LIST, NUMBER, SPEC, TENSOR, Kept, OpNode, second_error
@@ -166,3 +169,41 @@ class _Methods:
 
 
 OpNode.backward, OpNode.fetch = _Methods.backward, _Methods.fetch
+
+
+def hold(trace, root, site, older, held_bytes):
+    """Hold what was recorded, forward and backward, until a step was taken with it and all was well.
+
+    Until then the parameters are there twice. Where they and the data are more than `held_bytes`, the recording is run
+    before the step is recorded, and the step writes where they stand; it is let go before anything else runs, so that
+    who takes no step does not keep a batch in memory beside the next one. `older` are the nodes of what had run before,
+    and what they kept.
+    """
+    value = root._storage.value
+    pending = value.trace is trace
+    large = sum([held.spec.nbytes for held in trace.slots]) > held_bytes
+    if not pending and large:
+        return
+    recording = HeldRecording()
+    recording.code, recording.count, recording.inputs = trace.code, len(trace.code), trace.slots.copy()
+    recording.root, recording.slot, recording.site = weakref.ref(root), value.slot if pending else None, site
+    recording.large, recording.older = large, ()
+    if older:                                # whose tensors the backward has read, and the recording holds anyway
+        recording.older = older, values_now(older)
+    if large:
+        trace.run()
+    trace.backward = recording
+
+
+def values_now(older):
+    """{storage: its Value} of the tensors that nodes had kept: a step will give some of the storages another."""
+    found = {}
+    for node, kept in older:
+        for one in (kept,) if node.recipe.only_kept is not None or kept is None else kept:
+            if one.__class__ is tuple and len(one) == 4:                  # see Note [What is kept] in node.py
+                storage = one[0] if one[0].__class__ is Storage else one[1]
+            else:
+                storage = one.storage if one.__class__ is Kept else None
+            if storage.__class__ is Storage and storage.value.trace is None:
+                found[storage] = storage.value
+    return found

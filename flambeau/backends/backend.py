@@ -75,6 +75,7 @@ class Reductions(NamedTuple):
     max_cut_columns: int = 1024
     max_column_parts: int = 1 << 16    # of all columns together
     block_multiple: int = 1            # that the number of blocks is brought to, where there are as many
+    min_columns_by_block: int = 0      # what blocks of so many columns give lies block by block; 0: column by column
 
 
 on_late_failure: list = []    # functions that say what devices were handed last, for errors that are told later
@@ -102,11 +103,13 @@ class Backend:
     give the same bits (trace/interpret.py); otherwise traces are planned when they are first seen, and their kernels
     waited for. `attends` says that its library has attention whose weights never stand in memory, which is asked for at
     the call. `recurs` says that a step of a sequence is planned once and repeated by the device (trace/recurrence.py).
+    `carries_columns` says that a kernel along rows may add up columns of what it has at hand, where `schedule` takes it
+    (trace/carry.py).
     """
 
     trace_weight = 1.0            # what a byte of results on it counts in `config.trace_bytes`, at which a trace runs
     xp = np
-    compiles = interprets = attends = recurs = False
+    compiles = interprets = attends = recurs = carries_columns = False
     runs_ahead = False        # whether programs return before they are done, so that errors are told later
     copies_ahead = False      # whether it has `page_locked`, `send` and `fetch`
     vector_bytes = 16

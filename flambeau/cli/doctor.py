@@ -31,6 +31,7 @@ It ends with 0 where nothing failed, with 1 where a device computes wrongly or w
 SMALL_SHARED_BYTES = 256 << 20     # of /dev/shm; Docker gives 64 MiB unless told otherwise
 SMALL_MEMORY_BYTES = 512 << 20
 SHOWN_PARTS = 5                    # of what an import took
+SHOWN_CHARACTERS = 80              # of the value of a variable
 SCREEN_COLUMNS, LABEL_COLUMNS = 110, 11             # columns of the screen, and of what stands before a line
 
 
@@ -251,7 +252,7 @@ def screen(known):
             f"{kept['bytes'] / 2**20:.1f} MiB in {kept['files']} files, " if kept["files"] else "") + (
             "can be written" if kept["writable"] else f"cannot be written, {kept['why']}")
     if known["variables"]:
-        yield "variables", " ".join(f"{name}={value}" for name, value in known["variables"].items())
+        yield "variables", " ".join(f"{name}={cut(value)}" for name, value in known["variables"].items())
     for number, (link, text) in enumerate(known["cuda"]["links"].items()):
         yield "" if number else "CUDA", f"{link}: {text}"
     yield "MPS", known["mps"]["why"]
@@ -265,6 +266,11 @@ def wrapped(label, text):
 
 def gib(count):
     return f"{count / 2**30:.1f} GiB"
+
+
+def cut(value):
+    """A variable's value, or the beginning of a long one: images of NVIDIA's have one of two thousand characters."""
+    return value if len(value) <= SHOWN_CHARACTERS else f"{value[:SHOWN_CHARACTERS - 3]}..."
 
 
 def speeds(found):

@@ -8,6 +8,7 @@ three ways through a kernel's positions (`GridSchedule.way`, in backends/cuda/sc
     positions   a thread has the passes of some positions to itself: maps, and reductions down columns. Neighbours along
                 the last kept dimension are read and written by up to 16 bytes at a time.
     rows        some threads share a row, lanes round robin; what they have added up is folded, halves onto halves.
+                Where the kernel carries reductions down columns, they go through a block of rows, one after the other.
     turned      a map some of whose operands lie across: a square of them goes through shared memory.
 
 An expression is written where all it depends on is known: once for a row, not for every element of it. `_CppScope`s are
@@ -53,7 +54,7 @@ def check(kernel):
                 type in HALF_TYPES for type in (e.type, *(a.type for a in e.args))):
             raise Unrenderable(f"{e.op} of {e.args[0].type}")
     for one in kernel.passes:
-        for kind, e in one.accs:
+        for kind, *_, e in (*one.accs, *one.columns):
             if e.type in HALF_TYPES:
                 raise Unrenderable(f"{kind} of {e.type}")
 
@@ -312,23 +313,27 @@ class _CppWriter:
         for _, e in stores:
             self.value(e)
         for number, e in stores:
-            access, values = self.kernel.accesses[number], self.value(e)
-            kind, level = _memory_type(access.type), len(self.scopes) - 1
-            moves = self.lane is not None and access.steps[self.lane] != 0 and self.width > 1
-            values = values * self.width if moves and len(values) == 1 else values
-            if access.type == "b1":
-                values = [f"(unsigned char){v}" for v in values]
-            if moves and self._is_packed(number):
-                size = _pack_size(access.type, self.width)
-                address, = self._addresses(number, level, 1)
-                self._call("Pack")
-                for first in range(0, self.width, size):
-                    place = f"{address} + {first}" if first else address
-                    self._line(self._given(place, kind, size, values[first:first + size]))
-            else:
-                for address, value in zip(self._addresses(number, level, self.width if moves else 1), values,
-                                          strict=False):
-                    self._line(f"*({address}) = {value};")
+            self._store(number, self.value(e))
+
+    def _store(self, number, values):
+        """Write what the neighbours have, or what is the same for all of them, to an access."""
+        access = self.kernel.accesses[number]
+        kind, level = _memory_type(access.type), len(self.scopes) - 1
+        moves = self.lane is not None and access.steps[self.lane] != 0 and self.width > 1
+        values = values * self.width if moves and len(values) == 1 else values
+        if access.type == "b1":
+            values = [f"(unsigned char){v}" for v in values]
+        if moves and self._is_packed(number):
+            size = _pack_size(access.type, self.width)
+            address, = self._addresses(number, level, 1)
+            self._call("Pack")
+            for first in range(0, self.width, size):
+                place = f"{address} + {first}" if first else address
+                self._line(self._given(place, kind, size, values[first:first + size]))
+        else:
+            for address, value in zip(self._addresses(number, level, self.width if moves else 1), values,
+                                      strict=False):
+                self._line(f"*({address}) = {value};")
 
     def _alignment(self):
         """The C++ of whether all that is loaded and stored by several elements starts on a boundary of so many."""
@@ -358,11 +363,11 @@ class _CppWriter:
     # --- reductions one element after the other
 
     def _cut(self):
-        """(first, last + 1) of the first reduced dimension: all of it, or the block that a kept dimension numbers."""
+        """(first, last + 1) of the dimension that may be cut: all of it, or the block that a kept dimension numbers."""
         k = self.kernel
         if k.cut is None:
             return "0", self._int(f"size {k.kept}")
-        size, block = self._int(f"size {k.kept}"), self._int("block cut")
+        size, block = self._int(f"size {k.cut_dim}"), self._int("block cut")
         first = self._put(self.index, f"{self.at[k.cut]} * {block}")
         first = self._put(self.index, f"{first} < {size} ? {first} : {size}")     # the last blocks may be empty
         return first, self._put(self.index, f"{size} - {first} < {block} ? {size} : {first} + {block}")
@@ -545,7 +550,13 @@ class _Positions(_CppWriter):
 
 class _Rows(_CppWriter):
     """`group` threads share a row, each with `vector` neighbouring lanes of every `chunk` of them; `chunks` says how
-    many a row has at most, where what was loaded is kept at hand; 0: they are gone through in a loop."""
+    many a row has at most, where what was loaded is kept at hand; 0: they are gone through in a loop.
+
+    Rows that lie `abreast` have their elements far apart, and those of the next row beside: the threads of a warp have
+    a row each, and share it with threads of other warps.
+
+    With columns to carry, they go through the rows of a block: each thread has its places of the columns to itself,
+    whose accumulators are in registers all the while."""
 
     def _body(self):
         k, s = self.kernel, self.schedule
@@ -557,7 +568,10 @@ class _Rows(_CppWriter):
         self.room = self.boxes = 0
         inner = _CppScope()
         self.scopes = [self.entry, inner]
-        self._row()
+        if k.columns:
+            self._rows_of_block()
+        else:
+            self._row()
         self.scopes = [self.entry]
         if self.room:
             self._line(f"__shared__ double room[{-(-self.room // 8)}], box[{self.boxes}];")
@@ -573,10 +587,11 @@ class _Rows(_CppWriter):
 
     def _row(self):
         k, s = self.kernel, self.schedule
-        several = s.block[1] > 1
-        self.thread = self._put("int", "(int)threadIdx.x")
-        row = self._put(self.index, f"({self.index})blockIdx.x" + (f" * {s.block[1]} + (int)threadIdx.y" if several
-                                                                    else ""))
+        along, beside = ("y", "x") if s.abreast else ("x", "y")
+        several = s.at_once > 1
+        self.thread = self._put("int", f"(int)threadIdx.{along}")
+        row = self._put(self.index, f"({self.index})blockIdx.x" + (f" * {s.at_once} + (int)threadIdx.{beside}"
+                                                                    if several else ""))
         self.live = None
         if several:                                           # the last block may have more threads than rows
             total = self._int("count")
@@ -591,12 +606,53 @@ class _Rows(_CppWriter):
         if several:
             self.lane_bounds = (self.lane_bounds[0],
                                 self._put(self.index, f"{self.live} ? {self.lane_bounds[1]} : {self.lane_bounds[0]}"))
-        # what a row has one of is read before any thread can have come to the results, which may stand there
-        roots = [e for one in k.passes for _, e in (*one.accs, *one.stores)] + [e for _, e in k.finals]
-        held = 1 << self.last + 1
-        for load in self._loads_of(roots):
-            if self._level(self.deps[load]) <= 1 and not self.deps[load] & held:
+        self._take_singles()
+        self._deal_out()
+        self._passes()
+
+    def _rows_of_block(self):
+        """Rows one after the other, with what is the same in all of them before, and the columns' stores after."""
+        k, s = self.kernel, self.schedule
+        before = self.scopes[1]
+        self.thread = self._put("int", "(int)threadIdx.x")
+        self._positions_of(self._put(self.index, f"({self.index})blockIdx.x"), s.order)
+        first, last = self._cut()
+        self.live, self.lane_bounds = None, ("0", self._int(f"size {self.last}"))
+        self._deal_out()
+        self.column_accs = {number: [[self._declared("c", number, kind, e, f"_{next(self.names)}")
+                                      for _ in range(self.width)] for _ in range(s.chunks)]
+                            for kind, number, e in k.columns}
+        moving = 1 << k.cut_dim | 1 << self.last + 1          # what these are part of is another in each row
+        self._fetch([e for e in self._loads_of(self._roots()) if e in self.kept_at_hand and not self.deps[e] & moving
+                     and k.accesses[e.attr].at is None], self.lane_bounds[1])
+        inner, row = _CppScope(), self._new("i")
+        self.scopes, self.at[k.cut_dim] = [self.entry, inner], row
+        self._take_singles()
+        self._passes()
+        self.scopes = [self.entry, before]
+        self._line("#pragma unroll 1")
+        self._block(f"for ({self.index} {row} = {first}; {row} < {last}; ++{row})", inner)
+        for c, start in enumerate(self.starts):
+            self.at[self.last] = start
+            scope = _CppScope()
+            self.scopes.append(scope)
+            for number, mine in self.column_accs.items():
+                self._store(number, [name for name, in mine[c]])
+            self.scopes.pop()
+            self._block(f"if ({start} < {self.lane_bounds[1]})", scope)
+
+    def _roots(self):
+        return [e for one in self.kernel.passes for e in one.expressions()] + [e for _, e in self.kernel.finals]
+
+    def _take_singles(self):
+        """Read what a row has one of, before any thread can have come to the results, which may stand there."""
+        for load in self._loads_of(self._roots()):
+            if self._level(self.deps[load]) <= 1 and not self.deps[load] >> self.last + 1:
                 self.value(load)
+
+    def _deal_out(self):
+        """Where each chunk of a row starts that is kept at hand, and what is."""
+        s = self.schedule
         self.starts = None
         if s.chunks:
             start, thread = self.lane_bounds[0], self.thread
@@ -606,6 +662,10 @@ class _Rows(_CppWriter):
             room = MAX_ELEMENTS_AT_HAND // (s.chunks * s.vector)
             self.kept_at_hand = again if len(again) <= room else {e for e in again if e.op == "load"}
             self.at_hand = [{} for _ in range(s.chunks)]
+
+    def _passes(self):
+        """All passes over the row that `self.at` says, and what is stored at its end."""
+        k, s = self.kernel, self.schedule
         for number, one in enumerate(k.passes):
             accs = self._accumulators(number, one)
             if s.chunks and k.reduced == 1:
@@ -614,24 +674,25 @@ class _Rows(_CppWriter):
                 self._walk(list(range(k.kept, self.last + 1)), one, accs)
             self._fold(number, one, accs)
         if k.finals:
-            late = any(self.deps[load] & held and self._level(self.deps[load]) <= 1 for load in self._loads_of(roots))
+            late = any(self.deps[load] >> self.last + 1 and self._level(self.deps[load]) <= 1
+                       for load in self._loads_of(self._roots()))
             for _, e in k.finals:
                 self.value(e)
             if late or not any(one.accs for one in k.passes):
-                self._line("__syncthreads();" if s.group > 32 else "__syncwarp();")
+                self._line("__syncthreads();" if s.group > 32 or s.abreast else "__syncwarp();")
             scope = _CppScope()
             for number, e in k.finals:
                 kind = self.kernel.accesses[number].type
                 value = self.value(e)[0]
                 address, = self._addresses(number, 1, 1)
                 scope.lines.append(f"*({address}) = {'(unsigned char)' if kind == 'b1' else ''}{value};")
-            self._block(f"if ({self.live + ' && ' if several else ''}{self.thread} == 0)", scope)
+            self._block(f"if ({self.live + ' && ' if self.live else ''}{self.thread} == 0)", scope)
 
     def _again(self):
         """Expressions along the row that a pass computes and a later one needs: what is loaded, and what is costly."""
         seen, out = set(), set()
         for one in self.kernel.passes:
-            mine, todo = set(), [e for _, e in (*one.accs, *one.stores)]
+            mine, todo = set(), one.expressions()
             while todo:
                 e = todo.pop()
                 if e in mine:
@@ -669,6 +730,11 @@ class _Rows(_CppWriter):
                 value = self._simple(values[v] if len(values) > 1 else values[0], e.type)
                 place = f"(long long)({self.at[self.last]} + {v})"
                 self._accumulate(kind, e.type, mine[turn % len(mine)][v], value, place)
+        for kind, number, e in one.columns:
+            values = self.value(e)
+            for v, acc in enumerate(self.column_accs[number][turn]):
+                self._accumulate(kind, e.type, acc, self._simple(values[v] if len(values) > 1 else values[0], e.type),
+                                 None)
         self._stores(one.stores)
 
     _simple = _Positions._simple
@@ -756,7 +822,7 @@ class _Rows(_CppWriter):
     def _unrolled(self, one, accs):
         """All chunks of the row, written out: what is loaded first, as far as registers go, then what is made of it."""
         d, last = self.last, self.lane_bounds[1]
-        roots = [e for _, e in (*one.accs, *one.stores)]
+        roots = one.expressions()
         for access, _ in one.stores:
             if self.kernel.accesses[access].at is not None:
                 roots.append(self.kernel.accesses[access].at)
@@ -840,7 +906,9 @@ class _Rows(_CppWriter):
                 mine = [[self._joined(kind, type, a, b) for a, b in zip(low, high, strict=True)] if high else low
                         for low, high in zip(mine[:lanes], mine[lanes:], strict=True)]
             folded.append((kind, type, mine[0]))
-        if s.group > 32:
+        if s.abreast:
+            folded = self._fold_abreast(folded)
+        elif s.group > 32:
             folded = self._fold_through_shared_memory(folded)
         else:
             folded = [(kind, type, self._fold_group(kind, type, mine, s.group)) for kind, type, mine in folded]
@@ -910,6 +978,26 @@ class _Rows(_CppWriter):
             half = len(lanes) // 2
             lanes = [self._joined(kind, type, a, b) for a, b in zip(lanes[:half], lanes[half:], strict=True)]
         return lanes[0]
+
+    def _fold_abreast(self, folded):
+        """The accumulators of threads that are in different warps, each of which has a part of the same rows."""
+        group, width, at, out = self.schedule.group, self.schedule.at_once, 0, []
+        place = self._put("int", f"{self.thread} * {width} + (int)threadIdx.x")
+        rooms = []
+        for _, type, ((acc,),) in folded:
+            kind = _memory_type(type)
+            rooms.append(self._new("r"))
+            self._line(f"{kind} *const {rooms[-1]} = ({kind} *)((char *)room + {at});")
+            self._line(f"{rooms[-1]}[{place}] = {acc};")
+            at += -(-group * width * BYTES_OF_TYPE[type] // 8) * 8
+        self._line("__syncthreads();")
+        for (kind, type, _), room in zip(folded, rooms, strict=True):
+            end = " != 0" if type == "b1" else ""
+            parts = [(self._put(CPP_TYPE[type], f"{room}[{i * width} + (int)threadIdx.x]{end}"),) for i in range(group)]
+            out.append((kind, type, self._fold_lanes(kind, type, parts)))
+        self._line("__syncthreads();")                        # before others write there again
+        self.room, self.boxes = max(self.room, at), max(self.boxes, 1)
+        return out
 
     def _fold_through_shared_memory(self, folded):
         """The accumulators of all threads of the block. Warps share the lanes: one that has a lane folds what all

@@ -55,12 +55,19 @@ class Access:
 
 
 class Pass:
-    """One walk over the reduced dimensions: accumulators (kind, expression) and stores (access, expression)."""
+    """One walk over the reduced dimensions: accumulators (kind, expression) and stores (access, expression).
 
-    __slots__ = ("accs", "stores")
+    `columns` are (kind, access, expression): what is added up down the rows, see Kernel, and stored when that is done.
+    """
+
+    __slots__ = ("accs", "stores", "columns")
 
     def __init__(self):
-        self.accs, self.stores = [], []
+        self.accs, self.stores, self.columns = [], [], []
+
+    def expressions(self):
+        """All that is computed in it."""
+        return [e for *_, e in (*self.accs, *self.stores, *self.columns)]
 
 
 class Kernel:
@@ -70,11 +77,25 @@ class Kernel:
     the last reduced dimension are dealt out to the lanes of so many vectors of the device (`Backend.vector_bytes`), and
     the lanes folded, halves onto halves, at the end; 0: down columns, each result one element after the other. `cut` is
     the kept dimension that numbers the blocks of the first reduced one, or None where all of it is walked.
+
+    A kernel along rows may carry reductions down columns (Pass.columns), on a device that says so
+    (`Backend.carries_columns`): its kept dimensions are then the `cut` and the rows, whose blocks that numbers. Each
+    place along the row adds up what it has in the rows of a block, one after the other, and stores that once a block.
     """
 
     def __init__(self, kept, reduced, rows=0, cut=None):
         self.kept, self.reduced, self.rows, self.cut = kept, reduced, rows, cut
         self.accesses, self.numbers, self.passes, self.finals = [], [], [], []
+
+    @property
+    def columns(self):
+        """All reductions down columns that it carries."""
+        return [column for one in self.passes for column in one.columns]
+
+    @property
+    def cut_dim(self):
+        """The dimension whose blocks `cut` numbers."""
+        return self.cut + 1 if self.columns else self.kept
 
     def __str__(self):
         return "\n".join(_Printer(self).lines())
@@ -133,7 +154,7 @@ def dependencies(kernel):
     """
     deps, accesses = {}, kernel.accesses
     held = (1 << kernel.kept) - 1 | 1 << kernel.kept + kernel.reduced
-    todo = [e for one in kernel.passes for _, e in (*one.accs, *one.stores)] + [e for _, e in kernel.finals]
+    todo = [e for one in kernel.passes for e in one.expressions()] + [e for _, e in kernel.finals]
     todo += [access.at for access in accesses if access.at is not None]
     while todo:
         e = todo[-1]
@@ -172,7 +193,7 @@ class _Printer:
     def lines(self):
         k, out = self.kernel, self.out
         rows = f", along rows by {k.rows}" if k.rows else ""
-        cut = f", r{k.kept} cut by d{k.cut}" if k.cut is not None else ""
+        cut = f", {self.dim(k.cut_dim)} cut by d{k.cut}" if k.cut is not None else ""
         dims = " ".join(map(self.dim, range(k.kept + k.reduced)))
         out.append(f"kernel over {dims or 'one position'}{rows}{cut}")
         for i, a in enumerate(k.accesses):
@@ -185,6 +206,9 @@ class _Printer:
             for kind, e in one.accs:
                 word = self.word(e)
                 out.append(f"    {kind} {word}")
+            for kind, access, e in one.columns:
+                word = self.word(e)
+                out.append(f"    p{access} = {kind} {word} down {self.dim(k.cut_dim)}")
             self._stores(one.stores, "    ")
         self._stores(k.finals, "  ")
         return out
@@ -247,6 +271,14 @@ def verify(kernel):
             _check(kernel, e, p, seen)
             need(kernel.accesses[access].type == e.type, f"p{access} holds {kernel.accesses[access].type}, given "
                   f"{e.type}")
+        for kind, access, e in one.columns:
+            need(kind in REDUCTION_WORDS and not kind.startswith("arg"), f"{kind!r} down columns")
+            need((kernel.kept, kernel.reduced, kernel.cut) == (2, 1, 0), "columns beside other than rows")
+            need(kernel.rows, "columns with no rows to be beside")
+            _check(kernel, e, p, seen)
+            need(kernel.accesses[access].type == e.type, f"p{access} holds {kernel.accesses[access].type}, given "
+                  f"{e.type}")
+            need(not kernel.accesses[access].steps[1], f"p{access} moves with the rows")
     for access, e in kernel.finals:
         _check(kernel, e, len(kernel.passes), seen)
         need(kernel.accesses[access].type == e.type, f"p{access} holds {kernel.accesses[access].type}, given {e.type}")

@@ -16,7 +16,7 @@ cdef set tensor_types, plain_types
 cdef bint COMPILED
 
 
-cdef class Step:
+cdef class TapedCall:
     cdef public Entry entry
     cdef public tuple args, places, inputs, params
     cdef public bint is_view, owned
@@ -28,7 +28,7 @@ cdef class Tape:
     cdef public bint several
 
 
-@cython.locals(held=list, step=Step, args=list, inputs=list, at=Py_ssize_t, number=Py_ssize_t,
+@cython.locals(held=list, step=TapedCall, args=list, inputs=list, at=Py_ssize_t, number=Py_ssize_t,
                seen=TensorBase)
 cdef follow(Tape tape, list given)
 

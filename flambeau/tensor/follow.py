@@ -35,7 +35,7 @@ tapes: dict = {}              # key of a call → Tape, False where it cannot be
 tables.append(tapes)
 
 
-class Step:
+class TapedCall:
     """One operation of a Tape: `args` are all its arguments, with NO_VALUE where tensors go, `places` the (position,
     number of the tensor) of those, `inputs` the numbers of its tensors. It `is_view`, and then perhaps `owned`: made a
     tensor of its own, since nobody else holds what it looks at."""
@@ -114,7 +114,7 @@ def _as_tape(taken, given, made):
                 or moved > 0:                     # which may have been reckoned from where the tensor starts
             return False
         plain = tuple([NO_VALUE if isinstance(a, Tensor) else a for a in args])
-        steps.append(Step(entry, plain, places, numbers, params, moved == 0, moved == 0 and result._base is None))
+        steps.append(TapedCall(entry, plain, places, numbers, params, moved == 0, moved == 0 and result._base is None))
         number_of[id(result)] = len(given) + len(steps) - 1
     several = made.__class__ is list
     found = [None if t is None else number_of.get(id(t), -1) for t in (made if several else (made,))]

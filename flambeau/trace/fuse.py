@@ -26,7 +26,7 @@ class Group:
     """Nodes that run as one kernel on a device; or, with `opaque`, one operation that reads and writes memory."""
 
     __slots__ = ("rank", "dims", "reduced", "walk", "nodes", "deps", "users", "held", "opaque", "closed", "cut",
-                 "device", "instructions")
+                 "column_walk", "device", "instructions")
 
     def __init__(self, rank, device, opaque=None):
         self.rank, self.device, self.opaque = rank, device, opaque
@@ -37,7 +37,8 @@ class Group:
         self.deps, self.users = set(), set()
         self.held = set()         # groups whose results must stand in memory before this one starts
         self.closed = opaque is not None
-        self.cut = None           # into how many blocks the reduction is cut
+        self.cut = None           # into how many blocks the reduction is cut, or those down columns that it carries
+        self.column_walk = None   # the order of these: see carry.py
         self.instructions = None  # the numbers of those that its nodes belong to, once a step has asked
 
     def new_dim(self, size):
@@ -484,6 +485,10 @@ class Fuser:
             part.number, last.number = node.number - 0.4, node.number - 0.2     # before all that reads the node
             last.order = order_of(part.shape, (node.ndim,), contiguous_strides(part.shape),
                                   group.device.backend.reductions)
+            least = group.device.backend.reductions.min_columns_by_block
+            if least and not node.order.along_rows and node.numel >= least:
+                part.layout = make_spec(node.dtype, part.shape, (*contiguous_strides(node.shape), node.numel),
+                                        group.device)
             node.op, node.args, node.attr = "copy", (seen,), None
             group.reduced, group.walk = {d for at in dims for d in axes[at]}, walk_of(node.order, axes)
             group.cut, group.closed = blocks, True

@@ -6,7 +6,7 @@ themselves go with each use of it, its Launch. How it is gone through is the dev
 from ..backends.backend import Unschedulable
 from ..base.spec import spec as make_spec
 from ..loops.ir import Access, Expr, Kernel, Launch, Pass, steps_of
-from .fuse import REDUCING_KINDS, axes_of, memory, root
+from .fuse import REDUCING_KINDS, axes_of, layout, memory, root
 from .lower import LOOP_TYPE, TraceNode, Unfusable
 
 
@@ -54,10 +54,11 @@ class Nest:
                 base = root(arg)
                 if base.group is group:
                     wait = max(wait, need[id(base)])
+            if node.op == "partial" and group.column_walk is not None:
+                self._carry(node, wait)
+                continue
             if node.op in REDUCING_KINDS:
-                while len(self.passes) <= wait:
-                    self.passes.append(Pass())
-                one = self.passes[wait]
+                one = self._pass(wait)
                 one.accs.append((node.attr[0], self._seen(node.args[0], node.axes)))
                 made = Expr("acc", LOOP_TYPE[node.dtype], (), (wait, len(one.accs) - 1))
                 wait += 1
@@ -68,23 +69,32 @@ class Nest:
             if node.stored:
                 self._put(node, made, wait)
 
+    def _pass(self, number):
+        while len(self.passes) <= number:
+            self.passes.append(Pass())
+        return self.passes[number]
+
+    def _carry(self, node, wait):
+        """A reduction down columns that rides along, in the pass that has what it adds up."""
+        self.reads.append(Read(node, self._strides_of_parts(node), 0, LOOP_TYPE[node.dtype], True))
+        self._pass(wait).columns.append((node.attr[0], len(self.reads) - 1, self._seen(node.args[0], node.axes)))
+
     def _put(self, node, made, wait):
         axes = axes_of(node, self.group)
         walked = {a for axis in axes for a in axis}
-        if node.op == "partial":
-            strides = self._strides(node.shape[:-1], _row_major(node.shape)[:-1], axes)
-            strides["cut"] = 1
-        else:
-            laid = node.layout.strides if node.layout is not None else _row_major(node.shape)
-            strides = self._strides(node.shape, laid, axes)
+        strides = self._strides_of_parts(node) if node.op == "partial" else \
+            self._strides(node.shape, layout(node)[0], axes)
         self.reads.append(Read(node, strides, 0, made.type, True))
         number = len(self.reads) - 1
         if self.group.reduced is not None and walked <= self.group.kept:
             self.finals.append((number, made))
         else:
-            while len(self.passes) <= wait:
-                self.passes.append(Pass())
-            self.passes[wait].stores.append((number, made))
+            self._pass(wait).stores.append((number, made))
+
+    def _strides_of_parts(self, node):
+        """The strides of what the blocks of a reduction give, whose last dimension is the block's number."""
+        *laid, cut = layout(node)[0]
+        return {**self._strides(node.shape[:-1], laid, axes_of(node, self.group)), "cut": cut}
 
     def _expr(self, node):
         """A node's expression, its arguments read where they stand."""
@@ -222,6 +232,11 @@ class Nest:
         self.sizes = dict(group.dims)
         if group.cut is not None:
             self.sizes["cut"] = group.cut
+        if group.column_walk is not None:         # the rows of a block are consecutive ones
+            rows = group.column_walk.pieces(self.sizes, [r.strides for r in self.reads], self.fixed)
+            if len(rows) != 1 or set(rows[0]) != set(self.kept):
+                raise Unfusable("columns of other rows than these", group.nodes[-1])
+            self.kept, self.block = rows[0], group.column_walk.first_block(self.sizes, rows)
         at = 0
         while at + 1 < len(self.kept):
             outer, inner = self.kept[at], self.kept[at + 1]
@@ -237,7 +252,8 @@ class Nest:
             pieces = walk.pieces(self.sizes, [r.strides for r in self.reads], self.fixed)
             if not walk.follows(self.sizes, pieces):
                 raise Unfusable("a reduction in another order than its own", self._reductions()[0], materialise=True)
-            self.block = walk.blocks and walk.first_block(self.sizes, pieces)
+            if walk.blocks:
+                self.block = walk.first_block(self.sizes, pieces)
             for *outer, inner in pieces:
                 for d in reversed(outer):
                     self._melt(d, inner)
@@ -274,6 +290,7 @@ class Nest:
             done = Pass()
             done.accs = [(kind, self._placed(e, place, moved)) for kind, e in one.accs]
             done.stores = [(number, self._placed(e, place, moved)) for number, e in one.stores]
+            done.columns = [(kind, number, self._placed(e, place, moved)) for kind, number, e in one.columns]
             kernel.passes.append(done)
         kernel.finals = [(number, self._placed(e, place, moved)) for number, e in self.finals]
         self.launch = Launch(kernel, [self.sizes[d] for d in dims], strides, [r.at_stride for r in self.reads],

@@ -3,11 +3,11 @@
 Note [Checks without waiting]: positions are checked at the call, where the message can name the line. Those of a tensor
 on a GPU would have to be brought back first, and whoever waits for a GPU in every step loses the time in which the next
 step could have been recorded. But most positions come from the CPU (a batch of words, class numbers), or are made of
-nothing (`arange`). So a Value of whole numbers that was copied from the CPU keeps what was copied; one that is pending
-is computed on the CPU too, where that is little work; and one that had to be brought back keeps what was brought. A
-Value never changes, so neither does what is kept, and it goes with the Value; where a replay makes a new Value of an
-old one, it forgets that. Nothing is kept of memory that somebody outside may write to (Note [Exported storages] in
-value.py).
+nothing (`arange`). So a Value of whole numbers that was copied from the CPU keeps what was copied; one that is pending,
+there or on the CPU, is computed on the CPU too, where that is little work; and one that had to be brought back keeps
+what was brought. A Value never changes, so neither does what is kept, and it goes with the Value; where a replay makes
+a new Value of an old one, it forgets that. Nothing is kept of memory that somebody outside may write to (Note [Exported
+storages] in value.py).
 """
 import numpy as np
 
@@ -89,7 +89,8 @@ def read(value, spec, offset, keeps=True):
 
 def execute(entry, arrays, params):
     """The results of an instruction over NumPy arrays, wherever its tensors stand."""
-    return interpret.execute(entry, arrays, params) if entry.device is CPU else reference.execute(entry, arrays, params)
+    leaves = entry.outs is not None and entry.outs[0].device is not CPU          # a copy from the CPU to a GPU
+    return (interpret if entry.device is CPU and not leaves else reference).execute(entry, arrays, params)
 
 
 def _worth_keeping(kind):
@@ -111,7 +112,7 @@ def _found(value, depth):
     if memory is not None or value.trace is None or not depth:
         return memory
     trace, kind = value.trace, value.spec
-    if kind.device is CPU or kind.numel > MAX_COMPUTED_ELEMENTS or not _worth_keeping(kind):
+    if kind.numel > MAX_COMPUTED_ELEMENTS or kind.device is not CPU and not _worth_keeping(kind):
         return None
     made = next((one for one in reversed(list(trace.code)) if one[4] == value.slot), None)
     if made is None or made[0].many or made[0].op.effect:

@@ -28,6 +28,7 @@ from ..base.locks import new_lock
 from ..base.shapes import contiguous_strides
 from ..base.spec import CPU, spec as make_spec
 from .buffers import Buffers
+from .carry import carried
 from .effects import perform
 from .fuse import Fuser, Group, memory as seen_memory, root
 from .interpret import do_without, forget_programs, say_mistake, say_not_compiled, say_tight
@@ -305,7 +306,7 @@ class Cutter:
 
     def __init__(self, graph, wanted, nodes, materialised):
         self.steps = []
-        for group in Fuser(graph, wanted, nodes, materialised).groups:
+        for group in carried(Fuser(graph, wanted, nodes, materialised).groups):
             self._cut(group)
 
     def _add(self, step):

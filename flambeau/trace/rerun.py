@@ -7,6 +7,7 @@ their old contents stay until the recording is dropped, in memory of their own.
 import numpy as np
 
 from . import effects
+from .held import HeldBase
 from .record import execute
 from .update import update
 from .value import Value
@@ -14,21 +15,16 @@ from .value import Value
 UNWRITTEN = ("_empty", "empty")       # their results have no contents
 
 
-class HeldRecording:
+class HeldRecording(HeldBase):
     """The instructions of a trace so far, of which nothing has run, and what they read.
 
     `inputs` are the Values from outside, with their slots. `root` is a weak reference to the tensor that a backward
     began at, `slot` where it is computed, None if it was there before, and `site` the line of that backward. `large`:
     it was too much to be held while a step replaces it, and has run. `older` are the nodes whose operations had run
-    before, because somebody looked: (node, what it kept, the Values of the tensors in that).
+    before, because somebody looked: a list of (node, what it kept), and {storage: Value} of the tensors in that.
     """
 
-    __slots__ = ("code", "count", "inputs", "root", "slot", "site", "large", "older")
-
-    def __init__(self, trace, root, slot, site, large):
-        self.code, self.count, self.inputs = trace.code, len(trace.code), trace.slots.copy()
-        self.root, self.slot, self.site, self.large = root, slot, site, large
-        self.older = ()
+    __slots__ = ()
 
     @property
     def instructions(self):

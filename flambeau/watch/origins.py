@@ -1,23 +1,24 @@
 """Where a number stopped being one, when the graph is gone: found in what the latest backward ran, by running it again.
 
 A thread holds the recording of its latest backward, with the values that it read, until a step was taken with it and
-all was well (`autograd/engine.py`, `trace/rerun.py`, `check_backward` in steps.py). If it was not, the recording is run
-again, one instruction at a time, and the way is gone back from what is not finite, through what is not finite either,
-to what was made so from finite numbers. Where the way ends at something that had run before, because the program, or a
-check of indices, looked in the middle of the forward, it is gone on through the nodes that were made of that.
+all was well (`hold` in autograd/walk.py, `trace/rerun.py`, `check_held` in trace/held.py). If it was not, the recording
+is run again, one instruction at a time, and the way is gone back from what is not finite, through what is not finite
+either, to what was made so from finite numbers. Where the way ends at something that had run before, because the
+program, or a check of indices, looked in the middle of the forward, it is gone on through the nodes that were made of
+that.
 """
 import numpy as np
 
-from ..autograd.node import OpNode
+from ..autograd.node import OpNode, kept_places
 from ..base.errors import name_of
 from ..tensor.messages import called_as
 from ..tensor.reading import array_of
 from ..tensor.tensor import Tensor, wrap
+from ..trace.held import is_finite
 from ..trace.rerun import UNWRITTEN
 from ..trace.value import Storage
 from .finding import listens
 from .nonfinite import NumberRange, computed_again, edge_at, fix_for, is_mask, origin, told_origin
-from .steps import is_finite
 
 
 class RerunSearch:
@@ -98,7 +99,7 @@ class RerunSearch:
         """
         code, site, slots, seen = self.recording.instructions, self.recording.site, set(self.culprit[1]), set()
         values = {slot: value for value, slot in self.recording.inputs.items()}
-        keepers = {id(value): node for node, _, held in self.recording.older for _, value, _, _ in held}
+        keepers = {id(value): node for node, _, held in older_nodes(self.recording) for _, value, _, _ in held}
         while slots:
             makers = {self.maker[slot] for slot in slots if slot in self.maker}
             forward = [index for index in makers if code[index][5] != site]
@@ -111,6 +112,15 @@ class RerunSearch:
             seen |= slots
             slots = {slot for index in makers for slot in code[index][1]} - seen
         return None
+
+
+def older_nodes(recording):
+    """(node, what it had kept, [(position, Value, spec, offset) of the tensors in that]) of what a HeldRecording has as
+    `older`."""
+    nodes, values = recording.older or ((), {})
+    return [(node, kept, [(at, values[storage], kind, offset) for at, _, storage, kind, offset
+                          in kept_places(node, kept, written=True) if storage in values])
+            for node, kept in nodes if kept is not None]
 
 
 class OlderSearch:
@@ -230,7 +240,7 @@ def tell_recorded(recording, seen, at, raises=True):
 
 def _tell_older(search, name, shown, raises):
     value, _, (entry, *_, read) = search.entered
-    older = OlderSearch(search.recording.older, value)
+    older = OlderSearch(older_nodes(search.recording), value)
     if older.culprit is None:
         return None
     op, ranges = older.culprit.op, "; ".join(f"{name} {facts}" for name, facts in older.inputs)

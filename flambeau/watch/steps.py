@@ -1,7 +1,8 @@
 """What an optimizer's step shows, always: gradients of an earlier step, graphs that are kept, layers it was not given.
 
-`before_step` and `after_step` stand around every step and look at a handful of things. What they keep lies on gradients
-and here; an optimizer has a number, so that `compile` does not take it for state of the program.
+`before_step` and `after_step` stand around every step and look at a handful of things: of the first steps of an
+optimizer after each, and later, when a mistake that is made in every step has long been found, now and then. What they
+keep lies on gradients and here; an optimizer has a number, so that `compile` does not take it for state of the program.
 
 Note [Stale gradients]: at the end of a step the first gradient of an optimizer is marked with its version (`_stepped`).
 A backward that adds to it at that very version, with nothing written in between, has added to what was already used;
@@ -12,46 +13,31 @@ import collections
 import itertools
 import weakref
 
-import numpy as np
-
 from ..autograd.engine import recent_roots
-from ..base import observers
 from ..base.errors import here, line_of
 from ..base.op import door
-from ..base.spec import CPU
 from ..trace.record import current
-from .finding import found, in_force, listens
+from .around import OptimizerRecord, after_step, before_step, records, taken, tellers  # noqa: F401
+from .finding import found, listens
 
 OLD_STEPS = 2                 # a graph is old when so many steps were taken since its backward
 OLD_GRAPHS = 3                # so many old graphs of one optimizer are no accident
 ROOTS_KEPT = 8                # of an optimizer's latest backwards, by weak references
-SMALL_GRADIENT = 1 << 9       # elements: the first gradient that has no more is looked at after a step
 OVERWRITES = ("zero_", "fill_", "copy_", "an item assignment")
 
-taken = [0]                   # how many steps were taken, by all optimizers
 own_looks = [0]               # more than 0 while watch itself looks at results
 _numbers = itertools.count()
-_records: dict = {}           # number of an optimizer → OptimizerRecord
-
-
-class OptimizerRecord:
-    """What is remembered of an optimizer: its steps, the latest backwards, the module whose parameters it was given."""
-
-    __slots__ = ("optimizer", "steps", "roots", "module", "told_graphs", "unseen")
-
-    def __init__(self, optimizer):
-        self.optimizer = weakref.ref(optimizer)
-        self.steps, self.told_graphs, self.unseen = 0, False, None
-        self.roots = collections.deque(maxlen=ROOTS_KEPT)      # (weak reference to the root's node, step, site)
-        self.module = None    # weak reference
 
 
 def number_of(optimizer):
     """A number under which an optimizer is known here, as long as it lives."""
-    for gone in [number for number, record in list(_records.items()) if record.optimizer() is None]:
-        _records.pop(gone, None)                     # not by a finaliser: an interrupt that comes in there is lost
-    number = next(_numbers)
-    _records[number] = OptimizerRecord(optimizer)
+    for gone in [number for number, record in list(records.items()) if record.optimizer() is None]:
+        records.pop(gone, None)                     # not by a finaliser: an interrupt that comes in there is lost
+    number, record = next(_numbers), OptimizerRecord()
+    record.optimizer, record.module = weakref.ref(optimizer), None
+    record.steps, record.looks, record.told_graphs, record.unseen = 0, True, False, None
+    record.roots = collections.deque(maxlen=ROOTS_KEPT)        # (weak reference to the root's node, step, site)
+    records[number] = record
     return number
 
 
@@ -60,7 +46,7 @@ def made(number, module, unseen):
 
     `unseen` are (words, parameters) of what the module holds where it does not look.
     """
-    record = _records[number]
+    record = records[number]
     record.module = weakref.ref(module)
     record.unseen = unseen or None
 
@@ -69,46 +55,27 @@ def first_gradient(optimizer):
     """The gradient of the first parameter that has one."""
     for group in optimizer.param_groups:
         for p in group["params"]:
-            if p._grad is not None:
-                return p._grad
+            if (g := p._grad) is not None:
+                return g
     return None
 
 
-def before_step(number):
-    """A step is about to be taken."""
-    record = _records.get(number)
-    optimizer = record.optimizer() if record is not None else None
-    if optimizer is None:                            # a copy that somebody made of the original's attributes
-        return
+def _look_before(optimizer, record):
+    """See whether gradients of the last step were added to, and tell of layers that the optimizer was not given."""
     g = first_gradient(optimizer)
     if g is not None and g._stale is not None:
         _tell_stale(optimizer, g)
-    if (tell := observers.step_began) is not None:
-        tell(optimizer)
-    recording = (trace := current()).backward        # of what has run already; the step can then write in place
-    if recording is not None and recording.large and not in_force:
-        check_backward(trace, optimizer)
     if record.unseen is not None:
         unseen, record.unseen = record.unseen, None
         _tell_unseen(optimizer, unseen)
 
 
-def after_step(number):
-    """A step was taken."""
-    record = _records.get(number)
-    optimizer = record.optimizer() if record is not None else None
-    if optimizer is None:
-        return
+def _look_after(optimizer, record):
+    """Mark a gradient of the step that was taken, and see which graphs of earlier ones are still there."""
     g = first_gradient(optimizer)
     if g is not None:
         g._stepped = g._storage.version
-    if (tell := observers.step_ended) is not None:
-        tell(optimizer)
-    if (trace := current()).backward is not None and not in_force:
-        check_backward(trace, optimizer)
-    record.steps = steps = record.steps + 1
-    taken[0] += 1
-    roots = record.roots
+    roots, steps = record.roots, record.steps
     while recent_roots:
         root, site = recent_roots.popleft()
         roots.append((root, steps, site))
@@ -122,50 +89,12 @@ def after_step(number):
             tell_old_graphs(old, steps)
 
 
-def check_backward(trace, optimizer):
-    """Look at the loss of the latest backward, and at one gradient, if they are computed; if all is well, forget it.
-
-    What is not a number in the middle of a backward is so in all that comes behind it, in the first layers too.
-    """
-    recording = trace.backward
-    root = recording.root()
-    if root is not None:
-        value = root._storage.value
-        if value.trace is not None:
-            return
-        if root._spec.numel == 1 and not is_finite(value):
-            trace.backward = None
-            door.noticed("tell_recorded", recording, root, here())
-            return
-    g = _small_gradient(optimizer)
-    if g is not None:
-        value = g._storage.value
-        if value.trace is not None:
-            return
-        if not is_finite(value):
-            trace.backward = None
-            door.noticed("tell_recorded", recording, g, here())
-    trace.backward = None
+def _tell_not_finite(bad):
+    """`bad` is (recording, tensor) of `check_held`."""
+    door.noticed("tell_recorded", *bad, here())
 
 
-def _small_gradient(optimizer):
-    for group in optimizer.param_groups:
-        for p in group["params"]:
-            g = p._grad
-            if g is not None and g._spec.numel <= SMALL_GRADIENT and g._spec.device is CPU:
-                return g if g._storage is not None else None
-    return None
-
-
-def is_finite(value):
-    """Whether all of a Value that is computed is finite."""
-    array = value.array
-    if array.dtype.isbuiltin == 2:                   # bfloat16 and smaller
-        array = array.astype(np.float32)
-    if array.size == 1:
-        number = array.item()
-        return number - number == 0
-    return array.dtype.kind not in "fc" or b"\0" not in np.isfinite(array).tobytes()     # a third of what all() takes
+tellers[:] = _look_before, _look_after, _tell_not_finite
 
 
 def _tell_stale(optimizer, g):
@@ -207,7 +136,7 @@ def is_recording():
 
 def module_of(optimizer):
     """The module whose parameters() an optimizer was given, if that is known and it is still there."""
-    record = _records.get(optimizer._watched)
+    record = records.get(optimizer._watched)
     return record.module() if record is not None and record.module is not None else None
 
 

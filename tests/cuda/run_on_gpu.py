@@ -4,6 +4,7 @@
 
     report      the GPU, the driver, the versions, and what a first tensor does
     tests       those of tests/cuda that use a GPU, most of them beside PyTorch on the same one
+    observing   doctor, watch, memory, profiler, report and the demo
     sanitizer   a sample of the kernels under compute-sanitizer: memcheck, then racecheck
     bench       bench/cuda.py
 
@@ -25,12 +26,14 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-LIMITS = {"report": 60, "tests": 240, "sanitizer": 120, "bench": 240}
+LIMITS = {"report": 60, "tests": 240, "observing": 120, "sanitizer": 120, "bench": 240}
 GROUPS_SHOWN = 30
-SANITIZED = ("maps", "rows", "reductions", "movement", "scans", "products", "training", "random")       # sanitizer.py's
+# those of sanitizer.py
+SANITIZED = ("maps", "rows", "columns", "reductions", "movement", "scans", "products", "training", "random")
 # The tests that use a GPU; the others of the folder simulate one.
 TESTS = [f"tests/cuda/{name}.py" for name in ("test_on_gpu", "test_against_torch", "test_rows_against_torch",
                                               "test_training_against_torch")]
+OBSERVING = ["tests/cuda/test_observing.py", "tests/test_memory.py", "tests/profiler/test_profile.py::test_on_a_gpu"]
 
 REPORT = """
 import importlib.metadata as metadata, os, platform, sys, time, traceback
@@ -117,10 +120,22 @@ def report(args, limit):
 
 
 def tests(args, limit):
-    tally, log = args.out / "tests.jsonl", args.out / "tests.log"
+    return tested(args, limit, "tests", args.tests)
+
+
+def observing(args, limit):
+    log = args.out / "doctor.txt"
+    run([sys.executable, "-m", "flambeau", "doctor", "--expect", "cuda"], limit, log, env=environment(args))
+    print(tail(log, 40))
+    return tested(args, limit, "observing", OBSERVING)
+
+
+def tested(args, limit, name, files):
+    """Run the tests in these files, and say what came of them."""
+    tally, log = args.out / f"{name}.jsonl", args.out / f"{name}.log"
     tally.unlink(missing_ok=True)
     command = [sys.executable, "-m", "pytest", "-q", "--tb=short", "-p", "tests.cuda.tally", "-n", str(args.workers),
-               "--dist", "worksteal", "--max-worker-restart", "200", *args.tests]
+               "--dist", "worksteal", "--max-worker-restart", "200", *files]
     if args.choose:
         command += ["-k", args.choose]
     if has("pytest_timeout", args):
@@ -191,7 +206,7 @@ def bench(args, limit):
     return ending(status, limit)
 
 
-PARTS = {"report": report, "tests": tests, "sanitizer": sanitizer, "bench": bench}
+PARTS = {"report": report, "tests": tests, "observing": observing, "sanitizer": sanitizer, "bench": bench}
 
 
 def environment(args, **more):

@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[0] = str(ROOT)                      # not this folder: its modules would hide others
 
 import flambeau as torch
+from flambeau.backends.cuda import schedule
 from flambeau.nn import functional as F
 
 SIZES = (1, 33, 1000, 4097)
@@ -66,6 +67,18 @@ def rows(dtype, device):
         yield from torch.autograd.grad(loss, (x,))
         yield x.detach().float().var(-1, correction=0)
         yield x.detach().logsumexp(-1)
+
+
+def columns(dtype, device):
+    """Down columns, in blocks: beside rows that have what is added up, and by kernels of their own."""
+    for height, width in ((300, 33), (257, 520)):
+        x = drawn((height, width), dtype, device).requires_grad_()
+        weight, bias = (drawn(width, dtype, device, seed).requires_grad_() for seed in (1, 2))
+        out = F.layer_norm(x, (width,), weight, bias)
+        yield from torch.autograd.grad(out, (x, weight, bias), drawn((height, width), dtype, device, 3))
+        out = torch.softmax(x * weight + bias, -1)
+        yield from torch.autograd.grad(out, (x, weight, bias), drawn((height, width), dtype, device, 3))
+        yield x.detach().float().sum(0)
 
 
 def reductions(dtype, device):
@@ -171,9 +184,9 @@ def random(dtype, device):
             yield (t.abs() < 1e4).float().min()
 
 
-WORKS = {"maps": (maps, DTYPES), "rows": (rows, DTYPES), "reductions": (reductions, DTYPES),
-         "movement": (movement, DTYPES), "scans": (scans, DTYPES[:1]), "products": (products, DTYPES),
-         "training": (training, DTYPES[:1]), "random": (random, DTYPES[:1])}
+WORKS = {"maps": (maps, DTYPES), "rows": (rows, DTYPES), "columns": (columns, DTYPES),
+         "reductions": (reductions, DTYPES), "movement": (movement, DTYPES), "scans": (scans, DTYPES[:1]),
+         "products": (products, DTYPES), "training": (training, DTYPES[:1]), "random": (random, DTYPES[:1])}
 
 
 # --- running them ---------------------------------------------------------------------------------------------------
@@ -197,6 +210,7 @@ def run(name, work, dtype):
             plan = torch.plans.last()
             if plan is not None:
                 SEEN.update(step.kind for step in plan.steps)
+                SEEN["kernel with columns"] += sum(bool(step.launch.kernel.columns) for step in plan.kernels)
         except Exception as error:
             said = (str(error).splitlines() or [""])[0][:200]
             FAILED.append(f"{name} {dtype}, result {number}: {type(error).__name__}: {said}")
@@ -214,6 +228,7 @@ def main():
     parser.add_argument("--simulated", action="store_true")
     parser.add_argument("--seconds", type=float, default=100, help="after which no further work is begun")
     args = parser.parse_args()
+    schedule.MIN_CARRYING_ELEMENTS = schedule.USED_OF_ROUNDS = 0       # columns ride along, however few they are
     if args.simulated:
         from tests.cuda.simulated import simulating
         with simulating(devices=1, races=True):

@@ -28,6 +28,21 @@ def test_words_from_the_cpu(downloads):
     assert loss.item() > 0 and downloads == [4]
 
 
+@pytest.mark.parametrize("computed", [
+    lambda rows: rows[:, :2].long().to("cuda"), lambda rows: rows.to(torch.int32)[:, :2].cuda(),
+    lambda rows: (rows[:, :2] * 2).long().to("cuda") // 2, lambda rows: rows[:, :2].long().to("cuda", torch.int32),
+    lambda rows: rows[:, :2].long().t().to("cuda").t(), lambda rows: torch.cat([rows, rows]).long().cuda()[:3, :2]])
+def test_words_that_the_cpu_has_yet_to_compute(downloads, computed):
+    """Codes in a table of floats, made whole numbers on the CPU, which is recorded and has not run."""
+    table, rows = torch.nn.Embedding(50, 8).cuda(), torch.tensor([[1.0, 49.0, 0.5], [3.0, 4.0, 0.1], [7.0, 0.0, 0.2]])
+    words = computed(rows)
+    found = table(words)
+    with pytest.raises(IndexError, match="index 50 for a table of 50 rows"):
+        table(computed(rows + 1))
+    assert downloads == []
+    assert words.tolist() == [[1, 49], [3, 4], [7, 0]] and torch.equal(found.cpu(), table.weight.cpu()[words.cpu()])
+
+
 def test_what_is_out_of_bounds_is_refused_at_the_call(downloads):
     table = torch.nn.Embedding(50, 8).cuda()
     with pytest.raises(IndexError, match="index 77 for a table of 50 rows"):

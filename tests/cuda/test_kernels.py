@@ -60,7 +60,8 @@ register("ordered", OrderedAbacus)
 def small_tiles():
     patch = pytest.MonkeyPatch()
     for name, value in (("MAP_THREADS", 32), ("COLUMN_THREADS", 32), ("LARGE_MAP", 64), ("MIN_COLUMN_THREADS", 4),
-                        ("REDUCTIONS", schedule.REDUCTIONS._replace(block_elements=2048, max_column_parts=2048))):
+                        ("REDUCTIONS", schedule.REDUCTIONS._replace(block_elements=2048, max_column_parts=2048,
+                                                                   min_columns_by_block=40))):
         assert hasattr(schedule, name)
         patch.setattr(schedule, name, value)
     plan.forget()

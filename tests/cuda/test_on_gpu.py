@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import flambeau as torch
@@ -200,3 +201,27 @@ def test_tf32_is_for_who_asks():
     assert error < 1e-3
     if cuda.get_device_capability() >= (8, 0):
         assert rough > 4 * error
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 2e-5), (torch.bfloat16, 1e-2)])
+@pytest.mark.parametrize("rows, columns", [(2048, 4096), (16384, 1024), (4099, 3000)])
+def test_the_gradients_of_a_layer_norm_are_those_of_numpy_and_repeat_their_bits(rows, columns, dtype, tolerance):
+    """Large enough that sums of columns ride along with the rows, where the GPU takes that."""
+    draw = np.random.default_rng(0)
+    given = [torch.from_numpy(draw.normal(size=shape).astype(np.float32)).to(dtype)
+             for shape in ((rows, columns), (rows, columns), (columns,), (columns,))]
+
+    def gradients():
+        x, g, w, b = (one.to("cuda") for one in given)
+        x, w, b = (one.requires_grad_() for one in (x, w, b))
+        made = torch.autograd.grad(torch.nn.functional.layer_norm(x, (columns,), w, b), [x, w, b], g)
+        return [one.float().cpu().numpy() for one in made]
+
+    x, g, w, _ = (one.double().numpy() for one in given)
+    off = x - x.mean(1, keepdims=True)
+    scale = 1 / np.sqrt((off * off).mean(1, keepdims=True) + 1e-5)
+    hat, h = off * scale, g * w
+    meant = scale * (h - h.mean(1, keepdims=True) - hat * (h * hat).mean(1, keepdims=True)), (g * hat).sum(0), g.sum(0)
+    for mine, again, right in zip(gradients(), gradients(), meant, strict=True):
+        np.testing.assert_array_equal(mine, again)
+        np.testing.assert_allclose(mine, right, rtol=tolerance, atol=tolerance * np.abs(right).max())

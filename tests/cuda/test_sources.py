@@ -26,7 +26,7 @@ KERNELS_OF_A_MODULE = 25
 class CollectingAbacus(AbacusBackend):
     """An abacus that takes a GPU's kernels, and keeps the CUDA C++ of each in `sources`."""
 
-    interprets = False
+    interprets, carries_columns = False, True
     vector_bytes, reductions = schedule.LANE_BYTES, schedule.REDUCTIONS
     sources: dict = {}                # text → the kernel that it is of
 
@@ -84,6 +84,28 @@ def test_all_kernels_compile(architecture, constants):
     for first in range(0, len(sources), KERNELS_OF_A_MODULE):
         texts = [code.named(text, code.KERNEL_NAME)[1] for text in sources[first:first + KERNELS_OF_A_MODULE]]
         nvrtc.compile(code.together(texts), architecture, code.NVRTC_OPTIONS)
+
+
+@pytest.mark.skipif(not nvrtc.is_there(), reason="NVRTC is not installed: pip install nvidia-cuda-nvrtc")
+@pytest.mark.parametrize("architecture", ("sm_80", "sm_90"))
+def test_kernels_that_carry_columns_compile(architecture, monkeypatch):
+    """Which the rows of the tables are too small for."""
+    for name in ("MIN_CARRYING_ELEMENTS", "USED_OF_ROUNDS"):
+        monkeypatch.setattr(schedule, name, 0)
+    plan.forget()
+    CollectingAbacus.sources.clear()
+    with torch.config.using(executor="native"):
+        for dtype in (torch.float32, torch.bfloat16, torch.float64):
+            x, g = (torch.randn(600, 520, dtype=dtype).to("collecting") for _ in range(2))
+            w, b = (torch.randn(520, dtype=dtype).to("collecting").requires_grad_() for _ in range(2))
+            y = torch.nn.functional.layer_norm(x.requires_grad_(), (520,), w, b)
+            made = torch.autograd.grad(y, [x, w, b], g)
+            torch.cpu.synchronize()
+    plan.forget()
+    texts, loops = list(CollectingAbacus.sources), "".join(CollectingAbacus.sources.values())
+    assert len(made) == 3 and loops.count("d1 cut by d0") == 3 and " abreast by " in loops
+    nvrtc.compile(code.together([code.named(text, code.KERNEL_NAME)[1] for text in texts]), architecture,
+                  code.NVRTC_OPTIONS)
 
 
 def test_a_kernel_that_cannot_be_written_is_refused():

@@ -1,5 +1,6 @@
 """CUDA C++: what kernels are rendered as, and which way a GPU goes through them."""
 import re
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, strategies as st
@@ -190,6 +191,97 @@ def test_a_block_of_a_reduction_that_is_cut():
     k.finals.append((1, acc(0)))
     launch = launch_of(k, [4, 10000], [[0, 1], [1, 0]], block=3072)
     assert launch.schedule.ints(launch)[-1] == 3072 and "block_cut" in text_of(launch)
+
+
+H200 = SimpleNamespace(multi_processor_count=132)
+
+
+def normed(rows, n, blocks, type="f32", others=0):
+    """Rows divided by their sums and multiplied by weights, with the columns of that added up in blocks, and with the
+    columns of `others`, which the rows do not read."""
+    block = -(-rows // blocks)
+    parts = [("f32", ("s", 0, 1))] * (1 + others)
+    k = kernel(2, 1, (type, (0, "s", 1)), ("f32", (0, 0, 1)), (type, (0, "s", 1)), *parts,
+               *[("f32", (0, "s", 1))] * others, rows=4, cut=0)
+    k.passes.append(Pass())
+    x = op("mul", load(0) if type == "f32" else op("cast", load(0, type), type="f32"), load(1))
+    k.passes[0].accs.append(("sum", x))
+    out = op("div", x, acc(0))
+    k.passes[1].stores.append((2, out if type == "f32" else op("cast", out, type=type)))
+    k.passes[1].columns.append(("sum", 3, out))
+    k.passes[0].columns += [("sum", 4 + i, load(4 + others + i)) for i in range(others)]
+    verify(k)
+    strides = [[0, n, 1], [0, 0, 1], [0, n, 1], *[[n, 0, 1]] * (1 + others), *[[0, n, 1]] * others]
+    made = Launch(k, [blocks, rows, n], strides, block=block)
+    made.schedule = schedule(made, H200)
+    return made
+
+
+def test_rows_that_carry_columns():
+    """A block of threads has a block of rows, and the weights and the columns' sums all the while."""
+    launch = normed(16384, 4096, 256)
+    assert words_of(launch) == "rows, 1 at once by 256 threads of 4, 4 times"
+    assert launch.schedule.grid(launch) == (256, 1, 1) and launch.schedule.bounds == (256, 3)
+    before, loop = text_of(launch).split("#pragma unroll 1\n")
+    loop, after = loop.split("\n  }\n", 1)
+    assert loop.startswith("  for (int i") and loop.count("take<float, 4>(p0 +") == 8
+    assert before.count("take<float, 4>(p1 +") == 8 and "(p1 +" not in loop
+    assert loop.count("give(p2 +") == 4 and "p3" not in loop and after.count("give(p3 +") == 4
+
+
+@pytest.mark.parametrize("given, why", [
+    ((16384, 4096, 256, "f32", 1), "columns that read what the rows do not"),
+    ((8192, 768, 384), "384 blocks of columns of 768 elements for 132 multiprocessors"),
+    ((16384, 4096, 400), "400 blocks of columns for 396 at once"),
+    ((32768, 768, 2400, "bf16"), "2400 blocks of columns for"),
+    ((16384, 1 << 16, 256), "columns of 65536 elements for at most 512 threads"),
+])
+def test_columns_that_are_better_left_to_a_kernel_of_their_own(given, why):
+    with pytest.raises(Unschedulable, match=why):
+        normed(*given)
+
+
+def test_where_few_blocks_are_they_have_more_threads():
+    assert words_of(normed(16384, 1024, 2000)) == "rows, 1 at once by 64 threads of 4, 4 times"
+    assert words_of(normed(8192, 1024, 512)) == "rows, 1 at once by 128 threads of 4, 2 times"
+
+
+def test_of_many_small_blocks_the_last_begin_while_others_run():
+    launch = normed(32768, 768, 2400)
+    at_once = 132 * launch.schedule.together
+    assert at_once < 2400 < 0.75 * 2 * at_once and launch.schedule.together >= 8
+
+
+def test_halves_beside_columns_are_taken_by_as_many_as_there_are_lanes_for():
+    launch = normed(16384, 4096, 256, "bf16")
+    assert (launch.schedule.group, launch.schedule.vector) == (256, 4)
+    assert "take<unsigned short, 4>" in text_of(launch)
+
+
+def test_rows_whose_elements_are_far_apart():
+    """Neighbouring threads have neighbouring rows."""
+    k = kernel(1, 1, ("f32", (1, "s")), ("f32", (1, 0)), rows=4)
+    k.passes[0].accs.append(("sum", load(0)))
+    k.finals.append((1, acc(0)))
+    launch = launch_of(k, [4096, 256], [[1, 4096], [1, 0]])
+    assert words_of(launch) == "rows, 32 abreast by 16 threads of 1, 16 times"
+    assert launch.schedule.block == (32, 16, 1) and launch.schedule.grid(launch) == (128, 1, 1)
+    assert "blockIdx.x * 32 + (int)threadIdx.x" in text_of(launch)
+    assert launch_of(k, [1024, 256], [[1, 1024], [1, 0]]).schedule.block == (8, 16, 1)
+    assert words_of(launch_of(k, [1 << 16, 4096], [[1, 1 << 16], [1, 0]])) == \
+        "rows, 32 abreast by 32 threads of 1, in a loop, unrolled by 4"
+
+
+def test_wide_rows_are_at_hand_where_more_threads_take_less_each():
+    """Of 16-bit floats by eight there would be too many for 128 threads."""
+    k = kernel(1, 1, *[("bf16", ("s", 1))] * 4, rows=4)
+    k.passes.append(Pass())
+    some = [op("cast", load(i, "bf16"), type="f32") for i in range(3)]
+    k.passes[0].accs += [("sum", e) for e in some]
+    out = op("mul", op("sub", some[0], acc(0)), op("mul", op("sub", some[1], acc(0, 1)), op("sub", some[2], acc(0, 2))))
+    k.passes[1].stores.append((3, op("cast", out, type="bf16")))
+    launch = launch_of(k, [100, 4096], [[4096, 1]] * 4)
+    assert words_of(launch) == "rows, 1 at once by 256 threads of 4, 4 times"
 
 
 def test_too_many_arguments_are_refused():

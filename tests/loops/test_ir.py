@@ -90,6 +90,35 @@ def test_a_gather_and_a_cut_reduction_print():
     assert arguments(k, Schedule((0,), 1))[-2:] == ["block cut", "stride 0 at"]
 
 
+def carrying(**changes):
+    """Rows divided by their sums, and the sums of the quotients' columns by blocks of rows."""
+    k = kernel(2, 1, ("f32", (0, "s", 1)), ("f32", (0, "s", 1)), ("f32", ("s", 0, 1)), rows=4, cut=0)
+    k.passes.append(Pass())
+    k.passes[0].accs.append(("sum", load(0)))
+    out = op("div", load(0), acc(0))
+    k.passes[1].stores.append((1, out))
+    k.passes[1].columns.append(("sum", 2, out))
+    for name, value in changes.items():
+        setattr(k, name, value)
+    return k
+
+
+def test_columns_that_ride_along_print():
+    k = carrying()
+    verify(k)
+    assert str(k) == """\
+kernel over d0 d1 r2, along rows by 4, d1 cut by d0
+  p0: f32[0, s, 1]
+  p1: f32[0, s, 1]
+  p2: f32[s, 0, 1]
+  pass 0
+    sum p0
+  pass 1
+    t7 = div.f32 p0 acc0.0
+    p2 = sum t7 down d1
+    p1 = t7"""
+
+
 def copying(kind="f32", **changes):
     """A kernel that is right, but for the `changes`."""
     k = kernel(1, 1, (kind, ("s", 1)), (kind, ("s", 1)), (kind, (1, 0)), rows=4)
@@ -106,6 +135,12 @@ def broken(change):
     return k
 
 
+def one_column(kind, access):
+    one = Pass()
+    one.columns.append((kind, access, load(0)))
+    return one
+
+
 STORE = lambda e: lambda k: k.passes[0].stores.append((1, e))
 REFUSED = {
     "along the rows of a reduced dimension that is not there": kernel(1, 0, rows=1),
@@ -117,6 +152,10 @@ REFUSED = {
     "acc0.0 is not there yet in pass 0": broken(STORE(acc(0))),
     "acc0.7 is not there yet in pass 1": broken(lambda k: k.finals.append((2, acc(0, 7)))),
     "p1 holds f32, given f64": broken(STORE(Expr("const", "f64", (), 1))),
+    "columns beside other than rows": broken(lambda k: k.passes[0].columns.append(("sum", 1, load(0)))),
+    "columns with no rows to be beside": carrying(rows=0),
+    "'argmax' down columns": carrying(passes=[Pass(), one_column("argmax", 2)]),
+    "p1 moves with the rows": carrying(passes=[Pass(), one_column("sum", 1)]),
     "p1 moves with a reduced dimension": broken(lambda k: k.finals.append((1, acc(0)))),
     "load of p0 as i32": broken(STORE(op("cast", load(0, "i32"), type="f32"))),
     r"add.f32 of \['f32', 'f64'\]": broken(STORE(op("add", load(0), Expr("const", "f64", (), 1)))),

@@ -16,7 +16,7 @@ from flambeau.profiler.model import PARTS
 from flambeau.tensor import overrides
 from flambeau.trace import plan
 
-from ..cuda.simulated import compiler, simulating
+from ..cuda.a_gpu import a_gpu
 from ..patience import PATIENCE
 
 pytestmark = pytest.mark.pinned
@@ -585,9 +585,7 @@ def test_a_child_is_no_part_of_a_profile():
 
 
 def test_on_a_gpu():
-    if not compiler.is_there():
-        pytest.skip("kernels are simulated with g++, on Linux")
-    with simulating(devices=1):
+    with a_gpu():
         assert torch.profiler.supported_activities() == {ProfilerActivity.CPU, ProfilerActivity.CUDA}
         x = torch.ones(64, 64, device="cuda")
         torch.cuda.synchronize()

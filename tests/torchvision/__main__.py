@@ -27,7 +27,9 @@ def run(mode, file, folder, options):
         found = Path(scratch, "found.xml")
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
         done = subprocess.run([sys.executable, "-m", "pytest", "-p", "tests.torchvision.plugin", "-p",
-                               "no:cacheprovider", "-q", "--tb=short", f"--junitxml={found}", f"{file}.py", *options],
+                               "no:cacheprovider", "-q", "--tb=short", "-o",
+                               "xfail_strict=false",      # what TorchScript refuses passes: there is none here
+                               f"--junitxml={found}", f"{file}.py", *options],
                               cwd=folder, env={**os.environ, "FLAMBEAU_TORCHVISION": mode, "PYTHONPATH": path},
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         if not found.exists():

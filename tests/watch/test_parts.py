@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import types
+import warnings
 
 import numpy as np
 import pytest
@@ -187,3 +188,51 @@ def test_a_bar_around_a_loader_is_not_the_line_of_its_loop(tmp_path):
     exec(compile("found = []\nfor batch in bar(None):\n    found.append(batch)\n", str(program), "exec"), names)
     (code, _), = names["found"]
     assert code.co_filename == str(program)
+
+
+@pytest.mark.parametrize("begins", [5, 64, 67, 200])
+def test_a_mistake_that_begins_later_is_found_within_eight_steps(begins):
+    """What happens in every step is looked for in each of the first 64, and then in one of eight."""
+    net = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.001)
+    seen = None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for step in range(begins + 20):
+            if step < begins:
+                optimizer.zero_grad()
+            net(torch.ones(2, 3)).sum().backward()
+            optimizer.step()
+            if seen is None and torch.watch.findings():
+                seen = step
+    assert [found.name for found in torch.watch.findings()] == ["stale-gradients"]
+    assert begins <= seen <= begins + 8
+
+
+@pytest.mark.parametrize("begins", [0, 70])
+def test_losses_that_are_kept_from_some_step_on(begins):
+    net, kept = torch.nn.Linear(3, 1), []
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.001)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for step in range(begins + 80):
+            optimizer.zero_grad()
+            loss = net(torch.ones(2, 3)).sum()
+            loss.backward()
+            optimizer.step()
+            if step >= begins:
+                kept.append(loss)
+    assert [found.name for found in torch.watch.findings()] == ["old-graph"]
+
+
+def test_a_copy_of_an_optimizer_is_watched_by_itself():
+    net = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.001)
+    copied = copy.deepcopy(optimizer)
+    copied.param_groups[0]["params"] = list(net.parameters())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(3):
+            net(torch.ones(2, 3)).sum().backward()
+            copied.step()
+    assert [found.name for found in torch.watch.findings()] == ["stale-gradients"] and optimizer is not copied

@@ -42,7 +42,7 @@ class LazyArray:
 class CUDABackend(Backend):
     """One GPU: `cuda:index`."""
 
-    compiles = attends = copies_ahead = runs_ahead = True
+    compiles = attends = carries_columns = copies_ahead = runs_ahead = True
     recomputed_operations, function_operations = 32, 4        # arithmetic is far quicker than memory
     product_row_bytes = 16                                    # for cuBLAS to read them by the tensor memory accelerator
 

@@ -22,7 +22,7 @@ LANE_BYTES = 1024                 # `CUDABackend.vector_bytes`: up to four of th
 # A GPU has some hundred thousand threads: few results over many elements are cut into many blocks, of columns too.
 REDUCTIONS = Reductions(max_short=8, many_columns=64, lane_multiple=1024, column_multiple=1, min_row_elements=2048,
                         block_elements=1 << 14, max_row_blocks=1024, max_cut_rows=127, max_column_blocks=4096,
-                        max_cut_columns=1 << 17, max_column_parts=1 << 19, block_multiple=4)
+                        max_cut_columns=1 << 17, max_column_parts=1 << 20, block_multiple=4, min_columns_by_block=512)
 MAP_THREADS = 256                 # of a block
 COLUMN_THREADS = 128
 SHORT_ROWS_THREADS = 128          # of a block that has several rows
@@ -38,6 +38,20 @@ MAX_CHUNKS = 32                   # that are written out
 LOADS_UNDER_WAY = 8               # of a thread that walks several rows
 ROW_THREADS_RESIDENT = 768        # of a multiprocessor, which registers have to do for
 COLUMN_THREADS_RESIDENT = 1024
+ABREAST_ELEMENTS = 16             # of a row that a thread has, where neighbours have other rows
+MAX_ABREAST_GROUP = 32            # threads that share such a row
+MIN_ABREAST = 8                   # such rows of a block: 32 bytes are read at least
+ABREAST_BLOCKS = 128              # that there should be
+# of kernels along rows that carry reductions down columns:
+CARRYING_ELEMENTS = 16            # of a row that a thread has, where that many lanes share it
+CARRYING_REGISTERS = 28           # beside those for what is at hand
+MAX_CARRYING_REGISTERS = 128
+MIN_CARRYING_ELEMENTS = 3584      # that a multiprocessor has under way at once
+USED_OF_ROUNDS = 0.75             # of the blocks that can run at once, on average over the rounds
+MANY_TOGETHER = 8                 # blocks of a multiprocessor, of which the last begin while others still run
+MULTIPROCESSOR_REGISTERS = 1 << 16
+REGISTER_BYTES = 4
+MAX_BLOCKS_RESIDENT = 24
 WARP = 32
 INT_LIMIT = (1 << 31) - 1
 
@@ -48,23 +62,25 @@ class GridSchedule:
     `order` are the kept dimensions, outermost first, and `wide` says that positions do not fit into 32 bits. `block`
     are the threads of a block. Of `positions`, a thread takes `units` times `vector` neighbours, and `unroll` steps of
     a loop at once; `by_rows` says that a block stays within a row of the last dimension. Of `rows`, `group` threads
-    share one, in at most `chunks` rounds, or in a loop where that is 0. Of what is `turned`, the accesses `across` go
+    share one, in at most `chunks` rounds, or in a loop where that is 0, and where rows lie `abreast`, neighbouring
+    threads have neighbouring rows. Of what is `turned`, the accesses `across` go
     through shared memory. `resident` threads of a multiprocessor are enough, so that each may have more registers, and
     with them more loads under way; 0: as many as there can be.
     """
 
-    __slots__ = ("way", "order", "wide", "block", "vector", "units", "unroll", "by_rows", "group", "chunks", "across",
-                 "resident")
+    __slots__ = ("way", "order", "wide", "block", "vector", "units", "unroll", "by_rows", "group", "chunks", "abreast",
+                 "across", "resident")
 
     shared_bytes = 0              # beside what the text itself has
     lane_bytes = LANE_BYTES
     turned: dict = {}             # operands that lie otherwise go through shared memory
 
     def __init__(self, way, order, wide, block, vector=1, units=1, unroll=8, by_rows=False, group=1, chunks=0,
-                 across=(), resident=0):
+                 abreast=False, across=(), resident=0):
         self.way, self.order, self.wide, self.block = way, tuple(order), wide, block
         self.vector, self.units, self.unroll, self.by_rows = vector, units, unroll, by_rows
-        self.group, self.chunks, self.across, self.resident = group, chunks, tuple(across), resident
+        self.group, self.chunks, self.abreast = group, chunks, abreast
+        self.across, self.resident = tuple(across), resident
 
     @property
     def divided(self):
@@ -82,10 +98,20 @@ class GridSchedule:
         return TILE_SIDE if self.way == "turned" else self.block[0] * self.units * self.vector
 
     @property
+    def at_once(self):
+        """How many rows a block has."""
+        return self.block[0 if self.abreast else 1]
+
+    @property
+    def together(self):
+        """How many blocks there should be room for on a multiprocessor."""
+        return max(1, self.resident // prod(self.block))
+
+    @property
     def bounds(self):
-        """The threads of a block, and how many blocks there should be room for on a multiprocessor."""
+        """The threads of a block, and where it matters how many blocks are together on a multiprocessor."""
         threads = prod(self.block)
-        return (threads, max(1, self.resident // threads)) if self.resident else (threads,)
+        return (threads, self.together) if self.resident else (threads,)
 
     def grid(self, launch):
         """The blocks of a launch along x, y and z."""
@@ -93,7 +119,7 @@ class GridSchedule:
             return prod(-(-launch.sizes[d] // self.tile) if d in self.tiled else launch.sizes[d]
                         for d in self.order), 1, 1
         count = prod(launch.sizes[d] for d in self.order)
-        return -(-count // (self.block[1] if self.way == "rows" else self.tile)), 1, 1
+        return -(-count // (self.at_once if self.way == "rows" else self.tile)), 1, 1
 
     def ints(self, launch):
         """The integers that the kernel is given, in order."""
@@ -120,7 +146,8 @@ class GridSchedule:
             length = f"{self.chunks} times" if self.chunks else "in a loop"
             if not self.chunks or printer.kernel.reduced > 1:
                 length += f", unrolled by {self.unroll}"
-            parts.append(f"{self.block[1]} at once by {self.group} threads of {self.vector}, {length}")
+            parts.append(f"{self.at_once} {'abreast' if self.abreast else 'at once'} by {self.group} threads of "
+                         f"{self.vector}, {length}")
         else:
             parts.append(f"p{', p'.join(map(str, self.across))} through shared memory")
         if self.wide:
@@ -141,8 +168,10 @@ def schedule(launch, properties=None):
         check(kernel)
     except Unrenderable as why:
         raise Unschedulable(str(why)) from why
-    if kernel.rows:
-        made = _rows(launch)
+    if kernel.columns:
+        made = _rows_with_columns(launch, properties)
+    elif kernel.rows:
+        made = _rows_abreast(launch) or _rows(launch)
     else:
         made = _across(launch) or _positions(launch)
     words = len(kernel.accesses) + len(arguments(kernel, made)) + len(kernel.numbers)
@@ -182,12 +211,7 @@ def _vector(launch, lane, length, alone):
 
 def _cost(kernel):
     """About how many instructions an element takes."""
-    seen, todo = set(), [e for one in kernel.passes for _, e in (*one.accs, *one.stores)]
-    while todo:
-        e = todo.pop()
-        if e not in seen:
-            seen.add(e)
-            todo.extend(e.args)
+    seen = _parts([e for one in kernel.passes for e in one.expressions()])
     return sum(10 if e.op in FUNCTION_WORDS else 1 for e in seen)
 
 
@@ -255,21 +279,96 @@ def _rows(launch):
     order, last = list(range(kernel.kept)), kernel.kept + kernel.reduced - 1
     wide = _wide(launch, [d for d in range(len(sizes)) if d != kernel.cut])
     length = min(sizes[last], launch.block) if kernel.cut is not None and kernel.reduced == 1 else sizes[last]
-    lanes = min([LANE_BYTES * kernel.rows // BYTES_OF_TYPE[e.type] for one in kernel.passes for kind, e in one.accs
-                 if e.type in ("f32", "f64") and not kind.startswith("arg")], default=LANE_BYTES)
+    lanes = _lanes(kernel)
     vector = min(_vector(launch, last, sizes[last], alone=False), lanes)
     while kernel.cut is not None and kernel.reduced == 1 and launch.block % vector:
         vector //= 2
     if kernel.reduced > 1:
         return _rows_of_rows(launch, order, wide, vector, lanes)
-    group, chunks = _shares(length, vector, min(lanes // vector, MAX_GROUP), len(kernel.passes) > 1,
-                            _kept_along_rows(kernel))
-    if not chunks:
+    several, kept = len(kernel.passes) > 1, len(_kept_along_rows(kernel))
+    for narrower in (vector >> n for n in range(vector.bit_length() if several else 1)):      # and more threads
+        group, chunks = _shares(length, narrower, min(lanes // narrower, MAX_GROUP), several, kept)
+        if chunks:
+            vector = narrower
+            break
+    else:
         # as many threads as there are lanes: so few rows are under way that later passes find them in the cache
         group = min(lanes // vector, 1024, max(WARP, _power_of_two(-(-length // vector))))
     rows = max(1, SHORT_ROWS_THREADS // group) if group <= WARP else 1
     return GridSchedule("rows", order, wide, (group, rows, 1), vector, group=group, chunks=chunks,
                         unroll=4 if _cost(kernel) <= 24 else 2, resident=_resident(group))
+
+
+def _rows_abreast(launch):
+    """A schedule of sums along rows whose elements are far apart in memory, with those of the next row beside them:
+    what the blocks of a reduction down columns gave, say. None for others."""
+    kernel, last = launch.kernel, launch.kernel.kept
+    if kernel.reduced > 1 or kernel.cut is not None or not kernel.kept or len(kernel.passes) > 1 \
+            or kernel.passes[0].stores or any(kind.startswith("arg") for kind, _ in kernel.passes[0].accs):
+        return None
+    full = [strides for strides in launch.strides if strides[last]]
+    beside = [d for d in range(kernel.kept) if launch.sizes[d] >= WARP and all(moves[d] == 1 for moves in full)]
+    if not full or not beside or any(moves[last] == 1 for moves in full):
+        return None
+    order = [*(d for d in range(kernel.kept) if d != beside[-1]), beside[-1]]
+    group = min(_power_of_two(-(-launch.sizes[last] // ABREAST_ELEMENTS)), MAX_ABREAST_GROUP)
+    chunks, width = _rounded(-(-launch.sizes[last] // group)), WARP
+    while width > MIN_ABREAST and width * group > COLUMN_THREADS and prod(launch.sizes[:last]) < width * ABREAST_BLOCKS:
+        width //= 2
+    return GridSchedule("rows", order, _wide(launch, range(last + 1)), (width, group, 1), group=group,
+                        chunks=chunks if chunks <= MAX_CHUNKS else 0, unroll=4, abreast=True)
+
+
+def _rows_with_columns(launch, properties):
+    """A schedule of a kernel along rows that carries reductions down columns, one of whose blocks a block of threads
+    goes through; Unschedulable where they are better left to a kernel of their own.
+
+    That is where they would have to read more than the rows do; where a thread has too few registers for its part of a
+    row and of the columns; and since a block waits for each of its rows, where too little memory would be under way at
+    once, or only a few blocks in the end. Measured on an H200, microseconds of a layer norm's kernels, forward and
+    backward, with the columns in one of their own and without: 16384x4096 401 and 301, 16384x1024 113 and 82, 8192x1024
+    61 and 54; but 8192x768 49 and 57, and 16384x3072, of 340 blocks for 264 at once, 298 and 315. Of 32768x768, 1364
+    blocks for 1188, it was 181 and 127 in float32, and 202 and 225 in bfloat16.
+    """
+    kernel, (blocks, _, length) = launch.kernel, launch.sizes
+    beside = [e for one in kernel.passes for _, e in (*one.accs, *one.stores)]
+    if _loads_along_rows(kernel, [e for _, _, e in kernel.columns]) - _loads_along_rows(kernel, beside):
+        raise Unschedulable("columns that read what the rows do not")
+    processors = properties.multi_processor_count if properties is not None else 1
+    made = _carrying(launch, CARRYING_ELEMENTS)
+    if 2 * blocks <= processors * made.together:              # there is room for more threads
+        made = _carrying(launch, CARRYING_ELEMENTS // 2)
+    at_once = processors * made.together
+    if min(blocks, at_once) * length < processors * MIN_CARRYING_ELEMENTS:
+        raise Unschedulable(f"{blocks} blocks of columns of {length} elements for {processors} multiprocessors")
+    if at_once < blocks < USED_OF_ROUNDS * at_once * -(-blocks // at_once) \
+            and (made.together < MANY_TOGETHER or _narrowest_along_rows(kernel) < 4):
+        raise Unschedulable(f"{blocks} blocks of columns for {at_once} at once")
+    return made
+
+
+def _carrying(launch, each):
+    """Such a schedule with `each` elements of a row for a thread, or as few as there are registers for."""
+    kernel, length, lanes = launch.kernel, launch.sizes[-1], _lanes(launch.kernel)
+    most = min(_vector(launch, kernel.kept, length, alone=False), lanes)
+    at_hand = _bytes_at_hand(kernel) + sum(BYTES_OF_TYPE[e.type] for _, _, e in kernel.columns)
+    while each:
+        group = max(WARP, min(lanes, MAX_GROUP, _power_of_two(-(-length // each))))
+        vector = min(most, lanes // group)
+        chunks = _rounded(-(-length // (group * vector)))
+        registers = -(-(chunks * vector * at_hand // REGISTER_BYTES + CARRYING_REGISTERS) // 8) * 8
+        if registers <= MAX_CARRYING_REGISTERS and chunks <= MAX_CHUNKS:
+            together = min(MULTIPROCESSOR_REGISTERS // (group * registers), MAX_BLOCKS_RESIDENT)
+            return GridSchedule("rows", [kernel.cut], _wide(launch, [1, 2]), (group, 1, 1), vector, group=group,
+                                chunks=chunks, resident=together * group)
+        each //= 2
+    raise Unschedulable(f"columns of {length} elements for at most {MAX_GROUP} threads")
+
+
+def _lanes(kernel):
+    """How many lanes the order of a reduction along rows has at least."""
+    return min([LANE_BYTES * kernel.rows // BYTES_OF_TYPE[e.type] for one in kernel.passes for kind, e in one.accs
+                if e.type in ("f32", "f64") and not kind.startswith("arg")], default=LANE_BYTES)
 
 
 def _resident(group):
@@ -308,19 +407,43 @@ def _rows_of_rows(launch, order, wide, vector, lanes):
 
 
 def _kept_along_rows(kernel):
-    """How many accesses are read along the row by several passes."""
-    last, seen, again = kernel.kept + kernel.reduced - 1, set(), set()
+    """The accesses that are read along the row by several passes."""
+    seen, again = set(), set()
     for one in kernel.passes:
-        mine, todo = set(), [e for _, e in (*one.accs, *one.stores)]
-        while todo:
-            e = todo.pop()
-            if e not in mine:
-                mine.add(e)
-                todo.extend(e.args)
-        loads = {e.attr for e in mine if e.op == "load" and kernel.accesses[e.attr].steps[last]}
+        loads = _loads_along_rows(kernel, one.expressions())
         again |= loads & seen
         seen |= loads
-    return len(again)
+    return again
+
+
+def _bytes_at_hand(kernel):
+    """How many bytes of an element of the row are at hand at once: what is kept, and what a pass reads for itself."""
+    kept = _kept_along_rows(kernel)
+    return max(sum(BYTES_OF_TYPE[kernel.accesses[i].type] for i in kept | _loads_along_rows(kernel, one.expressions()))
+               for one in kernel.passes)
+
+
+def _loads_along_rows(kernel, expressions):
+    """The accesses that are read along the row for `expressions`."""
+    last = kernel.kept + kernel.reduced - 1
+    return {e.attr for e in _parts(expressions) if e.op == "load" and kernel.accesses[e.attr].steps[last]}
+
+
+def _narrowest_along_rows(kernel):
+    """Bytes of the smallest type that is read along the row."""
+    read = _loads_along_rows(kernel, [e for one in kernel.passes for e in one.expressions()])
+    return min(BYTES_OF_TYPE[kernel.accesses[i].type] for i in read)
+
+
+def _parts(expressions):
+    """All that expressions are made of, themselves too."""
+    seen, todo = set(), list(expressions)
+    while todo:
+        e = todo.pop()
+        if e not in seen:
+            seen.add(e)
+            todo.extend(e.args)
+    return seen
 
 
 def _rounded(chunks):

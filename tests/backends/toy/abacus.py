@@ -173,16 +173,23 @@ class Run:
         for block in range(sizes[kernel.cut]):
             where = [np.arange(n) for n in sizes]
             where[kernel.cut] = np.array([block])
-            where[kernel.kept] = where[kernel.kept][block * self.launch.block:(block + 1) * self.launch.block]
+            cut = kernel.cut_dim
+            where[cut] = where[cut][block * self.launch.block:(block + 1) * self.launch.block]
             self.walk(where)
 
     def walk(self, where):
         """All passes over the positions `where`, an array for each dimension."""
         self.where = [at.reshape([-1 if d == i else 1 for i in range(len(where))]) for d, at in enumerate(where)]
         self.known, self.accs = {}, {}
+        if self.kernel.columns and not self.where[self.kernel.cut_dim].size:      # a block at the end that is empty
+            for kind, access, e in self.kernel.columns:
+                self.store_columns(kind, access, np.zeros(0, DTYPES[e.type].np))
+            return
         for number, one in enumerate(self.kernel.passes):
             for j, (kind, e) in enumerate(one.accs):
                 self.accs[number, j] = self.reduced(kind, self.value(e), DTYPES[e.type])
+            for kind, access, e in one.columns:
+                self.store_columns(kind, access, self.value(e))
             self.store(one.stores)
         self.store(self.kernel.finals)
 
@@ -191,6 +198,14 @@ class Run:
         for (access, _), value in zip(stores, made, strict=True):
             at = self.place(access)
             self.memory[access][at] = np.broadcast_to(value, np.broadcast_shapes(np.shape(value), np.shape(at)))
+
+    def store_columns(self, kind, access, x):
+        """What a block's rows hold at each place along them, one after the other."""
+        _, rows, places = (w.size for w in self.where)
+        x = np.broadcast_to(x, (1, rows, places))[0] if rows else x.reshape(0, 1).repeat(places, 1)
+        block, _, place = self.launch.strides[access]
+        self.memory[access][block * self.where[0].ravel() + place * np.arange(places)] = \
+            interpret._walked(kind, np.ascontiguousarray(x.T), rows, 0)
 
     def place(self, number):
         """Which elements of its memory an access meets."""
@@ -217,7 +232,7 @@ class Run:
             return how.reduce(x, axis=over, keepdims=True, dtype=x.dtype, initial=start)
         shape = (*x.shape[:kernel.kept], *(1,) * kernel.reduced)
         lanes = self.backend.vector_bytes // dtype.itemsize * kernel.rows
-        rows = x.reshape(prod(x.shape[:kernel.kept]), -1)
+        rows = x.reshape(prod(x.shape[:kernel.kept]), prod(x.shape[kernel.kept:]))
         return interpret._walked(kind, rows, x.shape[-1], lanes).reshape(shape)
 
     # --- expressions
