@@ -49,7 +49,7 @@ ROW_GROUP_ROWS = 122880
 SETTINGS = ("SET enable_progress_bar = false",    # of a long statement it writes to the program's output
             "SET streaming_buffer_size = '1MiB'")         # what it makes of a result before it is asked for
 SUBMITS_STREAMS = duckdb.__version__.startswith("2.0.")   # see arrow_result
-BATCH_ROWS = 131072                               # of a batch of which nothing is said, there
+DUCKDB_BATCH_ROWS = 131072                        # of a batch of which nothing is said, there
 STREAM_THREADS = 4                        # of an instance that gives a whole result, at most;
 STREAM_MEMORY_MIB = 16                    # what it may keep,
 SORTING_MEMORY_MIB = 1024                 # and what it may take to sort, before it writes to disk
@@ -429,7 +429,7 @@ def arrow_result(con, text, params, rows):
     """
     if SUBMITS_STREAMS:
         values = params if isinstance(params, dict) else list(params)
-        return con._submit(text, values or None, "stream", rows or BATCH_ROWS).arrow_capsule()
+        return con._submit(text, values or None, "stream", rows or DUCKDB_BATCH_ROWS).arrow_capsule()
     relation = con.sql(text, params=params or None)
     if rows is None or importlib.util.find_spec("pyarrow") is None:
         return relation

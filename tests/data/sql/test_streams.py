@@ -6,8 +6,11 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import flambeau as torch
+from flambeau.base.locks import Flag
+from flambeau.data.sql.reading import ReadAlong
 from flambeau.data.sql.source import Dialect
 from flambeau.data.sql.sqlite import SQLiteDialect, SQLiteSource
+from tests.patience import PATIENCE
 from tests.thorough import THOROUGH
 
 from .sources import digest, together
@@ -65,3 +68,52 @@ def test_any_cells(cells):
     con.close()
     assert mask[:, 0].tolist() == [cell is None for cell in held]
     np.testing.assert_array_equal(x[:, 0].numpy(), np.array([0 if cell is None else cell for cell in held], np.float32))
+
+
+class Numbers:
+    """Part n is n, but for those that raise what is given."""
+
+    def __init__(self, errors):
+        self.errors, self.closed = errors, False
+
+    def make(self, number):
+        if number in self.errors:
+            raise self.errors[number]
+        return number
+
+    def cancel(self):
+        pass
+
+    def close(self):
+        self.closed = True
+
+
+@given(st.integers(1, 3), st.integers(0, 5), st.integers(0, 30), st.integers(0, 30))
+@settings(max_examples=30, deadline=None)
+def test_parts_that_are_read_along_come_in_order_up_to_one_that_fails(helpers, first, count, wrong):
+    makers = [Numbers({first + wrong: ValueError("this one")}) for _ in range(helpers + 1)]
+    parts = ReadAlong(makers, first, first + count)
+    parts.start()
+    for number in range(first, first + min(count, wrong)):
+        assert parts.take() == number
+    if wrong < count:
+        with pytest.raises(ValueError, match="this one"):
+            parts.take()
+    parts.close()
+    assert all(maker.closed for maker in makers) and not any(thread.is_alive() for thread in parts.threads)
+
+
+def test_an_interrupt_is_not_kept_for_later():
+    """The thread that asks makes part 1 while another is busy with part 0, and is interrupted in it."""
+    busy, own = Numbers({}), Numbers({1: KeyboardInterrupt()})
+    ready = Flag()
+    busy.make = lambda number: ready.wait(PATIENCE) and number
+    parts = ReadAlong([busy, own], 0, 2)
+    parts.start()
+    while parts.claimed == 0:
+        pass
+    with pytest.raises(KeyboardInterrupt):
+        parts.take()
+    ready.set()
+    parts.close()
+    assert busy.closed and own.closed
