@@ -157,6 +157,7 @@ def gradients(node, grads):
         elif type(held) is tuple:                 # all results of several
             return by_rules(node, grads, None)
         elif held is not None:
+            key.append(held._spec)                # a hook may have laid it out in another way than it was
             if requires(held):
                 key.append(WANTS_GRADIENT)
             given.append(held)

@@ -203,6 +203,23 @@ def test_out_is_written():
         np.testing.assert_allclose(out.numpy(), x.numpy() @ w.numpy(), rtol=1e-5)
 
 
+def test_what_hooks_give_back_may_lie_otherwise():
+    """What was kept comes back in the other order, after calls in which it came as it was."""
+    def columns_first(t):
+        return t.t().contiguous().t() if t.dim() == 2 else t
+
+    for hooked in (False, True, False, True):
+        x, w = drawn(5, 4, grad=True), drawn(3, 4, seed=1, grad=True)
+        if hooked:
+            with torch.autograd.graph.saved_tensors_hooks(lambda t: t, columns_first):
+                made = F.linear(x, w, torch.zeros(3)) * drawn(5, 3, seed=2)
+        else:
+            made = F.linear(x, w, torch.zeros(3)) * drawn(5, 3, seed=2)
+        made.sum().backward()
+        np.testing.assert_allclose(x.grad.numpy(), drawn(5, 3, seed=2).numpy() @ w.detach().numpy(), rtol=1e-5)
+        np.testing.assert_allclose(w.grad.numpy(), drawn(5, 3, seed=2).numpy().T @ x.detach().numpy(), rtol=1e-5)
+
+
 def test_mistakes_are_refused_every_time():
     x, w = drawn(2, 4), drawn(3, 5)
     for _ in range(3):
