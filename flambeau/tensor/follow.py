@@ -28,7 +28,7 @@ from .recorder import record_one
 from .tensor import Tensor
 from .views import view_one
 
-MAX_TAPES = 100_000
+MAX_TAPES = 20_000            # some thirty MiB of them
 NO_VALUE = object()           # of an argument that is a tensor
 WANTS_GRADIENT = object()     # in a key, behind the spec of a tensor that does
 tapes: dict = {}              # key of a call → Tape, False where it cannot be followed
