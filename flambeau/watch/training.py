@@ -8,6 +8,7 @@ step; the old values of the parameters are held instead, and everything is looke
 import contextlib
 import math
 import weakref
+from operator import attrgetter
 
 import numpy as np
 
@@ -16,12 +17,14 @@ from ..autograd.base_node import AccumulateGrad
 from ..autograd.edges import edge_of
 from ..autograd.modes import no_grad
 from ..autograd.node import Kept, OpNode
+from ..autograd.walk import count_readers
 from ..base.errors import here
 from ..base.observers import Observer
 from ..base.spec import CPU
 from ..tensor.functions import ones_like
 from ..tensor.reading import array_of
 from ..tensor.tensor import Tensor
+from ..trace.record import current
 from ..trace.value import Storage
 from .finding import found, listens
 from .nonfinite import CAUSES, NumberRange, fix_for, graph_of, kept_tensors, origin, tell
@@ -31,6 +34,7 @@ STEPS_UNTIL_NO_GRADIENT = 5   # a parameter without a gradient in all of the fir
 STEPS_BETWEEN_CHECKS = 8      # gradients of many elements are looked at so seldom
 MANY_ELEMENTS = 1 << 20
 FEW_ELEMENTS = 1 << 12
+_made = attrgetter("seq")       # when a node was made
 FEW_BYTES = 1 << 20           # of what a graph keeps: so much is held whole
 MAKE_INFINITIES = frozenset(CAUSES)   # and these are worth it
 IN_MEMORY = frozenset(("linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "embedding"))       # and convolutions
@@ -65,9 +69,10 @@ class TrainingObserver(Observer):
         self._look_at_loss()                              # of a backward that no step came after
         roots = [t for t in tensors if isinstance(t, Tensor) and t._node is not None
                  and t._spec.dtype.is_floating_point]
-        nodes = [node for root in roots for node in graph_of(root) if isinstance(node, OpNode)]
-        pending = sum([_pending_bytes(node) for node in nodes])
-        hold = _all_of if pending <= FEW_BYTES else _part_of
+        nodes = [node for node in count_readers([root._node for root in roots]) if isinstance(node, OpNode)]
+        nodes.sort(key=_made)
+        few = current().bytes <= FEW_BYTES and all(root._spec.device is CPU for root in roots)      # of all its results
+        hold = _all_of if few or sum([_pending_bytes(node) for node in nodes]) <= FEW_BYTES else _part_of
         self.graph = (roots, [(node, hold(node)) for node in nodes], here())
 
     def close(self):
