@@ -1,7 +1,6 @@
 cimport cython
 from flambeau.autograd.edges cimport requires
 from flambeau.autograd.slots cimport NodeBase
-from flambeau.trace cimport new
 from flambeau.trace.value cimport Storage, TensorBase
 
 

@@ -15,6 +15,7 @@ _accumulate_lock = new_lock()
 
 
 def add(buffers, node, nr, g):
+    """Add `g` to what has come for output `nr` of a node."""
     held = buffers.get(node)
     if held is None:
         held = buffers[node] = [None] * node.n_outputs
@@ -55,6 +56,7 @@ def _summed(g, shape, wanted):
 
 
 def accumulate(node, g, create_graph):
+    """Add `g` to the gradient of the leaf that a node stands for, and call the leaf's hooks."""
     leaf = node.variable
     if leaf._node is not None:
         raise RuntimeError("leaf variable has been moved into the graph interior: it was written in place by "

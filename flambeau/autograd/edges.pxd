@@ -1,5 +1,5 @@
 cimport cython
-from flambeau.trace.value cimport Storage, TensorBase
+from flambeau.trace.value cimport TensorBase
 
 
 cdef object AccumulateGrad, refresh
@@ -8,7 +8,6 @@ cdef object AccumulateGrad, refresh
 cpdef accumulator(TensorBase leaf)
 
 
-@cython.locals(storage=Storage)
 cpdef edge_of(TensorBase tensor)
 
 

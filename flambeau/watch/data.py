@@ -6,8 +6,9 @@ import zlib
 
 from ..base.errors import PACKAGE, here
 from ..base.observers import Observer
+from .around import taken
 from .finding import found, in_force
-from .steps import is_recording, taken
+from .steps import is_recording
 
 TENSORS_REMEMBERED = 32       # that share memory with NumPy
 BYTES_COMPARED = 1 << 16      # of each; of more, as many bytes evenly spread

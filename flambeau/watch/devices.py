@@ -6,8 +6,9 @@ from ..backends.backend import has_cuda
 from ..base.errors import here
 from ..base.observers import Observer
 from ..base.spec import CPU, META
+from .around import taken
 from .finding import found
-from .steps import module_of, own_looks, taken
+from .steps import module_of, own_looks
 
 SAME_MOVES = 5                # so often the same memory was moved by the same line
 STEPS_WITH_LOOKS = 20         # so many steps in a row a line looked at a device

@@ -17,7 +17,9 @@ from ..autograd.engine import recent_roots
 from ..base.errors import here, line_of
 from ..base.op import door
 from ..trace.record import current
-from .around import OptimizerRecord, after_step, before_step, records, taken, tellers  # noqa: F401
+
+# `before_step` and `after_step` are for optimizers, which know this module alone.
+from .around import OptimizerRecord, after_step, before_step, records, tellers  # noqa: F401
 from .finding import found, listens
 
 OLD_STEPS = 2                 # a graph is old when so many steps were taken since its backward

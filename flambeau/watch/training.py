@@ -8,7 +8,6 @@ step; the old values of the parameters are held instead, and everything is looke
 import contextlib
 import math
 import weakref
-from operator import attrgetter
 
 import numpy as np
 
@@ -34,7 +33,6 @@ STEPS_UNTIL_NO_GRADIENT = 5   # a parameter without a gradient in all of the fir
 STEPS_BETWEEN_CHECKS = 8      # gradients of many elements are looked at so seldom
 MANY_ELEMENTS = 1 << 20
 FEW_ELEMENTS = 1 << 12
-_made = attrgetter("seq")       # when a node was made
 FEW_BYTES = 1 << 20           # of what a graph keeps: so much is held whole
 MAKE_INFINITIES = frozenset(CAUSES)   # and these are worth it
 IN_MEMORY = frozenset(("linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "embedding"))       # and convolutions
@@ -70,7 +68,7 @@ class TrainingObserver(Observer):
         roots = [t for t in tensors if isinstance(t, Tensor) and t._node is not None
                  and t._spec.dtype.is_floating_point]
         nodes = [node for node in count_readers([root._node for root in roots]) if isinstance(node, OpNode)]
-        nodes.sort(key=_made)
+        nodes.sort(key=_order)
         few = current().bytes <= FEW_BYTES and all(root._spec.device is CPU for root in roots)      # of all its results
         hold = _all_of if few or sum([_pending_bytes(node) for node in nodes]) <= FEW_BYTES else _part_of
         self.graph = (roots, [(node, hold(node)) for node in nodes], here())
