@@ -1,13 +1,10 @@
 cimport cython
+from flambeau.compiler.sole cimport is_sole_grad
 from flambeau.trace cimport new
 from flambeau.trace.value cimport Storage, TensorBase, Value
 
 
-cdef object Tensor, may_recycle_grad
-
-
-@cython.locals(value=Value, at=Py_ssize_t)
-cpdef put_addresses(values, list places, table)
+cdef object Tensor
 
 
 @cython.locals(storage=Storage)
@@ -18,8 +15,20 @@ cpdef new_storage(Value value, tuple facts)
 cpdef new_tensor(Storage storage, tuple facts)
 
 
-cpdef in_memory_of(Value old, spec)
+cpdef Value in_memory_of(Value old, spec)
+
+
+@cython.locals(storage=Storage, at=Py_ssize_t, rose=Py_ssize_t)
+cpdef put_results(list made, list rows)
+
+
+@cython.locals(tensor=TensorBase, at=Py_ssize_t, value=Value, found=list)
+cpdef list recycle(list made, list rows)
+
+
+@cython.locals(tensor=TensorBase, at=Py_ssize_t, value=Value, number=Py_ssize_t)
+cpdef renew(list made, list found, list rows)
 
 
 @cython.locals(grad=TensorBase, value=Value, storage=Storage)
-cpdef recycled(TensorBase tensor)
+cpdef Value recycled(TensorBase tensor)

@@ -2,24 +2,10 @@
 
 A part of the compiled core: see Note [One source, two speeds] in base/core.py.
 """
-from ..base.ownership import may_recycle_grad
 from ..tensor.tensor import Tensor
 from ..trace import new
 from ..trace.value import Value
-
-
-def put_addresses(values, places, table):
-    """Have `values` ready, and put their addresses into `table`, by the (number of the value, index) in `places`."""
-    for value in values:
-        if value.trace is not None:
-            value.ready()
-    for at, index in places:
-        value = values[at]
-        try:
-            address = value._address
-        except AttributeError:                    # interpreted, one that was not set
-            address = None
-        table[index] = value.address() if address is None else address
+from .sole import is_sole_grad
 
 
 def new_storage(value, facts):
@@ -53,9 +39,40 @@ def in_memory_of(old, spec):
     return Value.of(old.look(spec, 0), spec)
 
 
+def put_results(made, rows):
+    """Give storages what was made for them: rows of (storage, place in `made`, by how much its version rises, who wrote
+    it)."""
+    for storage, at, rose, writer in rows:
+        storage.value = made[at]
+        if rose:
+            storage.version += rose
+            storage.writer = writer
+
+
+# --- gradients that take the place of the last ones -------------------------------------------------------------------
+#
+# Rows of (tensor, place in `made`, facts of a storage, facts of a tensor).
+
+def recycle(made, rows):
+    """Put the contents of gradients that nobody else can see into `made`, to be written over; gives what was put."""
+    found = []
+    for tensor, at, _, _ in rows:
+        value = made[at] = recycled(tensor)
+        found.append(value)
+    return found
+
+
+def renew(made, found, rows):
+    """Give the tensors whose gradients were not written over new ones."""
+    for number, (tensor, at, cell, facts) in enumerate(rows):
+        value = made[at]
+        if value is not found[number]:
+            tensor._grad = new_tensor(new_storage(value, cell), facts)
+
+
 def recycled(tensor):
     """The contents of a tensor's gradient that is about to be replaced, if nobody else can see them; else None."""
-    if tensor._grad._storage.value.trace is not None or not may_recycle_grad(tensor):
+    if tensor._grad._storage.value.trace is not None or not is_sole_grad(tensor):
         return None
     grad = tensor._grad
     value, storage = grad._storage.value, grad._storage

@@ -8,18 +8,16 @@ raises, the call ends there: those before it have happened, and those after it d
 """
 from array import array
 
-from ..backends.backend import DeviceFailed
 from ..base import observers, settings
 from ..base.locks import new_lock
-from ..base.ownership import may_donate
-from ..base.spec import CPU
 from ..trace import effects, plan as plans
-from ..trace.lower import HALVES, Unfusable, cell
-from ..trace.program import handed
+from ..trace.lower import HALVES, Unfusable
 from ..trace.record import Trace
 from ..trace.runner import Failure
 from ..trace.value import Value
-from .made import in_memory_of, put_addresses
+from .bound import BoundBase
+from .made import in_memory_of
+from .sole import are_sole
 
 
 class Runner:
@@ -136,7 +134,7 @@ class Runner:
         return outs
 
 
-class BoundPlan:
+class BoundPlan(BoundBase):
     """A plan bound to the inputs of a Runner: what can be known before a replay is there already."""
 
     def __init__(self, plan, runner, donates):
@@ -153,74 +151,14 @@ class BoundPlan:
         self.floats = [(k, at) for k, at, d in moving if d.is_floating_point and d not in HALVES]
         self.halves = [(k, at, d) for k, at, d in moving if d in HALVES]
         self.others = [(k, at, d) for k, at, d in moving if not d.is_floating_point]
-        self.table = array("q", bytes(8 * program.table_size))
+        self.words = self.table = array("q", bytes(8 * program.table_size))
         self.scalars = program.scalars([runner.code[i][3][n] for i, n, _ in program.numbers])
         self.cells = memoryview(self.scalars).cast("B").cast("d")
         self.native = program.native
         self.call = None              # where it serves for every replay
         if self.native is not None and self.native.lasts:
-            self.call = self.native.bound(self.table, self.scalars)
+            self.call = self.native.bound(self.words, self.scalars)
         self.lock = new_lock()
-
-    def run(self, values, numbers, made, happened):
-        """Run, unless somebody else holds what would be donated; whether it did."""
-        if self.native is None or self.lock._is_owned() or not self.lock.acquire(blocking=False):    # it is in use
-            return self._run_step_by_step(values, numbers, made, happened)
-        try:
-            table = self.table
-            put_addresses(values, self.read, table)
-            if self.free and not may_donate([values[at] for at in self.free]):
-                return False
-            makers = self.program.makers(self.runner.code) if observers.during_runs and observers.gathering() else None
-            blocks = []
-            for device, nbytes, index in self.program.blocks:
-                if makers is not None:
-                    observers.begin(*makers[None])
-                block = device.backend.block(nbytes)
-                blocks.append(block)
-                table[index] = block.address
-            for at, spec, index, blank in self.outputs:
-                value = made[at]
-                if value is None:                            # otherwise memory that may be written over
-                    if makers is not None:
-                        observers.begin(makers[self.runner.wanted[at]])
-                    value = made[at] = Value()
-                    value.array, value._address = blank(spec)
-                    value.spec, value.trace, value._memory = spec, None, None
-                elif spec.device is not CPU:
-                    value.on_host = None                     # what it was
-                table[index] = value._address
-            for at, spec, source in self.takes:
-                made[at] = in_memory_of(values[source], spec)
-            for k, at in self.floats:
-                self.cells[k] = numbers[at]
-            for k, at, dtype in self.halves:
-                self.cells[k] = cell(numbers[at], dtype)
-            for k, at, dtype in self.others:
-                self.scalars[k] = cell(numbers[at], dtype)
-            for stretch in self.program.before:
-                self.program.run_stretch(stretch, table, self.scalars, self.runner.code, makers is not None)
-            times = self.native.times() if makers is not None else None
-            run = self.call if times is None else None
-            if run is None:
-                run = self.native.bound(table, self.scalars, times)
-            try:
-                made[-1] = True                   # no interrupt comes between this and the end of the call
-                run()
-            except DeviceFailed as error:
-                self.native.explain(error, self.runner.code)
-                raise
-            except BaseException:
-                if made[-1] and hasattr(run, "resume"):
-                    run.resume()
-                raise
-            if self.native.runs_ahead:
-                handed.append((self.native, self.runner.code))
-            if times is not None:
-                self.native.tell(times, self.runner.code)
-            return True
-        finally:
-            self.lock.release()
 
     def _run_step_by_step(self, values, numbers, made, happened):
         """With steps of the reference executor between the native ones, or while another thread replays this too."""
@@ -228,7 +166,7 @@ class BoundPlan:
         for value in values:
             value.ready()
         value = None
-        if self.free and not may_donate([values[at] for at in self.free]):
+        if self.free and not are_sole(values, self.free):
             return False
         held, code = runner.held(values), runner.with_numbers(numbers)
         made[:] = [None] * len(made)

@@ -10,12 +10,14 @@ import weakref
 from ..autograd.edges import requires
 from ..autograd.modes import modes
 from ..base import dtypes
+from ..base.core import COMPILED
 from ..base.errors import PACKAGE
 from ..base.spec import place
 from ..tensor.tensor import Tensor
 from .capture import mode_state
+from .guards import Guards, TensorLook
 from .journal import EQUALITY_TYPES, MISSING, PLAIN_TYPES, content, has_plain_keys, short
-from .made import new_storage, new_tensor, recycled
+from .made import new_storage, new_tensor, put_results, recycle, recycled, renew
 from .replay import Runner
 from .runtime import REFUSED, Checks, Draws, Miss, count_hidden_writes, facts_of, new_record
 from .traced import TRACED, traced_in, word
@@ -55,17 +57,23 @@ class ReplayWriter:
         self.journal, self.number_log, self.capture = diff.journal, diff.capture.number_log, diff.capture
         self.space = {"modes": modes, "requires": requires, "content": content, "MISSING": MISSING, "place": place,
                       "dtypes": dtypes, "cell": new_storage, "hidden": count_hidden_writes, "tensor": new_tensor,
-                      "record": new_record, "recycled": recycled, "math": math, "inf": math.inf, "nan": math.nan,
+                      "record": new_record, "recycled": recycled, "recycle": recycle, "renew": renew,
+                      "put": put_results, "math": math, "inf": math.inf, "nan": math.nan,
                       "copysign": math.copysign}
+        self.misses = []              # the Miss of each guard
         self.names = {}               # id of an object → its name
         self.cells = {}               # storage → its name
         self.loose = []               # storages that are others at every call
         self.paths = {}               # name of a number → where it stands
+        self.rows = Guards()          # compiled: the guards that are no lines
         self.bare = {id(edge.holder) for edge in self.journal.edges if edge.kind == "grad" and edge.child is None}
         self.things = set(self.journal.things)
         self.lines = ["def replay(args, kwargs):", "  try:"]
         self.indent = "    "
         self._modes()
+        if COMPILED:
+            self.space["unmet"], self.space["misses"] = self.rows.first_unmet, self.misses
+            self.line("if (k := unmet()) >= 0: return misses[k]")
         unseen = self._unseen_grads()
         tuples = {id(edge.child) for edge, proxy in self.capture.proxies.items() if type(proxy) is tuple}
         for edge in self.journal.edges:
@@ -111,11 +119,42 @@ class ReplayWriter:
 
     def guard(self, condition, words):
         """The replay is off if `condition` holds; `words` say what has to be so instead."""
-        number = len(self.recording.guards)
-        self.recording.guards.append(words)
-        self.space[f"M{number}"] = Miss(number)
+        number = self._number(words)
+        self.space[f"M{number}"] = self.misses[number]
         self.line(f"if {condition}: return M{number}")
         return number
+
+    def _number(self, words):
+        number = len(self.recording.guards)
+        self.recording.guards.append(words)
+        self.misses.append(Miss(number))
+        return number
+
+    def row(self, table, words, name, *facts):
+        """A guard that is a row of a table of `Guards`, where there are rows and what `name` means is known beforehand;
+        gives its number, else None. `words` may be the number of a guard that has another row already."""
+        if not COMPILED or name not in self.space:
+            return None
+        number = words if words.__class__ is int else self._number(words)
+        getattr(self.rows, table).append((number, self.space[name], *facts))
+        return number
+
+    def same(self, edge, text, child, words):
+        """The guard that what is read by `text`, which reads an edge, is the object `child`; its number."""
+        number = self._same_row(edge, text, child, words)
+        if number is None:
+            known = child if child is None or child is True or child is False else self.const(child)
+            number = self.guard(f"{text} is not {known}", words)
+        return number
+
+    def _same_row(self, edge, text, child, words):
+        held = self.holder(edge)
+        if edge.kind == "item":
+            return self.row("items", words, held, edge.key, child)
+        if edge.kind in ("cell", "grad", "slot") or edge.kind == "attribute" and text == f"{held}.{edge.key}":
+            name = {"cell": "cell_contents", "grad": "_grad"}.get(edge.kind, edge.key)
+            return self.row("attributes", words, held, name, child)
+        return self.row("entries", words, held, edge.key, child) if edge.kind == "attribute" else None
 
     def holder(self, edge):
         thing = edge.holder
@@ -205,12 +244,18 @@ class ReplayWriter:
                     self.paths[mine._name] = f"{path}[{i}]"
                 else:
                     self._plain(part, f"{name}[{i}]", f"{path}[{i}]")
+        elif child is None or child is True or child is False:
+            self.same(edge, text, child, f"{path} is {child}")
         elif isinstance(child, PLAIN_TYPES):
             number = self._plain(child, text, path)
             if type(child) is int:
                 self.recording.varies[number] = path
         elif id(child) in self.names:
-            self.guard(f"{text} is not {self.names[id(child)]}", f"{path} is the same {type(child).__name__} as before")
+            words = f"{path} is the same {type(child).__name__} as before"
+            if self.names[id(child)] in self.space:
+                self.same(edge, text, child, words)
+            else:
+                self.guard(f"{text} is not {self.names[id(child)]}", words)
         elif isinstance(child, Tensor):
             self._tensor(edge, child, text)
         elif isinstance(child, EQUALITY_TYPES):
@@ -220,29 +265,35 @@ class ReplayWriter:
         elif edge.loose:
             self._container(edge, child, text)
         else:
-            self.guard(f"{text} is not {self.const(child)}", f"{path} is the same {type(child).__name__} as before")
+            self.const(child)
+            self.same(edge, text, child, f"{path} is the same {type(child).__name__} as before")
 
     def _classes(self):
         """The classes of objects that were asked for attributes, and what these classes gave."""
         for thing, cls in self.journal.classes.values():
             if id(thing) not in self.journal.loose:
-                self.guard(f"{self.const(thing)}.__class__ is not {self.const(cls)}",
-                           f"{self.journal.path(thing)} is a {cls.__name__}")
+                name, words = self.const(thing), f"{self.journal.path(thing)} is a {cls.__name__}"
+                if type(thing) is not cls or self.row("kinds", words, name, cls) is None:
+                    self.guard(f"{name}.__class__ is not {self.const(cls)}", words)
         for cls in dict.fromkeys((*self.journal.mros, *[cls for cls, _ in self.journal.lookups])):
-            self.guard(f"{self.const(cls)}.__mro__ is not {self.fresh(cls.__mro__)}",
-                       f"{cls.__name__} has the same bases")
+            name, words = self.const(cls), f"{cls.__name__} has the same bases"
+            if self.row("attributes", words, name, "__mro__", cls.__mro__) is None:
+                self.guard(f"{name}.__mro__ is not {self.fresh(cls.__mro__)}", words)
         for (cls, name), found in self.journal.lookups.items():
-            more = "" if getattr(cls, name) is found else ".__func__"
-            self.guard(f"{self.const(cls)}.{name}{more} is not {self.const(found)}",
-                       f"{cls.__name__}.{name} is the same {type(found).__name__} as before")
+            held, words = self.const(cls), f"{cls.__name__}.{name} is the same {type(found).__name__} as before"
+            plain = getattr(cls, name) is found
+            if not plain or self.row("attributes", words, held, name, found) is None:
+                self.guard(f"{held}.{name}{'' if plain else '.__func__'} is not {self.const(found)}", words)
 
     def _absent(self):
         """Names that were asked for and not found."""
         for held, has_attributes, path, names in self.journal.absent.values():
-            place = self.const(held) + ".__dict__" * has_attributes
+            name, words = self.const(held), f"{path} has no {', '.join(short(key) for key in names)}"
+            if self.row("missing", words, name, bool(has_attributes), tuple(names)) is not None:
+                continue
+            place = name + ".__dict__" * has_attributes
             texts = [repr(key) if type(key) in (str, int) else self.const(key) for key in names]
-            self.guard(" or ".join(f"{text} in {place}" for text in texts),
-                       f"{path} has no {', '.join(short(key) for key in names)}")
+            self.guard(" or ".join(f"{text} in {place}" for text in texts), words)
 
     def _plain(self, child, text, path):
         words = f"{path} == {short(child)}"
@@ -263,37 +314,45 @@ class ReplayWriter:
             self.line(f"{name} = {text}")
             self._looks(tensor, name, edge.path, f"{name}.__class__ is not {self.const(type(tensor))} or ")
         else:
-            self._same_tensor(tensor, edge.path, text)
+            self._same_tensor(tensor, edge.path, text, edge)
 
-    def _same_tensor(self, tensor, path, text=None):
-        """A tensor that is known by identity, read by `text`."""
+    def _same_tensor(self, tensor, path, text=None, edge=None):
+        """A tensor that is known by identity, read by `text`, which reads an edge."""
         name = self.names[id(tensor)] = self.fresh(tensor, "T")
         if tensor._storage not in self.cells:
             self.cells[tensor._storage] = self.fresh(tensor._storage, "S")
-        self._looks(tensor, name, path, "" if text is None else f"{text} is not {name} or ", ", the same tensor")
+        self._looks(tensor, name, path, "" if text is None else f"{text} is not {name} or ", ", the same tensor",
+                    None if edge is None else (edge, text))
 
-    def _looks(self, tensor, name, path, test, more=""):
-        """What a tensor looks like, and which memory it looks at."""
-        kind, words = tensor._spec, f"{path} is {tensor._spec}"
-        test += f"{name}._spec is not {self.const(kind)} or {name}._offset"
-        test += f" != {tensor._offset}" * bool(tensor._offset)
-        if id(tensor) in self.bare:
-            test += f" or {name}._grad is not None"
-            words += ", has no grad"
-        if not requires(tensor):
-            test += f" or {name}._node is not None or {name}._requires_grad or " \
-                    f"{name}._base is not None and requires({name})"
+    def _looks(self, tensor, name, path, test, more="", place=None):
+        """What a tensor looks like, and which memory it looks at. `test` comes before: that it stands in its `place`,
+        (edge, text that reads it), or that it is a tensor."""
+        bare, needs, known = id(tensor) in self.bare, requires(tensor), self.cells.get(tensor._storage)
+        words = f"{path} is {tensor._spec}{', has no grad' * bare}{', requires grad' * needs}{more}"
+        if COMPILED:
+            look = TensorLook(tensor, bare, tensor._storage if known in self.space else None)
+            if look.storage is not None and name in self.space and \
+                    (place is None or self.holder(place[0]) in self.space):
+                number = self.row("tensors", words, name, look)
+                if place is None or self._same_row(*place, tensor, number) is not None:
+                    return
+            test += f"{self.fresh(look.is_off)}({name})"
         else:
-            words += ", requires grad"
-            test += f" or {name}._requires_grad is not {tensor._requires_grad} or {name}._node is " \
-                    + "not " * (tensor._node is None) + "None"
-            for hooks in ("_leaf_hooks", "_post_hooks"):
-                count = len(getattr(tensor, hooks) or ())
-                test += f" or len({name}.{hooks}) != {count}" if count else f" or {name}.{hooks}"
-        known = self.cells.get(tensor._storage)
+            test += f"{name}._spec is not {self.const(tensor._spec)} or {name}._offset"
+            test += f" != {tensor._offset}" * bool(tensor._offset)
+            test += f" or {name}._grad is not None" * bare
+            if not needs:
+                test += f" or {name}._node is not None or {name}._requires_grad or " \
+                        f"{name}._base is not None and requires({name})"
+            else:
+                test += f" or {name}._requires_grad is not {tensor._requires_grad} or {name}._node is " \
+                        + "not " * (tensor._node is None) + "None"
+                for hooks in ("_leaf_hooks", "_post_hooks"):
+                    count = len(getattr(tensor, hooks) or ())
+                    test += f" or len({name}.{hooks}) != {count}" if count else f" or {name}.{hooks}"
         if known is not None:
             test += f" or {name}._storage is not {known}"
-        self.guard(test, words + more)
+        self.guard(test, words)
         if known is None:
             known = self.cells[tensor._storage] = f"s{len(self.cells)}"
             self.loose.append(tensor._storage)
@@ -327,8 +386,10 @@ class ReplayWriter:
         elif keys.__class__ is frozenset:
             self.guard(f"{name} != {self.const(keys)}", f"{path} holds the same {len(keys)}")
         else:
-            now = f"(*{name},)" if has_plain_keys(held) else f"(*map(id, {name}),)"
-            self.guard(f"{now} != {self.const(keys)}", f"{path} has the same {len(keys)} keys")
+            plain, words = has_plain_keys(held), f"{path} has the same {len(keys)} keys"
+            if not plain or self.row("keys", words, name, keys) is None:
+                now = f"(*{name},)" if plain else f"(*map(id, {name}),)"
+                self.guard(f"{now} != {self.const(keys)}", words)
 
     def _no_overlap(self):
         """Memory that is written must overlap no other memory, as it did not, and nobody outside may hold it."""
@@ -438,15 +499,22 @@ class ReplayWriter:
                 return passed[what]
             return f"m[{place[what]}]" if kind == "made" else f"r[{what}]" if kind == "draw" else self.const(what)
 
+        rows = []
         for storage, source, rose, path in diff.stored:
             name = self.cells[storage]
+            if source[0] == "made" and name in self.space and storage not in diff.hidden:
+                rows.append((storage, place[source[1]], rose, storage.writer))
+                words.append(f"writes to {path}")
+                continue
             after.append(f"{name}.value = {contents(*source)}")
             if rose:
                 count = f"hidden({name}, {rose}, {self.fresh(diff.hidden[storage])})" if storage in diff.hidden else \
                     f"{name}.version += {rose}"
                 after += [count, f"{name}.writer = {self.fresh(storage.writer)}"]
             words.append(f"writes to {path}")
-        made, self.recycling = {}, []
+        if rows:
+            after.append(f"put(m, {self.fresh(rows)})")
+        made, self.recycling, renewed, gone = {}, [], [], []
         alone = self._alone()
         for number, (storage, source) in enumerate(diff.new_storages.items()):
             made[storage] = f"y{number}"
@@ -458,10 +526,17 @@ class ReplayWriter:
             # replay lets go of it first, since its own variables would be somebody else.
             edge, now = alone[storage]
             held, cell, new = self.names[id(edge.child)], self.cells[edge.child._storage], contents(*source)
+            words.append(f"puts a tensor into {edge.path}")
+            if self.holder(edge) in self.space:
+                renewed.append((edge.holder, place[source[1]], self.space[facts], facts_of(now)))
+                gone += [held, cell]
+                continue
             self.recycling += [f"del {held}, {cell}", f"{new} = q{number} = recycled({self.holder(edge)})"]
             after.append(f"if {new} is not q{number}: {self.item(edge)} = "
                          f"tensor(cell({new}, {facts}), {self.fresh(facts_of(now))})")
-            words.append(f"puts a tensor into {edge.path}")
+        if renewed:
+            self.recycling += [f"del {', '.join(gone)}", f"q = recycle(m, {(rows := self.fresh(renewed))})"]
+            after.append(f"renew(m, q, {rows})")
         rest = [tensor for tensor in diff.new_tensors.values() if tensor._storage not in alone]
         for number, tensor in enumerate(rest):
             name = self.names[id(tensor)] = f"w{number}"
