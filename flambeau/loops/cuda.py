@@ -37,6 +37,8 @@ from .llvm import MOST_OF_TYPE
 VECTOR_BYTES = 16                 # of one load or store
 MAX_ELEMENTS_AT_HAND = 64         # of a thread: so many loaded elements are kept in registers from pass to pass
 STEPS_AT_ONCE = 4                 # of a row that is gone through in a loop, and stored to
+MAX_STEPS_AT_ONCE = 16            # of a column that is gone through in a loop, and stored to,
+ELEMENTS_UNDER_WAY = 32           # with so many loaded elements of them all
 TILE_SIDE = 32                    # of the squares that go through shared memory
 TILE_ROWS = 8                     # of them that the threads of a block take at once
 MAX_GIVEN_WORDS = 512             # CUDA's bound: 4096 bytes of arguments
@@ -531,14 +533,49 @@ class _Positions(_CppWriter):
             return
         d, rest = dims[0], dims[1:]
         first, last = self._cut() if d == self.kernel.kept else ("0", self._int(f"size {d}"))
-        self.at[d] = self._new("i")
+        at = self._new("i")
         scope = _CppScope()
         self.scopes.append(scope)
+        self.at[d] = at
         self._walk(rest, one, accs)
         self.scopes.pop()
+        steps = self._steps_at_once(one) if not rest and one.stores else 1
+        if steps > 1:
+            self._line(f"{self.index} {at} = {first};")
+            self._block(f"for (; {last} - {at} >= {steps}; {at} += {steps})", self._steps(d, at, steps, one, accs))
+            self._block(f"for (; {at} < {last}; ++{at})", scope)
+            return
         if not rest and not one.stores:                       # loads of several steps can be under way at once
             self._line(f"#pragma unroll {self.schedule.unroll}")
-        self._block(f"for ({self.index} {self.at[d]} = {first}; {self.at[d]} < {last}; ++{self.at[d]})", scope)
+        self._block(f"for ({self.index} {at} = {first}; {at} < {last}; ++{at})", scope)
+
+    def _steps_at_once(self, one):
+        """How many steps of a loop that stores have their loads under way at once. What a step stores stands at most
+        where it has loaded from itself; the compiler cannot know that."""
+        innermost = self.kernel.kept + self.kernel.reduced - 1
+        loads = [load for load in self._loads_of(one.expressions()) if self.deps[load] >> innermost & 1]
+        return min(MAX_STEPS_AT_ONCE, ELEMENTS_UNDER_WAY // (self.width * max(1, len(loads))))
+
+    def _steps(self, d, at, steps, one, accs):
+        """A scope with so many steps from `at` on along dimension `d`: all of their loads, then one after the other."""
+        outer, several, scopes = self.scopes, _CppScope(), []
+        loads = self._loads_of(one.expressions())
+        for step in range(steps):
+            scope = _CppScope()
+            self.scopes = [*outer, scope]
+            self.at[d] = self._put(self.index, f"{at} + {step}") if step else at
+            for load in loads:
+                if self._level(self.deps[load]) == len(outer):
+                    self.value(load)
+            scopes.append((scope, self.at[d]))
+            several.lines.extend(scope.lines)
+            scope.lines = []
+        for scope, self.at[d] in scopes:
+            self.scopes = [*outer, scope]
+            self._walk([], one, accs)
+            several.lines.extend(scope.lines)
+        self.scopes = outer
+        return several
 
     def _simple(self, value, type):
         """A value by a name, where it is more than that."""

@@ -31,7 +31,7 @@ WORKSPACE_BYTES = 32 << 20     # what PyTorch gives cuBLAS on Hopper; less elsew
 MAX_CALLS = 64                 # of cuBLAS for one product; with more, a copy is quicker
 MAX_SMALL = 1 << 21            # multiplications of a small product, in all
 MAX_SMALL_DEPTH = 512          # of each of its elements
-SMALL_TILE, SMALL_THREADS = 32, 256
+SMALL_TILE, SMALL_THREADS = 16, 256       # a thread for each element of a tile
 EVEN_BYTES = 16                # what lies side by side comes in so many for the quick kernels; see Note [Odd sizes]
 MIN_CUT_SIZE = 1 << 10         # of the way that a product is cut along
 MIN_CUT = 1 << 30              # multiplications of a product that is worth it
@@ -136,46 +136,56 @@ def _small_source(dtype):
         .replace("TILE", str(SMALL_TILE)).replace("THREADS", str(SMALL_THREADS))
 
 
-# A block makes a tile of the result, each thread four of its elements; both factors come by way of shared memory, so
-# many of k at a time. Every element adds its products in the order of k.
+# A block makes a tile of the result, each thread an element; both factors come by way of shared memory, so many of k at
+# a time, the next ones under way meanwhile. Every element adds its products in the order of k. What counts is not how
+# much is computed but how long one waits for memory: the tiles are small, so that there are many of them.
 _MULTIPLY = """
 #undef DEPTH
-#define DEPTH 16
+#define DEPTH 32
+#undef EACH
+#define EACH (TILE * DEPTH / THREADS)
 extern "C" __global__ void __launch_bounds__(THREADS) multiply(const Params p) {
     __shared__ W left[DEPTH][TILE + 1], right[DEPTH][TILE + 1];
     long long outer = blockIdx.y / p.inner, inner = blockIdx.y % p.inner;
     const E *a = (const E *)p.a + outer * p.outer_a + inner * p.inner_a;
     const E *b = (const E *)p.b + outer * p.outer_b + inner * p.inner_b;
     E *c = (E *)p.c + outer * p.outer_c + inner * p.inner_c;
-    int top = (int)(blockIdx.x / p.tiles_n) * TILE, first = (int)(blockIdx.x % p.tiles_n) * TILE;
-    int row = threadIdx.x / (TILE / 2), col = threadIdx.x % (TILE / 2);
+    int top = (int)(blockIdx.x / p.tiles_n) * TILE, first = (int)(blockIdx.x % p.tiles_n) * TILE, depth = (int)p.k;
+    int row = (int)threadIdx.x / TILE, col = (int)threadIdx.x % TILE;
     bool a_lies = p.ak == 1, b_lies = p.bn == 1;             // which of its dimensions neighbours go along
-    W sum[4] = {0, 0, 0, 0};
-    for (int start = 0; start < (int)p.k; start += DEPTH) {
-        for (int i = threadIdx.x; i < TILE * DEPTH; i += THREADS) {
-            int m = a_lies ? i / DEPTH : i % TILE, k = a_lies ? i % DEPTH : i / TILE;
-            bool there = top + m < p.m && start + k < p.k;
-            left[k][m] = there ? widen(a[(top + m) * p.am + (start + k) * p.ak]) : (W)0;
-            int n = b_lies ? i % TILE : i / DEPTH;
-            k = b_lies ? i / TILE : i % DEPTH;
-            there = first + n < p.n && start + k < p.k;
-            right[k][n] = there ? widen(b[(start + k) * p.bk + (first + n) * p.bn]) : (W)0;
-        }
+    int am[EACH], ak[EACH], bk[EACH], bn[EACH];              // what this thread fetches of each
+    W next_a[EACH], next_b[EACH];
+    for (int e = 0; e < EACH; e++) {
+        int i = (int)threadIdx.x + e * THREADS;
+        am[e] = a_lies ? i / DEPTH : i % TILE, ak[e] = a_lies ? i % DEPTH : i / TILE;
+        bn[e] = b_lies ? i % TILE : i / DEPTH, bk[e] = b_lies ? i / TILE : i % DEPTH;
+        next_a[e] = top + am[e] < p.m && ak[e] < depth ? widen(a[(top + am[e]) * p.am + ak[e] * p.ak]) : (W)0;
+        next_b[e] = first + bn[e] < p.n && bk[e] < depth ? widen(b[bk[e] * p.bk + (first + bn[e]) * p.bn]) : (W)0;
+    }
+    W sum = 0;
+    for (int start = 0; start < depth; start += DEPTH) {
+        for (int e = 0; e < EACH; e++) left[ak[e]][am[e]] = next_a[e], right[bk[e]][bn[e]] = next_b[e];
         __syncthreads();
-        int deep = (int)p.k - start < DEPTH ? (int)p.k - start : DEPTH;
-        for (int k = 0; k < deep; k++) {
-            W x = left[k][row], y = left[k][row + TILE / 2], u = right[k][col], v = right[k][col + TILE / 2];
-            sum[0] = fma(x, u, sum[0]);
-            sum[1] = fma(x, v, sum[1]);
-            sum[2] = fma(y, u, sum[2]);
-            sum[3] = fma(y, v, sum[3]);
+        int after = start + DEPTH;
+        if (after < depth) {
+            for (int e = 0; e < EACH; e++) {
+                int k = after + ak[e];
+                next_a[e] = top + am[e] < p.m && k < depth ? widen(a[(top + am[e]) * p.am + k * p.ak]) : (W)0;
+                k = after + bk[e];
+                next_b[e] = first + bn[e] < p.n && k < depth ? widen(b[k * p.bk + (first + bn[e]) * p.bn]) : (W)0;
+            }
+        }
+        if (after <= depth) {
+            #pragma unroll
+            for (int k = 0; k < DEPTH; k++) sum = fma(left[k][row], right[k][col], sum);
+        } else {
+            #pragma unroll 8
+            for (int k = 0; k < depth - start; k++) sum = fma(left[k][row], right[k][col], sum);
         }
         __syncthreads();
     }
-    for (int e = 0; e < 4; e++) {
-        int m = top + row + (e >> 1) * (TILE / 2), n = first + col + (e & 1) * (TILE / 2);
-        if (m < p.m && n < p.n) c[m * p.cm + n * p.cn] = narrow(sum[e]);
-    }
+    int m = top + row, n = first + col;
+    if (m < p.m && n < p.n) c[m * p.cm + n * p.cn] = narrow(sum);
 }
 """
 
