@@ -1,6 +1,6 @@
 cimport cython
 from flambeau.compiler.made cimport in_memory_of
-from flambeau.compiler.sole cimport are_sole
+from flambeau.trace.sole cimport are_sole
 from flambeau.trace.value cimport Value
 
 

@@ -8,9 +8,9 @@ from ..base import observers
 from ..base.spec import CPU
 from ..trace.lower import cell
 from ..trace.program import handed
+from ..trace.sole import are_sole
 from ..trace.value import Value
 from .made import in_memory_of
-from .sole import are_sole
 
 events = vars(observers)
 

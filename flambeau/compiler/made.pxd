@@ -1,6 +1,6 @@
 cimport cython
-from flambeau.compiler.sole cimport is_sole_grad
 from flambeau.trace cimport new
+from flambeau.trace.sole cimport is_sole_grad
 from flambeau.trace.value cimport Storage, TensorBase, Value
 
 

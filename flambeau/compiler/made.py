@@ -4,8 +4,8 @@ A part of the compiled core: see Note [One source, two speeds] in base/core.py.
 """
 from ..tensor.tensor import Tensor
 from ..trace import new
+from ..trace.sole import is_sole_grad
 from ..trace.value import Value
-from .sole import is_sole_grad
 
 
 def new_storage(value, facts):

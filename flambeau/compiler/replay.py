@@ -14,10 +14,10 @@ from ..trace import effects, plan as plans
 from ..trace.lower import HALVES, Unfusable
 from ..trace.record import Trace
 from ..trace.runner import Failure
+from ..trace.sole import are_sole
 from ..trace.value import Value
 from .bound import BoundBase
 from .made import in_memory_of
-from .sole import are_sole
 
 
 class Runner:

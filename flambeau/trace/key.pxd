@@ -2,6 +2,7 @@ cimport cython
 from flambeau.base.counting cimport counts
 from flambeau.base.entry cimport Entry
 from flambeau.trace.append cimport TraceBase
+from flambeau.trace.sole cimport owns_memory
 from flambeau.trace.value cimport Value
 
 

@@ -3,7 +3,8 @@
 A part of the compiled core: see Note [One source, two speeds] in base/core.py.
 """
 from ..base.counting import counts
-from ..base.ownership import INPUT, RESULT, owns_memory
+from ..base.ownership import INPUT, RESULT
+from .sole import owns_memory
 
 
 def key_of(trace):

@@ -3,9 +3,25 @@ from cpython.object cimport PyObject
 
 from flambeau.trace.value cimport Storage, TensorBase, Value
 
+from ..base.spec import CPU
+
 cdef extern from "Python.h":
     PyObject* PyTuple_GET_ITEM(object, Py_ssize_t)
     Py_ssize_t Py_REFCNT(PyObject*)
+
+cdef object cpu = CPU
+
+
+cpdef bint owns_memory(Value value) except -1:
+    cdef bint seen = value._memory is not None
+    cdef Py_ssize_t ours = 1
+    if seen:
+        if Py_REFCNT(<PyObject*>value._memory) != 1:
+            return False
+        ours += value._memory.base is value.array
+    if Py_REFCNT(<PyObject*>value.array) > ours:
+        return False
+    return value.array.flags.writeable if value.spec.device is cpu else value.may_be_written()
 
 
 cpdef bint are_sole(tuple values, list places) except -1:

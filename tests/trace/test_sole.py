@@ -3,7 +3,7 @@ import pytest
 
 import flambeau as torch
 from flambeau.compiler.made import recycled
-from flambeau.compiler.sole import are_sole, is_sole_grad
+from flambeau.trace.sole import are_sole, is_sole_grad, owns_memory
 
 
 def leaf():
@@ -75,3 +75,20 @@ def test_gradients_that_are_kept_from_step_to_step_keep_their_numbers():
     assert step.recordings[0].hits > 3
     assert [grad.tolist() for grad in kept] == numbers
     assert len({str(one) for one in numbers}) == len(numbers)
+
+
+def test_memory_that_a_value_has_to_itself():
+    x = torch.ones(300, 300) + 1
+    x.tolist()
+    value = x._storage.value
+    assert owns_memory(value)
+    held = value.array
+    assert not owns_memory(value)
+    del held
+    assert owns_memory(value)
+    held = value.memory                            # the bytes behind it
+    assert not owns_memory(value)
+    del held
+    assert owns_memory(value)
+    value.array.flags.writeable = False
+    assert not owns_memory(value)
