@@ -134,6 +134,10 @@ class Backend:
         made = self.allocate(spec)
         return made, self.address(made)
 
+    def blanks(self, specs):
+        """What `blank` gives for each of `specs`, in a list."""
+        return [self.blank(spec) for spec in specs]
+
     def block(self, nbytes):
         """Memory of `nbytes` for the time of a run: anything with an `address`; `bytes_of` shows it as an array."""
         raise NotImplementedError(f"{type(self).__name__} has no working memory")

@@ -38,7 +38,7 @@ class Runner:
     def run(self, values, numbers, made):
         """Fill `made` with the Values of the wanted slots, and then True: what was donated has been overwritten.
 
-        `values` are those of the inputs, `numbers` stand in the order of their places. A Value that stands in `made`
+        `values` are those of the inputs, a tuple; `numbers`, another, stand in the order of their places. A Value that stands in `made`
         already may be written over.
         """
         if observers.during_runs and not observers.gathering():

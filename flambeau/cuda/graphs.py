@@ -213,7 +213,7 @@ class CUDAGraph:
         def found(kind, what):
             return {"draw": drawn, "result": results}[kind][what] if kind in ("draw", "result") else \
                 what.value.ready() if kind == "storage" else what
-        values = [found(*source) for source in self._sources]
+        values = tuple([found(*source) for source in self._sources])
         shared = [found(*source) for _, source in self._outputs]         # before anything is written
         if self._checks is not None:
             self._checks(values)

@@ -243,6 +243,9 @@ def verify(op, args):
     asked, places = op.__dict__.get("_verified") or _verified(op)
     given = []
     trace = _local.trace
+    passed = on_host.checks_passed(op, places, args) if trace.reader is None else None
+    if passed is not None and passed[1] in passed[0]:            # a Value never changes
+        return
     read = _for_a_check if trace.reader is None else trace.reader(op, asked, args)
     for at, is_spec in places:
         a = args[at]
@@ -259,6 +262,8 @@ def verify(op, args):
         if getattr(error, "refusal", False):
             raise explained(error, op, args) from None
         raise
+    if passed is not None:
+        passed[0].add(passed[1])
 
 
 def _verified(op):

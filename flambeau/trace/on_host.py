@@ -19,6 +19,8 @@ MAX_KEPT_BYTES = 32 << 20       # of contents that are kept
 MAX_BROUGHT_BYTES = 1 << 20      # of all that a tensor sees only a part of: one element of it takes about as long
 MAX_COMPUTED_ELEMENTS = 1 << 16  # of a pending Value that is computed on the CPU as well
 MAX_COMPUTED_DEPTH = 8           # instructions that it comes from, one after the other
+MAX_CHECKS_KEPT = 64             # that contents have passed
+NUMBERS_AND_NOTHING = (int, float, bool, type(None))
 
 
 def remember(value, array):
@@ -47,7 +49,8 @@ def _laid_out(memory, spec, offset):
 
 
 class KeptBytes(np.ndarray):
-    """Bytes that are kept, and what is known of the looks at them: {(spec, offset): {"min": …, "max": …}}."""
+    """Bytes that are kept, and what is known of the looks at them: {(spec, offset): {"min": …, "max": …}}, and the
+    checks that they have `passed`."""
 
 
 class KnownArray(np.ndarray):
@@ -87,6 +90,32 @@ def read(value, spec, offset, keeps=True):
     return _laid_out(memory, spec, offset)
 
 
+def checks_passed(op, places, args):
+    """(The set of checks that the contents of a tensor have passed, the key of the one that `op` makes); None where it
+    is not about one tensor of another device whose contents are kept. `places`: see `verify` in tensor/call.py."""
+    memory, key = None, [op]
+    for at, is_spec in places:
+        a = args[at]
+        if is_spec:
+            key.append(getattr(a, "_spec", None))
+        elif a.__class__ in NUMBERS_AND_NOTHING:
+            key.append((a.__class__, a))
+        else:
+            storage = getattr(a, "_storage", None)
+            if memory is not None or storage is None or storage.device is CPU or storage.device is META \
+                    or storage.exported:
+                return None
+            memory = getattr(storage.value, "on_host", None)
+            if memory is None:
+                return None
+            key += (a._spec, a._offset)
+    if memory is None:
+        return None
+    if len(memory.passed) >= MAX_CHECKS_KEPT:
+        memory.passed.clear()
+    return memory.passed, tuple(key)
+
+
 def execute(entry, arrays, params):
     """The results of an instruction over NumPy arrays, wherever its tensors stand."""
     leaves = entry.outs is not None and entry.outs[0].device is not CPU          # a copy from the CPU to a GPU
@@ -100,7 +129,7 @@ def _worth_keeping(kind):
 def _bytes_of(array, kind):
     """The bytes of a NumPy array laid out as `kind`, in memory of their own."""
     memory = np.empty(kind.nbytes, np.uint8).view(KeptBytes)
-    memory.extremes = {}
+    memory.extremes, memory.passed = {}, set()
     if kind.numel:
         _laid_out(memory, kind, 0)[...] = array
     return memory

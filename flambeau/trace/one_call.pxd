@@ -13,3 +13,11 @@ cdef class OneCall:
     cpdef bint run(self, TraceRunner trace) except -1
     cdef _run(self, TraceRunner trace, long long* table, long long* cells)
     cdef _numbers(self, list code, long long* cells)
+
+
+cdef class DeviceCall:
+    cdef object program, native
+    cdef list outputs
+
+    cpdef bint run(self, TraceRunner trace) except -1
+    cdef finish(self, TraceRunner trace, list made)

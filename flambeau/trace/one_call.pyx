@@ -1,15 +1,19 @@
 """The names of one_call.py in C.
 
-Addresses and numbers stand on the stack, and nothing of Python's runs between the native call and the end: an
-interrupt comes before it, and finds the trace as it was, or after everything was handed out.
+A program of the CPU's is one call of C. Addresses and numbers stand on the stack, and nothing of Python's runs between
+the native call and the end: an interrupt comes before it, and finds the trace as it was, or after everything was handed
+out. Programs of other devices are called by Python, and what an interrupt leaves of them is brought to its end, as
+`Program.run` does it.
 """
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.string cimport memcpy, memset
 from flambeau.trace.runner cimport TraceRunner
 from flambeau.trace.value cimport Value
 
+from ..backends.backend import DeviceFailed
 from ..backends.memory import SPARE_BYTES, blank, block, class_of, spares as all_spares
 from ..base.spec import CPU
+from .program import handed
 
 cdef extern from "Python.h":
     long long PyLong_AsLongLongAndOverflow(object, int*)
@@ -23,10 +27,14 @@ cdef dict spares = all_spares
 cdef Py_ssize_t spare_bytes = SPARE_BYTES
 
 
-def one_call(program, stretch):
-    """What runs the trace of a program whose only stretch is `stretch`; None where that is not the CPU's."""
-    direct = getattr(stretch.program, "direct", None)
-    if direct is None or program.has_effects or not program.plain \
+def one_call(program):
+    """What runs the trace of a program that is all native, and empties it; None where that has to be `Program.run`."""
+    if program.has_effects:
+        return None
+    direct = getattr(program.native.program, "direct", None)
+    if direct is None:
+        return DeviceCall(program)
+    if program.before or not program.plain \
             or any(spec.device is not CPU for _, spec, *_ in (*program.outputs, *program.takes)):
         return None
     return OneCall(program, direct())
@@ -144,3 +152,71 @@ cdef class OneCall:
                 memcpy(cells, <char*>packed, len(packed))
                 return
         memcpy(cells + self.n_numbers, <char*>self.constants, 8 * self.n_constants)
+
+
+cdef class DeviceCall:
+    """A program whose last stretch is another device's."""
+
+    def __init__(self, program):
+        self.program, self.native = program, program.native
+        by_device = {}
+        for slot, spec, index in program.outputs:
+            by_device.setdefault(spec.device, []).append((spec, slot, index))
+        self.outputs = [(device.backend, [spec for spec, *_ in rows], [(slot, index) for _, slot, index in rows])
+                        for device, rows in by_device.items()]
+
+    cpdef bint run(self, TraceRunner trace) except -1:
+        cdef list values = trace.values, code = trace.code, made = [], held = []
+        cdef Py_ssize_t slot, index
+        cdef Value value
+        program, native = self.program, self.native
+        words = program.zeros[:]
+        cdef long long[::1] table = words
+        for device, nbytes, index in program.blocks:
+            block = device.backend.block(nbytes)
+            held.append(block)
+            table[index] = block.address
+        for slot, index in program.inputs:
+            value = <Value>values[slot]
+            table[index] = value.address() if value._address is None else value._address
+        for backend, specs, places in self.outputs:
+            for (slot, index), (array_, address) in zip(places, backend.blanks(specs)):
+                table[index] = address
+                made.append((slot, array_, address))
+        scalars = program.scalars([code[i][3][n] for i, n, _ in program.numbers]) if program.numbers \
+            else program.constants
+        for stretch in program.before:
+            program.run_stretch(stretch, words, scalars, code, False)
+        run = native.bound(words, scalars)
+        trace.found = None                            # from here on it must not be run again
+        try:
+            run()
+        except DeviceFailed as error:
+            native.explain(error, code)
+            raise
+        except BaseException:                         # an interrupt, when all is done or in the middle
+            if hasattr(run, "resume"):
+                run.resume()
+            self.finish(trace, made)
+            raise
+        self.finish(trace, made)
+        if native.runs_ahead:
+            handed.append((native, code))
+        return True
+
+    cdef finish(self, TraceRunner trace, list made):
+        """Hand out what was made, and what stands in memory that was taken over."""
+        cdef list values = trace.values
+        cdef Value value, old
+        cdef Py_ssize_t slot, source
+        for slot, array_, address in made:
+            value = <Value>values[slot]
+            value.array, value._address, value._memory = array_, address, None
+            value.trace = None
+        for slot, spec, source in self.program.takes:
+            value, old = <Value>values[slot], <Value>values[source]
+            value.array = old.array if old.spec is spec else old.look(spec, 0)
+            value._memory, value._address = None, old._address
+            value.trace = None
+        old_ones = (trace.code, trace.values, trace.last, trace.slots)       # what they hold goes when all is done
+        trace.clear()

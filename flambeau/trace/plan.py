@@ -256,7 +256,7 @@ class Plan:
     for. See Note [Compiled beforehand].
     """
 
-    one_call = None               # of a program that is a single native call: what runs it; see one_call.py
+    one_call = None               # of a program that is native: what runs it in C; see one_call.py
 
     def __init__(self, code, specs, wanted, free, spare=None):
         needed, materialised, left = _needed(code, wanted), set(), set()
@@ -278,8 +278,8 @@ class Plan:
         (steps, buffers, graph), kernels = self.waiting
         kernels.compile()
         self.program = Program(steps, buffers, graph.numbers)
-        if self.program.native is not None and not self.program.before:
-            self.one_call = one_call(self.program, self.program.native)
+        if self.program.native is not None:
+            self.one_call = one_call(self.program)
         named = buffers.names(graph)
         for number, step in enumerate(steps):
             step.settle(number, graph, buffers, named)

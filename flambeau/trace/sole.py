@@ -1,7 +1,7 @@
 """Whether memory may be written over: who else sees it, ownership.py knows.
 
-sole.pyx has these names in C, and counts references in the places where they stand. See Note [One source, two speeds] in
-base/core.py.
+sole.pyx has these names in C, and counts references in the places where they stand; see Note [One source, two speeds]
+in base/core.py.
 """
 from ..base import ownership
 

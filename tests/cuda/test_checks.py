@@ -93,3 +93,19 @@ def test_compiled(downloads):
     assert downloads == []
     with pytest.raises(IndexError, match="Target 50 is out of bounds"):
         loss(words[:, :-1].to("cuda"), torch.full((4, 16), 50).cuda())
+
+
+def test_a_check_that_was_passed_is_not_another_one(downloads):
+    """The same labels hold for ten classes and not for five, and for no others that were written over them."""
+    labels, entropy = torch.tensor([3, 9, 0]).cuda(), torch.nn.functional.cross_entropy
+    for _ in range(3):
+        entropy(torch.zeros(3, 10).cuda(), labels)
+    with pytest.raises(IndexError, match="Target 9 is out of bounds"):
+        entropy(torch.zeros(3, 5).cuda(), labels)
+    entropy(torch.zeros(3, 5).cuda(), labels, ignore_index=9)
+    entropy(torch.zeros(2, 5).cuda(), labels[::2])
+    with pytest.raises(IndexError, match="Target 9 is out of bounds"):
+        entropy(torch.zeros(2, 5).cuda(), labels[:2])
+    labels[0] = 77
+    with pytest.raises(IndexError, match="Target 77 is out of bounds"):
+        entropy(torch.zeros(3, 10).cuda(), labels)

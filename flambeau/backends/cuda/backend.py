@@ -85,6 +85,13 @@ class CUDABackend(Backend):
         memory = self.memory.allocate(spec.nbytes, spec)
         return LazyArray(memory, spec), memory.address
 
+    def blanks(self, specs):
+        found = self.memory.allocate_idle([spec.nbytes for spec in specs])
+        if found is None:
+            return [self.blank(spec) for spec in specs]
+        return [(LazyArray(memory, spec), memory.address) if memory is not None else self.blank(spec)
+                for memory, spec in zip(found, specs, strict=True)]
+
     def seen(self, array):
         """An array of xp over what `blank` gave; any other as it is."""
         if array.__class__ is not LazyArray:

@@ -171,6 +171,22 @@ class Account:
         except MemoryError:
             raise self.failure(nbytes, spec) from None
 
+    def allocate_idle(self, sizes):
+        """Memory of each of these sizes, None where nothing of that size lies idle, all at once; None where each has to
+        be asked for by itself, since somebody observes or bounds it."""
+        if self.fraction < 1 or observers.allocated is not None or observers.freed is not None:
+            return None
+        found, nbytes = self.recycler.idle_ones(sizes)
+        self.calls += sum(one is not None for one in found)
+        self.bytes += nbytes
+        used = self.recycler.in_use() + self.others
+        if used > self.peak:
+            if self._surely:
+                self.peak = used
+            else:
+                self._count()
+        return found
+
     def _taken(self, nbytes, stream):
         self._taking = True
         try:

@@ -76,6 +76,21 @@ class Recycler:
         self.idle -= size
         return made, False
 
+    def idle_ones(self, sizes):
+        """(for each of `sizes` memory that lay idle, or None; how many bytes were asked for of what was found)."""
+        handle, shelves, found, total = self.driver.current_stream(self.index).handle, self._shelves, [], 0
+        if self._returned:
+            self._put_back()
+        for nbytes in sizes:
+            shelf = shelves.get((nbytes, handle))
+            if shelf is None or not shelf.idle:
+                found.append(None)
+                continue
+            found.append(shelf.make(shelf.idle.pop().held))
+            self.idle -= shelf.size
+            total += nbytes
+        return found, total
+
     def _from_driver(self, shelf, stream):
         self._fresh += 1
         if self.idle > self.most:
