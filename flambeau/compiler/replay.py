@@ -38,8 +38,8 @@ class Runner:
     def run(self, values, numbers, made):
         """Fill `made` with the Values of the wanted slots, and then True: what was donated has been overwritten.
 
-        `values` are those of the inputs, a tuple; `numbers`, another, stand in the order of their places. A Value that stands in `made`
-        already may be written over.
+        `values` are those of the inputs, a tuple; `numbers`, another, stand in the order of their places. A Value that
+        stands in `made` already may be written over.
         """
         if observers.during_runs and not observers.gathering():
             with observers.gathered():                       # see Note [Told after the run] in observers.py

@@ -21,4 +21,4 @@ cpdef bint updated_whole(op, tuple tensors, tuple numbers) except -1
 
 
 @cython.locals(storage=Storage)
-cdef storage_gets(TensorBase tensor, Value value, tuple writer)
+cpdef storage_gets(TensorBase tensor, Value value, tuple writer)

@@ -3,6 +3,7 @@
 Every write asks `before_write` first and changes nothing if it refuses. `assign` then puts the result into the
 tensor's storage and gives the tensor, or the base it is a view of, its new history.
 """
+import numpy as np
 
 from ..autograd.edges import edge_of, requires
 from ..autograd.forward_ad import tangent_of, write_tangent
@@ -12,17 +13,17 @@ from ..autograd.slices import SharedCells, rebase
 from ..base import dtypes, observers, shapes
 from ..base.errors import line_of, name_of, user_frame, warn
 from ..base.op import door, known
-from ..base.spec import META, place, spec
+from ..base.spec import CPU, META, place, spec
 from ..trace.quick import here
-from ..trace.record import current, write_part
-from ..trace.value import Storage
+from ..trace.record import Trace, current, write_part
+from ..trace.value import Storage, Value
 from . import overrides
 from .call import call_as_is, overridden
 from .composite import tensors_in
 from .infer import prepared
 from .messages import explained, said
 from .overrides import has_override, overrides_off
-from .overwrite import hide_write, updated_whole, written_whole
+from .overwrite import hide_write, storage_gets, updated_whole, written_whole
 from .results import named
 from .tensor import Tensor, wrap
 
@@ -86,6 +87,22 @@ def update(op, tensors, numbers):
     for t, result in zip([tensors[at] for at in op.writes if tensors[at] is not None], made, strict=True):
         t.copy_(result)
     return True
+
+
+def may_refill(tensor):
+    """Whether `refill` may write to a tensor: it is all that a storage of the CPU holds, nobody outside looks at that
+    memory, and nobody is told of calls."""
+    storage, kind = tensor._storage, tensor._spec
+    return storage.device is CPU and storage.nbytes == kind.nbytes and not tensor._offset and kind.dense \
+        and not storage.exported and not storage.readonly and not storage.inference and storage.shared is None \
+        and current().__class__ is Trace and not overrides.modes_active and observers.wrote is None \
+        and tensor._data_version is None and not (modes.grad and requires(tensor))
+
+
+def refill(tensor, number):
+    """Have a tensor hold `number` everywhere, at once: what is known beforehand need not be recorded and run."""
+    kind, site = tensor._spec, current().site or here(3)
+    storage_gets(tensor, Value.of(np.full(kind.shape, number, kind.dtype.np), kind), (site, "fill_"))
 
 
 def _as_it_was(self):
