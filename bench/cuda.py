@@ -199,9 +199,13 @@ def training(name, least, build, batch, optimizer, **more):
         x, y = (bench.tensor(m, drawn) for drawn in bench.drawn(name, batch))
         kind = m.device(bench.device(m)).type
 
-        def forward(x, y):
-            with m.autocast(kind, dtype=m.bfloat16, enabled=autocast):
-                return m.nn.functional.cross_entropy(net(x), y.flatten())
+        def plainly(x, y):
+            return m.nn.functional.cross_entropy(net(x), y.flatten())
+
+        def in_bfloat16(x, y):
+            with m.autocast(kind, dtype=m.bfloat16):
+                return plainly(x, y)
+        forward = in_bfloat16 if autocast else plainly
         step = update.step
         if compile and m.__name__ == "torch":     # whose compiler leaves the backward, and what calls it, to Python
             forward, step = compile(forward), compile(step)
