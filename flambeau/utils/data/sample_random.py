@@ -42,18 +42,18 @@ def mixed(words, how=MIX_NUMBER):
     return _mixed_into(words, words, how)
 
 
-def _mixed_into(out, words, how, shift=np.right_shift, exclusive_or=np.bitwise_xor):
-    """The same, written to `out`; None: to an array of its own."""
+def _mixed_into(out, words, how, shift=np.right_shift, exclusive_or=np.bitwise_xor, multiply=np.multiply):
+    """The same, written to `out`; None: to an array of its own. (Called with their result these take a tenth less time
+    than `^=` and `*=`, which look for another type's method first.)"""
     first, by, second, then_by, last = how
     shifted = shift(words, first)
     words = exclusive_or(words, shifted, out)
-    words *= by
+    multiply(words, by, words)
     shift(words, second, shifted)
-    words ^= shifted
-    words *= then_by
+    exclusive_or(words, shifted, words)
+    multiply(words, then_by, words)
     shift(words, last, shifted)
-    words ^= shifted
-    return words
+    return exclusive_or(words, shifted, words)
 
 
 def mixed_number(number):
@@ -88,9 +88,12 @@ def index_words(indices):
             return np.arange(indices.start, indices.stop, indices.step, np.uint64)
         return np.arange(indices.start, indices.stop, indices.step, np.int64).view(np.uint64)
     if not isinstance(indices, np.ndarray):
-        indices = list(indices)
-        if all(isinstance(index, int) and -1 << 63 <= index < 1 << 63 for index in indices):
-            indices = np.array(indices, np.int64)
+        indices = indices if indices.__class__ is list else list(indices)
+        if set(map(type, indices)) == {int}:
+            try:
+                return np.array(indices, np.int64).view(np.uint64)
+            except OverflowError:
+                pass                                          # word by word, then
     if isinstance(indices, np.ndarray) and indices.dtype.kind in "iu":
         return indices.astype(np.int64).ravel().view(np.uint64)
     return np.array([_word_of(index) for index in indices], np.uint64)
