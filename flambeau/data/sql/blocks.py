@@ -2,7 +2,7 @@
 
 Rows are fetched in groups of blocks, and delivered in pieces. In an epoch by key a piece is a group. In a shuffled one
 the rows of a group are dealt out to several pieces, and a piece, whose rows are mixed with each other, has them from
-several groups: so a batch has its rows from hundreds of blocks, and the memory that takes is half of theirs. Everything
+several groups: so a batch has its rows from hundreds of blocks, of which half wait, in memory or in a file. Everything
 is arithmetic on (number of rows, seed, epoch), so that any batch can be the first.
 
 Which blocks are in a group decides how well a table that is sorted by its label is mixed. Blocks that were simply drawn
@@ -12,7 +12,6 @@ one block, whichever chance says. A round is as many groups as are mixed at a ti
 in the same order: whichever groups follow each other, as many as make a round are a sample of the whole table from end
 to end. Of all tables none is mixed worse by that than by blocks that were simply drawn.
 """
-import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +19,7 @@ import numpy as np
 from ...utils.data.sample_random import GOLDEN_STEP
 from .permute import key_from, permutation, ranks_of_hashes
 
-ORDER_VERSION = 4                 # counted up when the same (number of rows, seed, epoch) come to give another order
+ORDER_VERSION = 5                 # counted up when the same (number of rows, seed, epoch) come to give another order
 
 
 class BlockGroup(NamedTuple):
@@ -29,7 +28,7 @@ class BlockGroup(NamedTuple):
     blocks: np.ndarray                  # their numbers, in the order in which they are fetched
     rows: int                           # how many rows they have
     dealt: np.ndarray | None            # the order in which these are dealt out to pieces; None: as they are
-    delivered: np.ndarray | None        # the order of the rows of the piece that is complete with them
+    delivered: np.ndarray | None        # the order of the rows of the piece that is complete with them, if there is one
 
 
 class EpochOrder:
@@ -40,14 +39,15 @@ class EpochOrder:
         count = boundaries.blocks
         if shuffled:
             group, self.groups, window = drawn_groups(count, blocks_in_group, groups_mixed, seed, epoch)
+            head = groups_mixed if window == self.groups else window
             self.blocks = np.argsort(group, kind="stable")          # group by group, by key in each
             ends = np.cumsum(np.bincount(group, minlength=self.groups))
         else:
-            self.blocks, self.groups, window = np.arange(count), -(-count // blocks_in_group), 1
+            self.blocks, self.groups, window, head = np.arange(count), -(-count // blocks_in_group), 1, 1
             ends = np.minimum(np.arange(1, self.groups + 1) * blocks_in_group, count)
         self.ends = np.concatenate([[0], ends]).astype(np.int64)
         self.group_starts = self._group_starts()
-        self.dealing = Dealing(np.diff(self.group_starts), window, groups_mixed)
+        self.dealing = Dealing(np.diff(self.group_starts), window, (head - 1) // 2)
         self.starts = self.dealing.starts             # the row of the epoch at which each piece begins, and the end
 
     def _group_starts(self):
@@ -64,55 +64,75 @@ class EpochOrder:
         if not self.shuffled:
             return BlockGroup(number, blocks, rows, None, None)
         dealt = permutation(rows, self.seed, self.epoch, number) if len(self.dealing.shares(number)) > 1 else None
-        piece, delivered = number - self.dealing.head, None
-        if piece >= 0:
-            rows_of_piece = int(self.starts[piece + 1] - self.starts[piece])
-            delivered = permutation(rows_of_piece, self.seed, self.epoch, PIECE_STREAM, piece)
-        return BlockGroup(number, blocks, rows, dealt, delivered)
+        piece = number - self.dealing.head
+        return BlockGroup(number, blocks, rows, dealt, self.delivered(piece) if piece >= 0 else None)
+
+    def delivered(self, piece):
+        """The order in which the rows of a piece are delivered; None: as they are."""
+        if not self.shuffled:
+            return None
+        rows = int(self.starts[piece + 1] - self.starts[piece])
+        return permutation(rows, self.seed, self.epoch, PIECE_STREAM, piece)
 
 
 class Dealing:
-    """Which rows of which group come in which piece, for groups of these many `rows`.
+    """Which rows of which group come in which piece, for groups of these many `rows`: there are as many of both.
 
     Group g is dealt out to `window` pieces in equal shares, those from g - head on; so a piece has as much of each of
     the last `window` groups, of which half the rows are still held. The first `head` groups are read before there is a
-    piece: they are as many as are held later on, and are dealt out in shares that become smaller, as those of the
-    groups behind them become more. The last piece is all that is left when the last group is read.
+    piece: they are as many as are held later on, and give each of the first pieces what the groups behind them do not.
+    The last groups have fewer pieces before them, and give each of those more, so that all are about as large as a
+    group. Where `window` is all groups there are, `head` may be more than half of them, up to all but one.
     """
 
-    def __init__(self, rows, window, groups_mixed):
+    def __init__(self, rows, window, head):
         self.rows, self.window = rows, window
-        self.head = min((groups_mixed - 1) // 2 if window > 1 else 0, max(len(rows) - 1, 0))
-        self.pieces = len(rows) - self.head
-        self.equal = range(1, window + 1)                                          # the ends of shares, in parts
-        self.smaller = list(itertools.accumulate(range(max(window - 1, 1), 0, -1)))        # of the last of them
+        self.head = min(head, max(len(rows) - 1, 0)) if window > 1 else 0
+        self.pieces = len(rows)
+        self.of_head = np.cumsum(self._lacking()).tolist()        # the ends of shares of the first groups, in parts
+        self.starts = np.concatenate([[0], np.cumsum(self._sizes())]).astype(np.int64)
+
+    def _lacking(self):
+        """How much of the first pieces has to come from the first groups, in parts of whatever."""
+        if self.window < self.pieces or self.window == 1:
+            return np.arange(self.window - 1, 0, -1)
+        later = [PARTS_OF_PIECE // (self.pieces - first) for first in range(self.pieces - self.head)]
+        return np.maximum(PARTS_OF_PIECE - np.cumsum(later + [0] * self.head, dtype=np.int64), 0)
+
+    def _sizes(self):
         sizes = np.zeros(self.pieces, np.int64)
-        for group in range(len(rows)):
+        few = [*range(self.head), *range(max(self.head, self.pieces - self.window + self.head + 1), self.pieces)]
+        for group in few:
             for piece, begin, end in self.shares(group):
                 sizes[piece] += end - begin
-        self.starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        many = self.rows[self.head:self.pieces - self.window + self.head + 1]     # those with `window` equal shares
+        for i in range(self.window if len(many) else 0):
+            sizes[i:i + len(many)] += many * (i + 1) // self.window - many * i // self.window
+        return sizes
 
     def shares(self, group):
         """(piece, from, to) for each piece that has some rows of this group, of its rows in the order of dealing."""
         first, rows = max(group - self.head, 0), int(self.rows[group])
-        parts = self.smaller if group < self.head else self.equal
-        ends = [rows * part // parts[-1] for part in parts[:self.pieces - first]]
-        ends[-1] = rows
+        parts = self.of_head if group < self.head else range(1, min(self.window, self.pieces - first) + 1)
+        ends = [rows * part // parts[-1] for part in parts]
         return [(first + i, begin, end) for i, (begin, end) in enumerate(zip([0, *ends], ends))]
 
     def groups_of(self, piece):
         """The groups that have to be read for a piece, from and to; those before them have no row in it or later."""
-        return (0 if piece < self.window - 1 else piece - self.window + 1 + self.head), piece + self.head + 1
+        first = 0 if piece < len(self.of_head) else piece - self.window + 1 + self.head
+        return first, min(piece + self.head + 1, self.pieces)
 
 
+PARTS_OF_PIECE = 2 ** 40                      # of which shares are counted where they are no whole part of a window
 BLOCK_STREAM, REST_STREAM, PIECE_STREAM, STRATA_STREAM = -2, -3, -4, -5      # numbers that no group has
 
 
 def drawn_groups(blocks, blocks_in_group, groups_mixed, seed, epoch):
     """(for each block of the table, which group has it; how many groups there are; how many of them make a round)."""
-    rounds = -(-blocks // (blocks_in_group * groups_mixed))
-    if not rounds:
+    if not blocks:
         return np.zeros(0, np.int64), 0, 1
+    # The nearest whole number: a table a little larger than a round is one round, not two halves of one.
+    rounds = max((2 * blocks // (blocks_in_group * groups_mixed) + 1) // 2, 1)
     strata = -(-blocks // rounds)
     groups_in_round = -(-strata // blocks_in_group)
     turn = spread_order(strata, seed, epoch)[np.arange(blocks) // rounds]

@@ -6,7 +6,7 @@ an instance for itself, of several threads. A connection that was given belongs 
 transaction of it, and take turns.
 
 DuckDB stores columns in row groups of 122880 rows, and some 32000 to 40000 numbers of one in a piece, which is loaded
-whole. A block here is a thirtieth of a row group: a range of rows costs three milliseconds to load, and small blocks
+whole. A block here is a fifteenth of a row group: a range of rows costs three milliseconds to load, and small blocks
 would spend the time on that. A range of keys costs half as much again, since keys have to be looked at, and each range
 needs a scan of its own, which has to be planned. So where the query gives rows of a table that lie in the order of
 their key, ranges are of the numbers that DuckDB has for rows (`rowid`), and a group is one scan.
@@ -48,6 +48,7 @@ RANGES_OF_INSTANCE = 32                   # of keys, each in a row group or two,
 ROW_GROUP_ROWS = 122880
 SETTINGS = ("SET enable_progress_bar = false",    # of a long statement it writes to the program's output
             "SET streaming_buffer_size = '1MiB'")         # what it makes of a result before it is asked for
+OLDEST_VERSION = (1, 4, 5)                 # that was tried: those before keep files open, or crash
 SUBMITS_STREAMS = duckdb.__version__.startswith("2.0.")   # see arrow_result
 DUCKDB_BATCH_ROWS = 131072                        # of a batch of which nothing is said, there
 STREAM_THREADS = 4                        # of an instance that gives a whole result, at most;
@@ -63,6 +64,7 @@ _numbers = itertools.count()               # of folders to sort in
 
 def source(con):
     """The RowSource of a database file, of Parquet or CSV files, or of a connection."""
+    refuse_older(duckdb.__version__)
     if isinstance(con, duckdb.DuckDBPyConnection):
         return ConnectionSource(con)
     if isinstance(con, duckdb.DuckDBPyRelation):
@@ -81,7 +83,14 @@ def source(con):
 
 def source_of_factory(make):
     """The RowSource of a function that connects."""
+    refuse_older(duckdb.__version__)
     return ConnectingSource(make)
+
+
+def refuse_older(version):
+    if tuple(int(number) for number in re.findall(r"\d+", version)[:3]) < OLDEST_VERSION:
+        raise ImportError(f"DuckDB {'.'.join(map(str, OLDEST_VERSION))} or later is needed, and {version} is "
+                          "installed: pip install --upgrade duckdb")
 
 
 def reader_of(path):
@@ -256,7 +265,8 @@ class DuckDBSource(RowSource):
 class FilesSource(DuckDBSource):
     """Parquet or CSV files: one, a folder, or a pattern. The query calls their rows `data`."""
     helpers = 0                               # a row group of each that reads would be in memory
-    settings = (*SETTINGS, "SET disable_parquet_prefetching = true")      # which reads one whole, and then decodes it
+    settings = (*SETTINGS, "SET disable_parquet_prefetching = true",      # which reads one whole, and then decodes it
+                "SET parquet_metadata_cache = true")                      # every statement looks at all of the files
 
     def __init__(self, path, reader):
         super().__init__(os.path.abspath(path) if path else "")
@@ -341,9 +351,9 @@ class TransactionSnapshot(Snapshot):
 
 class DuckDBDialect(Dialect):
     name = "DuckDB"
-    rows_in_block = 4096                  # a thirtieth of a row group
+    rows_in_block = 8192                  # a fifteenth of a row group
     blocks_in_group = 4
-    groups_mixed = 32
+    groups_mixed = 128
 
     def cast(self, expression, wanted):
         if wanted.form == "text":
@@ -374,10 +384,10 @@ class DuckDBDialect(Dialect):
 
 class FilesDialect(DuckDBDialect):
     """Of a Parquet file a row group is decoded whole, whatever part of it is asked for."""
-    rows_in_block = 15360                 # an eighth of DuckDB's own row groups
+    rows_in_block = 40960                 # a third of DuckDB's own row groups
     blocks_in_group = 1
-    neighbours_in_group = 8
-    groups_mixed = 40
+    neighbours_in_group = 3
+    groups_mixed = 192
 
 
 def gives_rows_of_a_table(tree):
@@ -433,7 +443,7 @@ def arrow_result(con, text, params, rows):
     relation = con.sql(text, params=params or None)
     if rows is None or importlib.util.find_spec("pyarrow") is None:
         return relation
-    give = getattr(relation, "to_arrow_reader", None) or relation.fetch_record_batch
+    give = getattr(relation, "to_arrow_reader", None) or relation.fetch_arrow_reader      # the latter until 1.4
     return give(rows)
 
 
@@ -493,9 +503,26 @@ class DuckDBSession(RowSession):
     def stream(self, query, wanted, rows, order=None, skip=0, limit=None):
         if order is not None and order.salt is None and not skip and limit is None and self.lies_in_order(query, order):
             order = None                          # to sort all columns costs many times what it costs to look at one
-        with self.with_threads(order is not None) as session:
-            yield from session.chunks(self.dialect.stream(query, wanted, order, skip, limit), query.params, wanted,
-                                      rows)
+        texts = [self.dialect.stream(query, wanted, order, skip, limit)]
+        if self.in_batches and order is None and not skip and limit is None:
+            texts = self.in_stretches(query, wanted) or texts
+        for text in texts:
+            with self.with_threads(order is not None) as session:
+                yield from session.chunks(text, query.params, wanted, rows)
+
+    def in_stretches(self, query, wanted):
+        """The statements of a stream in its own order, where that is of a large table: each gives the rows of as many
+        row groups as one instance may look at, see SharedInstance. None of anything else."""
+        if type(self.source) is not DuckDBSource or not self.has_numbers(query):
+            return None
+        text = f"SELECT max(q.{ROW_NUMBER}) FROM (\n{with_numbers(query).text}\n) AS q"
+        with self.with_threads(sorts=False) as session:
+            [[last]] = session.tuples(text, query.params)
+        rows = RANGES_OF_INSTANCE * ROW_GROUP_ROWS
+        if last is None or last < rows:
+            return None
+        return [self.dialect.fetch_numbered(query, wanted, [((low,), (low + rows - 1,))])
+                for low in range(0, last + 1, rows)]
 
     def chunks(self, text, params, wanted, rows):
         for length, columns in self.batches(text, params, rows):
@@ -505,12 +532,14 @@ class DuckDBSession(RowSession):
 
     @contextlib.contextmanager
     def with_threads(self, sorts):
-        """The session that a whole result is asked of: one with an instance of its own, of several threads."""
+        """The session that a whole result is asked of: one with an instance of its own, of several threads where memory
+        is not what counts."""
         if not isinstance(self.source, DuckDBSource):
             yield self
             return
         memory_mib = SORTING_MEMORY_MIB if sorts else max(STREAM_MEMORY_MIB, self.source.memory_mib)
-        self.streamer = DuckDBSession(self.source, self.source.open(memory_mib, STREAM_THREADS))
+        threads = 1 if self.in_batches and not sorts else STREAM_THREADS      # each holds some of the result
+        self.streamer = DuckDBSession(self.source, self.source.open(memory_mib, threads))
         try:
             yield self.streamer
         finally:
@@ -555,18 +584,28 @@ class DuckDBSession(RowSession):
 
     def numbered_scan(self, query, key, step):
         """The same of the key and of the numbers of rows; None also where rows have none."""
+        if not self.has_numbers(query):
+            return None
+        numbered, columns = with_numbers(query), (*key, ROW_NUMBER)
+        try:
+            return self.scan(numbered, columns, step, unsorted(self.dialect.boundaries(numbered, columns, step)))
+        except (duckdb.ProgrammingError, ValueError):     # what is wrong with a key is said soon
+            return None
+
+    def has_numbers(self, query):
+        """Whether the query gives rows of a table, which have numbers."""
         numbered = with_numbers(query)
+        if numbered is None:
+            return False
         try:
             [tree] = self.tuples("SELECT json_serialize_sql(?)", (query.text,))
-            if numbered is None or not gives_rows_of_a_table(json.loads(*tree)):
-                return None
-            columns = *key, ROW_NUMBER
-            text = unsorted(self.dialect.boundaries(numbered, columns, step))
-            with self.lock:
-                self.con.sql(text, params=numbered.params or None)    # not run: an error would end the transaction
-            return self.scan(numbered, columns, step, text)
-        except (duckdb.ProgrammingError, ValueError):     # a view has no numbers; what is wrong with a key is said soon
-            return None
+            if not gives_rows_of_a_table(json.loads(*tree)):
+                return False
+            with self.lock:                               # not run: an error would end the transaction
+                self.con.sql(f"SELECT q.{ROW_NUMBER} FROM (\n{numbered.text}\n) AS q", params=numbered.params or None)
+            return True
+        except duckdb.ProgrammingError:                   # a view has none
+            return False
 
     def fetch(self, query, wanted, boundaries, blocks):
         if self.lent and self.source.instance.fetched(self.lent[1], 0):

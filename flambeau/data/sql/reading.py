@@ -5,13 +5,18 @@
     Maker         reads the nth part of the pass over a Link: a group of blocks, or the next rows of a stream
     ReadAhead     threads with a Maker each; hands their parts out strictly in order
     ReadAlong     the same, and the thread that asks for a part makes some itself
-    DealtPieces   deals the rows of groups out to the pieces that are delivered
+    DealtPieces   deals the rows of groups out to the pieces that are delivered; where rows wait for that is
+                  WaitingInMemory or WaitingInFile
 """
+import errno
 import math
 import mmap
 import os
+import shutil
+import tempfile
 import threading
 import time
+import warnings
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +27,7 @@ from .source import ConnectionLost, Order, SnapshotLost, TableChanged
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0      # seconds between attempts to connect again
 STREAM_ROWS = 16_384                        # rows of a piece of a stream
+WAITING_BYTES_IN_MEMORY = 16 << 20          # of rows that are to be mixed with others; more of them are in a file
 OF_THIS_PROCESS = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
 
 
@@ -250,6 +256,7 @@ class StreamMaker:
         if self.chunks is None or self.next != at or self.chunks.session is not session:
             # SQLite sorts several times as fast without a limit.
             limit = None if at == 0 and self.end == self.rows else self.end - at
+            session.in_batches = True
             self.chunks = RowStream(session, session.stream(self.link.reading.query, self.layout.wanted, STREAM_ROWS,
                                                             self.order, at, limit))
         arrays = self.layout.empty(rows)
@@ -427,48 +434,157 @@ class DealtPieces:
     """The pieces of an EpochOrder, from `first` on, out of its groups, which `groups` hands out in their order."""
 
     def __init__(self, groups, order, layout, first):
-        self.groups, self.order, self.layout, self.given = groups, order, layout, first
+        self.groups, self.order, self.given = groups, order, first
         self.group = order.dealing.groups_of(first)[0]
-        self.unfinished: dict = {}              # of pieces that have some of their rows: (arrays, how many)
+        self.waiting = waiting_rows(order.dealing, layout)
 
     def start(self):
         self.groups.start()
 
     def take(self):
         """The next piece."""
-        while True:
-            fetched, shares = self.groups.take(), self.order.dealing.shares(self.group)
-            completes = self.group - self.order.dealing.head
+        piece, dealing, delivered = self.given, self.order.dealing, None
+        self.given += 1
+        if dealing.window == 1:                                 # a group is a piece
+            fetched = self.groups.take()
+            return Piece(fetched.arrays, fetched.delivered)
+        while self.group < dealing.groups_of(piece)[1]:
+            fetched, shares = self.groups.take(), dealing.shares(self.group)
+            self.waiting.deal(fetched, [share for share in shares if share[0] >= piece])    # not those delivered before
+            delivered = fetched.delivered if self.group - dealing.head == piece else None
             self.group += 1
-            if completes == self.given and len(shares) == 1 and completes not in self.unfinished:
-                arrays = fetched.arrays         # the group is a piece
-            else:
-                self.deal(fetched, shares)
-                if completes != self.given:
-                    continue
-                arrays, _ = self.unfinished.pop(completes)
-            self.given += 1
-            return Piece(arrays, fetched.delivered)
+            del fetched                                         # or it would be there while the piece is made
+        return Piece(self.waiting.take(piece), self.order.delivered(piece) if delivered is None else delivered)
+
+    def close(self, wait=True):
+        self.groups.close(wait)
+        self.waiting.close()
+
+
+def waiting_rows(dealing, layout):
+    """Where rows wait for the piece that they are dealt to: in memory if they are few, otherwise in a file."""
+    most = int((dealing.head + 2) * dealing.rows.max(initial=0)) * layout.record_bytes
+    if dealing.window == 1 or most <= WAITING_BYTES_IN_MEMORY:
+        return WaitingInMemory(dealing, layout)
+    try:
+        return WaitingInFile(dealing, layout, most)
+    except OSError as error:
+        warnings.warn(f"{most / 2 ** 20:.0f} MiB of rows that wait to be mixed with others are held in memory, since "
+                      f"no temporary file can be had for them: {error}. TMPDIR says where to make one", stacklevel=2)
+        return WaitingInMemory(dealing, layout)
+
+
+class WaitingInMemory:
+    """Rows by the piece that they are dealt to, side by side."""
+
+    def __init__(self, dealing, layout):
+        self.sizes, self.layout = np.diff(dealing.starts), layout
+        self.pieces: dict = {}                  # of those that have some of their rows: (arrays, how many)
 
     def deal(self, fetched, shares):
-        """Give each piece its share of a group; not those that were delivered before this one began."""
+        """Give each piece its share of a group."""
         for piece, begin, end in shares:
-            if piece < self.given:
-                continue
-            if piece not in self.unfinished:
-                rows = int(self.order.starts[piece + 1] - self.order.starts[piece])
-                self.unfinished[piece] = [untouched(part.shape(rows), part.dtype.np) for part in self.layout.parts], 0
-            arrays, at = self.unfinished[piece]
+            arrays, at = self.pieces.get(piece) or self.begun(piece)
             for target, rows in zip(arrays, fetched.arrays):
                 if fetched.dealt is None:
                     target[at:at + end - begin] = rows[begin:end]
                 else:
                     np.take(rows, fetched.dealt[begin:end], 0, target[at:at + end - begin], "clip")
-            self.unfinished[piece] = arrays, at + end - begin
+            self.pieces[piece] = arrays, at + end - begin
 
-    def close(self, wait=True):
-        self.unfinished.clear()
-        self.groups.close(wait)
+    def begun(self, piece):
+        return [untouched(part.shape(int(self.sizes[piece])), part.dtype.np) for part in self.layout.parts], 0
+
+    def take(self, piece):
+        """The arrays of a piece that has all of its rows."""
+        return (self.pieces.pop(piece, None) or self.begun(piece))[0]
+
+    def close(self):
+        self.pieces.clear()
+
+
+class WaitingInFile:
+    """The same in a temporary file without a name, so that memory stays bounded however many rows are mixed.
+
+    It is made of places for as many rows as a share has; the places of a piece that is taken are free for others. So
+    the file is as large as what waits. It is read and written, not mapped, which would be memory again.
+    """
+
+    def __init__(self, dealing, layout, most):
+        self.sizes, self.layout = np.diff(dealing.starts), layout
+        self.file = tempfile.TemporaryFile(buffering=0)
+        free = shutil.disk_usage(tempfile.gettempdir()).free
+        if free < most:
+            self.file.close()
+            raise OSError(errno.ENOSPC, f"{free / 2 ** 20:.0f} MiB are free", tempfile.gettempdir())
+        self.rows_of_place = max(int(dealing.rows.max()) // dealing.window, 1)
+        self.dealt = layout.empty(self.rows_of_place)
+        self.places: dict = {}                  # of a piece that has some of its rows: [(place, how many rows)]
+        self.free: list = []
+        self.made = 0
+
+    def deal(self, fetched, shares):
+        for piece, begin, end in shares:
+            places = self.places.setdefault(piece, [])
+            for at in range(begin, end, self.rows_of_place):
+                rows = min(self.rows_of_place, end - at)
+                if fetched.dealt is None:
+                    some = [array[at:at + rows] for array in fetched.arrays]
+                else:
+                    some = [np.take(array, fetched.dealt[at:at + rows], 0, dealt[:rows], "clip")
+                            for array, dealt in zip(fetched.arrays, self.dealt)]
+                places.append((self.free_place(), rows))
+                write_at(self.file, [flat_bytes(array) for array in some], self.offset(places[-1][0]))
+
+    def free_place(self):
+        if self.free:
+            return self.free.pop()
+        self.made += 1
+        return self.made - 1
+
+    def offset(self, place):
+        return place * self.rows_of_place * self.layout.record_bytes
+
+    def take(self, piece):
+        arrays, at = self.layout.empty(int(self.sizes[piece])), 0
+        for place, rows in self.places.pop(piece, ()):
+            read_at(self.file, [flat_bytes(array[at:at + rows]) for array in arrays], self.offset(place))
+            self.free.append(place)
+            at += rows
+        return arrays
+
+    def close(self):
+        self.places.clear()
+        self.file.close()
+
+
+def flat_bytes(array):
+    return memoryview(array.reshape(-1).view(np.uint8))
+
+
+def write_at(file, some, at):
+    """Write these memories to a file, one behind the other."""
+    try:
+        if hasattr(os, "pwritev"):
+            done = os.pwritev(file.fileno(), some, at)
+        else:
+            file.seek(at)
+            done = sum(file.write(memory) for memory in some)
+        if done != sum(map(len, some)):         # which the system does when a disk is full
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    except OSError as error:
+        raise OSError(error.errno, f"{os.strerror(error.errno)}: rows that wait to be mixed with others are in a "
+                      "temporary file. TMPDIR says where to make one", tempfile.gettempdir()) from error
+
+
+def read_at(file, some, at):
+    if hasattr(os, "preadv"):
+        done = os.preadv(file.fileno(), some, at)
+    else:
+        file.seek(at)
+        done = sum(file.readinto(memory) for memory in some)
+    if done != sum(map(len, some)):
+        raise OSError(errno.EIO, "a temporary file ends before the rows that were written to it")
 
 
 def untouched(shape, dtype):

@@ -335,6 +335,7 @@ class RowSession:
     never carried over a fork: SQLDataset opens a new one in the new process, and does not close the parent's.
     """
     dialect: Dialect
+    in_batches = False          # whether streams are for batches, where memory counts more than the last bit of speed
 
     def __init__(self):
         self.pid = os.getpid()

@@ -27,7 +27,7 @@ def connected(request, tmp_path):
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    """Blocks of 8 rows, in groups of 4, for every dialect."""
+    """Blocks of 8 rows, in groups of 4, of which no more than 4 are mixed, for every dialect."""
     from flambeau.data.sql.source import Dialect
     for module in ("adbc", "dbapi", "duckdb", "postgres", "sqlite", "tables"):
         with contextlib.suppress(ImportError):                  # its driver is not there
@@ -35,6 +35,7 @@ def small_blocks(monkeypatch):
     for dialect in subclasses(Dialect):
         monkeypatch.setattr(dialect, "rows_in_block", 8)
         monkeypatch.setattr(dialect, "blocks_in_group", 4)
+        monkeypatch.setattr(dialect, "groups_mixed", min(dialect.groups_mixed, 4))
 
 
 def subclasses(cls):

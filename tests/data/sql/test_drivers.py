@@ -72,6 +72,16 @@ def test_files_that_are_replaced_are_noticed(folder, small_blocks):
         list(iterator)
 
 
+@pytest.mark.parametrize("version, fine", [("1.2.0", False), ("1.4.4", False), ("1.4.5", True), ("1.10.0", True),
+                                           ("2.0.0", True), ("1.4.5.dev12", True)])
+def test_a_duckdb_that_is_too_old_is_refused(version, fine):
+    needs("duckdb")
+    from flambeau.data.sql.duckdb import refuse_older
+    with contextlib.nullcontext() if fine else pytest.raises(
+            ImportError, match=f"DuckDB 1.4.5 or later is needed, and {version} is installed"):
+        refuse_older(version)
+
+
 def test_what_is_no_file_is_refused(tmp_path):
     needs("duckdb")
     with pytest.raises(FileNotFoundError, match="there are no such files"):
@@ -255,6 +265,33 @@ def test_of_a_large_table_instances_are_given_up(tmp_path, monkeypatch, small_bl
     for each in instances:
         with pytest.raises(Exception, match="(?i)closed"):
             each.execute("SELECT 1")
+
+
+@pytest.mark.parametrize("query, stretches", [
+    ("SELECT * FROM t", 7), ("SELECT * FROM t WHERE a > ?", 7), ("SELECT * FROM t ORDER BY b", 1),
+    ("SELECT * FROM seen", 1), ("SELECT * FROM t WHERE id < 0", 1)])
+def test_a_large_table_without_a_key_is_read_by_several_instances(tmp_path, monkeypatch, query, stretches):
+    """In the order of the query, with gaps where rows were deleted."""
+    needs("duckdb")
+    import duckdb
+    engine = DuckDBEngine(tmp_path)
+    plain_table(engine, 500)
+    engine.execute("DELETE FROM t WHERE id % 7 = 3")
+    engine.execute("CREATE VIEW seen AS SELECT * FROM t")
+    engine.close()
+    params = [0.5] if "?" in query else None
+    data = torch.data.sql(query, str(tmp_path / "tables.duckdb"), params=params, features=["id", "a"],
+                          dtype=torch.float64)
+    opened, instances = data.source.open, []
+    monkeypatch.setattr(data.source, "open", lambda *args: instances.append(opened(*args)) or instances[-1])
+    expected = [rows.tolist() for rows in data.batches(32)]
+    before = len(instances)
+    monkeypatch.setattr("flambeau.data.sql.duckdb.RANGES_OF_INSTANCE", 2)
+    monkeypatch.setattr("flambeau.data.sql.duckdb.ROW_GROUP_ROWS", 37)
+    assert [rows.tolist() for rows in data.batches(32)] == expected
+    assert len(instances) - 2 * before == stretches - 1
+    with duckdb.connect(str(tmp_path / "tables.duckdb")) as con:       # all are closed, or it could not be opened
+        con.execute("UPDATE t SET a = 0")
 
 
 # --- Arrow's streams ------------------------------------------------------------------------------------------------

@@ -2,7 +2,9 @@
 import contextlib
 import multiprocessing
 import os
+import shutil
 import sqlite3
+import tempfile
 import threading
 import time
 
@@ -331,6 +333,44 @@ def test_a_full_disk(engine, tmp_path, monkeypatch, failing):
     assert sum(len(y) for _, y in data.batches(9)) == 200
 
 
+@pytest.mark.parametrize("fault", [
+    lambda patched, folder: patched.setattr("tempfile.tempdir", str(folder / "nowhere")),
+    lambda patched, folder: patched.setattr("shutil.disk_usage", lambda folder: shutil._ntuple_diskusage(1, 1, 0)),
+], ids=["no folder", "no space"])
+def test_rows_wait_in_memory_where_there_is_no_file_for_them(engine, tmp_path, monkeypatch, fault):
+    data = dataset(source_of(engine.path))
+    expected = digest(data.batches(9, "block", 0, 0))
+    monkeypatch.setattr(reading, "WAITING_BYTES_IN_MEMORY", 0)
+    fault(monkeypatch, tmp_path)
+    with pytest.warns(UserWarning, match="held in memory.*TMPDIR says where"):
+        assert digest(data.batches(9, "block", 0, 0)) == expected
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device that is always full is Linux's")
+def test_the_disk_is_full_where_rows_wait(engine, monkeypatch):
+    monkeypatch.setattr(reading, "WAITING_BYTES_IN_MEMORY", 0)
+    monkeypatch.setattr("tempfile.TemporaryFile", lambda buffering: open("/dev/full", "r+b", buffering))
+    data = dataset(source_of(engine.path))
+    with pytest.raises(OSError, match="No space left on device: rows that wait.*TMPDIR says where") as told:
+        list(data.batches(9, "block", 0, 0))
+    assert told.value.errno == 28 and told.value.__notes__ == ["while batch 0 of epoch 0 (seed=0) was read"]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_file_that_rows_wait_in_ends_with_the_iterator(engine, monkeypatch, workers):
+    made, real = [], tempfile.TemporaryFile
+    monkeypatch.setattr(reading, "WAITING_BYTES_IN_MEMORY", 0)
+    monkeypatch.setattr("tempfile.TemporaryFile", lambda **options: made.append(real(**options)) or made[-1])
+    data = dataset(source_of(engine.path))
+    iterator = data.batches(9, "block", 0, 0, workers)
+    next(iterator)
+    assert len(made) == 1 and not made[0].closed
+    iterator.close()
+    assert made[0].closed
+    list(data.batches(9, "block", 0, 0, workers))
+    assert len(made) == 2 and made[1].closed
+
+
 def test_the_order_of_an_epoch_is_written_down():
     """A run that is resumed elsewhere, with another version, has to find the same order: here, in plain numbers."""
     from flambeau.data.sql.blocks import Dealing, drawn_groups, drawn_rounds
@@ -358,9 +398,13 @@ def test_the_order_of_an_epoch_is_written_down():
     order = sorted(range(4), key=turns.__getitem__)
     groups, count, window = drawn_groups(11, 2, 2, 3, 4)
     assert (count, window) == (6, 2) and groups.tolist() == [2 * n + order[i // 3] // 2 for i, n in enumerate(rounds)]
-    dealing = Dealing([10] * 6, window=4, groups_mixed=4)
+    dealing = Dealing(np.full(6, 10), window=4, head=1)
     assert [dealing.shares(group) for group in range(6)] == [
         [(0, 0, 5), (1, 5, 8), (2, 8, 10)], [(0, 0, 2), (1, 2, 5), (2, 5, 7), (3, 7, 10)],
-        [(1, 0, 2), (2, 2, 5), (3, 5, 7), (4, 7, 10)], [(2, 0, 2), (3, 2, 5), (4, 5, 10)], [(3, 0, 2), (4, 2, 10)],
-        [(4, 0, 10)]]
+        [(1, 0, 2), (2, 2, 5), (3, 5, 7), (4, 7, 10)], [(2, 0, 2), (3, 2, 5), (4, 5, 7), (5, 7, 10)],
+        [(3, 0, 3), (4, 3, 6), (5, 6, 10)], [(4, 0, 5), (5, 5, 10)]]
+    dealing = Dealing(np.full(4, 12), window=4, head=1)      # the first gives 3/4 and 5/12, what the others do not
+    assert [dealing.shares(group) for group in range(4)] == [
+        [(0, 0, 7), (1, 7, 12), (2, 12, 12), (3, 12, 12)], [(0, 0, 3), (1, 3, 6), (2, 6, 9), (3, 9, 12)],
+        [(1, 0, 4), (2, 4, 8), (3, 8, 12)], [(2, 0, 6), (3, 6, 12)]]
     assert len({*shuffled_places(np.arange(13), 13, 3, 4).tolist()}) == 13

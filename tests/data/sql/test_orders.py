@@ -63,7 +63,8 @@ def test_pieces_have_every_row_once(count, step, blocks_in_group, groups_mixed, 
     assert sorted(rows) == list(range(count)) and (shuffled or rows == sorted(rows))
     assert order.starts.tolist() == [0, *np.cumsum([len(piece) for piece in pieces])]
     # half of the groups that are mixed, the one that was read last, and a row of each that is not a whole share
-    assert most <= ((groups_mixed + 1) // 2 + 1) * blocks_in_group * step + groups_mixed
+    window = max(order.dealing.window, groups_mixed) if order.dealing.window < order.groups else groups_mixed
+    assert most <= ((window + 1) // 2 + 1) * blocks_in_group * step + window
     if pieces:
         first = data.draw(st.integers(0, len(pieces) - 1))          # a pass may begin with any piece
         assert [piece.tolist() for piece in delivered(order, first)[0]] == [piece.tolist() for piece in pieces[first:]]
@@ -85,10 +86,13 @@ def delivered(order, first=0):
                 if piece >= first:
                     unfinished.setdefault(piece, []).append(rows[begin:end])
                     held += end - begin
+            assert fetched.delivered is None or np.array_equal(fetched.delivered,
+                                                               order.delivered(group - order.dealing.head))
             most, group = max(most, held), group + 1
         piece = np.concatenate(unfinished.pop(number))
         held -= len(piece)
-        pieces.append(piece if fetched.delivered is None else piece[fetched.delivered])
+        arranged = order.delivered(number)
+        pieces.append(piece if arranged is None else piece[arranged])
     return pieces, most
 
 
@@ -137,19 +141,24 @@ def test_shares_are_disjoint_and_exhaustive(rows, ranks, batch_size, drop_last):
     assert batches_in(sizes[0], batch_size, drop_last) == whole + (rest > 0 and not drop_last)
 
 
-# rows of a block, blocks of a group, groups that are mixed: of databases in general, of DuckDB, and of Parquet files
-BLOCKS, DUCKDB, FILES = (256, 256, 4), (4096, 4, 32), (15360, 1, 40)
-SORTED_TABLES = sample([(300_000, 10, 16_384, BLOCKS), (1_000_000, 10, 16_384, DUCKDB), (70_001, 10, 16_384, BLOCKS),
-                        (300_000, 2, 16_384, BLOCKS), (2_000_000, 10, 16_384, BLOCKS), (1_000_000, 100, 16_384, BLOCKS),
-                        (300_000, 100, 16_384, BLOCKS), (70_001, 10, 16_384, DUCKDB), (300_000, 10, 16_384, DUCKDB),
-                        (2_000_000, 10, 16_384, DUCKDB), (5_000_000, 10, 16_384, DUCKDB), (1_000_000, 10, 1024, FILES),
-                        (2_000_000, 100, 1024, DUCKDB), (2_000_000, 10, 1024, FILES)], 2)
+# rows of a block, blocks of a group, groups that are mixed: of databases in general, of DuckDB, and of Parquet files.
+# Mixed worst are tables a little larger than one round and a half: 6.4 and 12 million rows of the last two. How large
+# blocks are is nothing to that, so that it is also seen, and sooner, with small ones.
+BLOCKS, DUCKDB, FILES = (256, 256, 4), (8192, 4, 128), (40960, 1, 192)
+SORTED_TABLES = sample([(300_000, 10, 16_384, BLOCKS), (6_400_000, 10, 16_384, DUCKDB),
+                        (400_000, 100, 16_384, BLOCKS), (6_400_000, 100, 4096, DUCKDB),
+                        (200_000, 10, 4096, (256, *DUCKDB[1:])), (8_000_000, 100, 16_384, DUCKDB),
+                        (75_000, 10, 4096, (256, *FILES[1:])), (12_000_000, 10, 16_384, FILES),
+                        (1_000_000, 10, 16_384, DUCKDB), (12_000_000, 100, 1024, FILES),
+                        (1_000_000, 10, 16_384, FILES), (2_000_000, 10, 16_384, BLOCKS),
+                        (70_001, 10, 16_384, BLOCKS), (1_000_000, 100, 16_384, BLOCKS),
+                        (300_000, 2, 16_384, BLOCKS), (400_000, 1000, 4096, BLOCKS), (70_001, 10, 16_384, DUCKDB)], 2)
 
 
 @pytest.mark.parametrize("rows, labels, largest, how", SORTED_TABLES)
 def test_a_table_sorted_by_label_is_mixed(rows, labels, largest, how):
     """A batch of up to `largest` rows is as far from the table's share of labels as one of a true permutation is, or at
-    most two and a half times as far. (What is measured is 1.5 times at most, of DuckDB's larger blocks 2.4; and seeds
+    most two and a half times as far. (What is measured is 1.7 times at most, of DuckDB's larger blocks 2.4; and seeds
     are fixed.)"""
     step, blocks_in_group, groups_mixed = how
     label = np.arange(rows) * labels // rows
@@ -181,8 +190,10 @@ def distance(label, batch_size, labels):
 @given(st.integers(1, 300), st.integers(1, 9), st.integers(1, 5), seeds)
 def test_groups_that_follow_each_other_are_of_all_the_table(blocks, blocks_in_group, groups_mixed, seed):
     order = EpochOrder(bounds(blocks, 1), blocks_in_group, groups_mixed, True, seed, 0)
-    window, rounds = order.dealing.window, -(-blocks // (blocks_in_group * groups_mixed))
+    window, full = order.dealing.window, blocks_in_group * groups_mixed
+    rounds = order.groups // window
     assert order.groups == window * rounds and np.diff(order.ends).max() <= blocks_in_group
+    assert abs(2 * (blocks - rounds * full)) <= full or rounds == 1 and blocks < full      # as many as come nearest
     strata = blocks // rounds
     for first in range(order.groups - window + 1):
         some = np.concatenate([order.group(first + i).blocks for i in range(window)]) // rounds

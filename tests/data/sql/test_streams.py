@@ -32,9 +32,9 @@ def table(keys):
 @given(keys=st.sets(st.integers(-2 ** 63, 2 ** 63 - 1), max_size=120), step=st.integers(1, 20), group=st.integers(1, 5),
        mixed=st.integers(1, 7), batch_size=st.integers(1, 40), shuffle=st.sampled_from([False, "block", "global"]),
        seed=st.integers(0, 2 ** 80), epoch=st.integers(0, 10), ranks=st.integers(1, 4),
-       workers=st.integers(0, 3), helpers=st.integers(0, 2), data=st.data())
+       workers=st.integers(0, 3), helpers=st.integers(0, 2), in_file=st.booleans(), data=st.data())
 @settings(max_examples=200 if THOROUGH else 25, deadline=None)
-def test_any_stream(keys, step, group, mixed, batch_size, shuffle, seed, epoch, ranks, workers, helpers, data):
+def test_any_stream(keys, step, group, mixed, batch_size, shuffle, seed, epoch, ranks, workers, helpers, in_file, data):
     with pytest.MonkeyPatch.context() as patched:
         for dialect in (Dialect, SQLiteDialect):
             patched.setattr(dialect, "rows_in_block", step)
@@ -46,6 +46,7 @@ def test_any_stream(keys, step, group, mixed, batch_size, shuffle, seed, epoch, 
             options = dict(batch_size=batch_size, shuffle=shuffle, seed=seed, epoch=epoch, rank=rank, ranks=ranks)
             batches = list(rows.batches(**options))
             patched.setattr(SQLiteSource, "helpers", helpers)
+            patched.setattr("flambeau.data.sql.reading.WAITING_BYTES_IN_MEMORY", 0 if in_file else 1 << 20)
             assert all(len(batch) == batch_size for batch in batches[:-1])
             assert digest(rows.batches(**options, workers=workers)) == digest(batches)
             start = data.draw(st.integers(0, len(batches)))
