@@ -1,12 +1,12 @@
 cimport cython
 from flambeau.autograd.accumulate cimport accumulate, add, match_spec
 from flambeau.autograd.slots cimport NodeBase, RecipeBase
-from flambeau.trace.held cimport HeldBase
+from flambeau.trace.held cimport HeldRecording
 from flambeau.trace.runner cimport TraceRunner
 from flambeau.trace.value cimport Storage, TensorBase, Value
 
 
-cdef object OpNode, AccumulateGrad, Kept, HeldRecording, door
+cdef object OpNode, AccumulateGrad, Kept, door, ref
 cdef bint COMPILED
 
 
@@ -33,7 +33,7 @@ cdef wanted_by(NodeBase node, how, what, dict fetched)
 cpdef fetch(NodeBase node, how, what)
 
 
-@cython.locals(value=Value, held=Value, recording=HeldBase, pending=bint, large=bint)
+@cython.locals(value=Value, recording=HeldRecording, pending=bint, large=bint)
 cpdef hold(TraceRunner trace, TensorBase root, site, list older, Py_ssize_t held_bytes)
 
 

@@ -4,12 +4,12 @@ A part of the compiled core: see Note [One source, two speeds] in base/core.py.
 """
 import heapq
 import itertools
-import weakref
+from weakref import ref
 
 from ..base import observers
 from ..base.core import COMPILED
 from ..base.op import door
-from ..trace.rerun import HeldRecording
+from ..trace.held import HeldRecording
 from ..trace.value import Storage
 from .accumulate import accumulate, add, match_spec
 from .base_node import AccumulateGrad
@@ -181,12 +181,12 @@ def hold(trace, root, site, older, held_bytes):
     """
     value = root._storage.value
     pending = value.trace is trace
-    large = sum([held.spec.nbytes for held in trace.slots]) > held_bytes
+    large = trace.held + trace.weighed > held_bytes
     if not pending and large:
         return
-    recording = HeldRecording()
+    recording = HeldRecording.__new__(HeldRecording)
     recording.code, recording.count, recording.inputs = trace.code, len(trace.code), trace.slots.copy()
-    recording.root, recording.slot, recording.site = weakref.ref(root), value.slot if pending else None, site
+    recording.root, recording.slot, recording.site = ref(root), value.slot if pending else None, site
     recording.large, recording.older = large, ()
     if older:                                # whose tensors the backward has read, and the recording holds anyway
         recording.older = older, values_now(older)

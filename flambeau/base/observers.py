@@ -219,7 +219,8 @@ def _publish():
         asked = [partial(_only_in, thread, getattr(observer, kind)) if thread is not None else
                  getattr(observer, kind) for observer, thread in _observers
                  if getattr(type(observer), kind) is not getattr(Observer, kind)]
-        globals()[kind] = partial(_tell_later if kind in DURING_RUNS else _tell, tuple(asked)) if asked else None
+        globals()[kind] = None if not asked else partial(_tell_later, tuple(asked)) if kind in DURING_RUNS else \
+            asked[0] if len(asked) == 1 else partial(_tell, tuple(asked))
     during_runs = any(globals()[kind] is not None for kind in DURING_RUNS)
     for function in on_change:
         function()

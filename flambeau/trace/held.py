@@ -1,70 +1,16 @@
-"""What is held of a backward until its step was taken, and the look at its loss and a gradient then; held.pyx has these
-names in C.
+"""What is held of a backward until its step was taken and all was well; rerun.py runs it again where it was not.
 
-This is done in every step of a training, from cold caches, where to call NumPy takes as long as to record an operation.
-See Note [One source, two speeds] in base/core.py.
+A part of the compiled core: see Note [One source, two speeds] in base/core.py.
 """
-import numpy as np
-
-from ..base.spec import CPU
-
-FEW_NUMBERS = 1 << 7          # are added up by Python
 
 
-class HeldBase:
-    """The fields of a HeldRecording (rerun.py)."""
+class HeldRecording:
+    """The instructions of a trace so far, `count` of them, of which nothing has run, and what they read.
+
+    `inputs` are the Values from outside, with their slots. `root` is a weak reference to the tensor that a backward
+    began at, `slot` where it is computed, None if it was there before, and `site` the line of that backward. `large`:
+    it was too much to be held while a step replaces it, and has run. `older` are the nodes whose operations had run
+    before, because somebody looked: a list of (node, what it kept), and {storage: Value} of the tensors in that.
+    """
 
     __slots__ = ("code", "count", "inputs", "root", "slot", "site", "large", "older")
-
-
-def check_held(trace, groups, most):
-    """Look at the loss of the backward that a trace holds, and at the first gradient of `most` elements at most of the
-    parameters in `groups`; (recording, tensor that is not finite), or None where all is well, or not computed yet.
-
-    What was looked at is held no longer. What is not a number in the middle of a backward is so in all that comes
-    behind it, in the first layers too.
-    """
-    recording = trace.backward
-    root = recording.root()
-    if root is not None:
-        value = root._storage.value
-        if value.trace is not None:
-            return None
-        if root._spec.numel == 1 and not is_finite(value):
-            trace.backward = None
-            return recording, root
-    g = _small_gradient(groups, most)
-    if g is not None:
-        value = g._storage.value
-        if value.trace is not None:
-            return None
-        if not is_finite(value):
-            trace.backward = None
-            return recording, g
-    trace.backward = None
-    return None
-
-
-def _small_gradient(groups, most):
-    for group in groups:
-        for p in group["params"]:
-            if (g := p._grad) is not None and (spec := g._spec).numel <= most and spec.device is CPU:
-                return g if g._storage is not None else None
-    return None
-
-
-def is_finite(value):
-    """Whether all numbers of a Value, which is computed and on the CPU, are finite."""
-    array = value.array
-    if array.size <= FEW_NUMBERS:
-        total = sum(array.ravel().tolist())
-        if total - total == 0:
-            return True
-    return all_finite(array)                          # of large numbers the sum alone may be infinite
-
-
-def all_finite(array):
-    """The same of a NumPy array."""
-    if array.dtype.isbuiltin == 2:                    # bfloat16 and smaller
-        array = array.astype(np.float32)
-    return array.dtype.kind not in "fc" or b"\0" not in np.isfinite(array).tobytes()     # a third of what all() takes

@@ -24,7 +24,6 @@ cdef enum:
 ctypedef void (*Runner)(size_t words, long long steps, long long* table, long long* cells) noexcept nogil
 
 cdef dict spares = all_spares
-cdef Py_ssize_t spare_bytes = SPARE_BYTES
 
 
 def one_call(program):
@@ -120,7 +119,7 @@ cdef class OneCall:
             value.array, value._address = <tuple>made[i]
             value._memory = None
             value.trace = None
-            value.whole_block = value.spec.nbytes <= spare_bytes
+            value.whole_block = self.size_classes[i] is not None
             place += 2
         for i in range(len(self.takes)):
             value = <Value>values[<Py_ssize_t>(<tuple>self.takes[i])[0]]

@@ -51,7 +51,7 @@ class Trace(TraceRunner):
         self.found = None     # what `key_of` has said of it, for who runs it next
         self.ran = None       # the plan of the last run; None: it had none
         self.site = None      # the line that everything recorded now belongs to, while a backward runs
-        self.backward = None  # what the latest backward of this thread ran, as a HeldRecording; see rerun.py
+        self.backward = None  # what the latest backward of this thread ran, as a HeldRecording
         self.tape = None      # what was called, for as long as somebody tapes it; see tensor/follow.py
         self.special = False  # whether a mode is on in this thread that recording must ask about; see autograd.modes
         self.clear()
@@ -73,6 +73,7 @@ class Trace(TraceRunner):
 
     def _weigh(self):
         """Count the inputs that only the trace still holds with what the results would allocate."""
+        self.weighed += self.held
         self.held = 0
         held = counts(self.values)
         for value, slot in self.slots.items():

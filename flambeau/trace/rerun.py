@@ -1,4 +1,4 @@
-"""A recording that is held, to be run once more one instruction at a time: for who asks, afterwards, what went wrong.
+"""A HeldRecording is run once more, one instruction at a time: for who asks, afterwards, what went wrong.
 
 Values are immutable, so a list of instructions and the Values that it reads from outside are all that is needed, and
 to hold them is to take two references. A Value that is held is not written over: where a step replaces parameters
@@ -7,7 +7,6 @@ their old contents stay until the recording is dropped, in memory of their own.
 import numpy as np
 
 from . import effects
-from .held import HeldBase
 from .record import execute
 from .update import update
 from .value import Value
@@ -15,46 +14,36 @@ from .value import Value
 UNWRITTEN = ("_empty", "empty")       # their results have no contents
 
 
-class HeldRecording(HeldBase):
-    """The instructions of a trace so far, of which nothing has run, and what they read.
+def instructions_of(recording):
+    """The instructions of a HeldRecording."""
+    return recording.code[:recording.count]
 
-    `inputs` are the Values from outside, with their slots. `root` is a weak reference to the tensor that a backward
-    began at, `slot` where it is computed, None if it was there before, and `site` the line of that backward. `large`:
-    it was too much to be held while a step replaces it, and has run. `older` are the nodes whose operations had run
-    before, because somebody looked: a list of (node, what it kept), and {storage: Value} of the tensors in that.
+
+def rerun(recording, until=None):
+    """(index, instruction, {slot: Value}) after each instruction, up to and with the one of index `until`.
+
+    The table has what was read from outside, and the results that a later instruction reads. It ends before an
+    instruction that cannot be repeated: one with an effect.
     """
-
-    __slots__ = ()
-
-    @property
-    def instructions(self):
-        return self.code[:self.count]
-
-    def rerun(self, until=None):
-        """(index, instruction, {slot: Value}) after each instruction, up to and with the one of index `until`.
-
-        The table has what was read from outside, and the results that a later instruction reads. It ends before an
-        instruction that cannot be repeated: one with an effect.
-        """
-        code = self.instructions[:until + 1 if until is not None else None]
-        values, last = {slot: value for value, slot in self.inputs.items()}, {}
-        for index, (_, slots, *_) in enumerate(code):
-            last.update(dict.fromkeys(slots, index))
-        for index, instruction in enumerate(code):
-            entry, slots, offsets, params, first, _ = instruction
-            if entry.op.effect or entry.__class__ is effects.Lost or any(slot not in values for slot in slots):
-                return
-            with np.errstate(all="ignore"):
-                made = _written(values, entry, slots, offsets) if entry.op is update else \
-                    execute(entry, [values[slot].look(kind, offset)
-                                    for slot, kind, offset in zip(slots, entry.kinds, offsets, strict=False)], params)
-            values.update({first + at: Value.of(array, spec)
-                           for at, (array, spec) in enumerate(zip(made, entry.outs, strict=True))})
-            yield index, instruction, values
-            for slot in slots:
-                if last[slot] == index and until is None:
-                    del values[slot]
-                    last[slot] = None
+    code = instructions_of(recording)[:until + 1 if until is not None else None]
+    values, last = {slot: value for value, slot in recording.inputs.items()}, {}
+    for index, (_, slots, *_) in enumerate(code):
+        last.update(dict.fromkeys(slots, index))
+    for index, instruction in enumerate(code):
+        entry, slots, offsets, params, first, _ = instruction
+        if entry.op.effect or entry.__class__ is effects.Lost or any(slot not in values for slot in slots):
+            return
+        with np.errstate(all="ignore"):
+            made = _written(values, entry, slots, offsets) if entry.op is update else \
+                execute(entry, [values[slot].look(kind, offset)
+                                for slot, kind, offset in zip(slots, entry.kinds, offsets, strict=False)], params)
+        values.update({first + at: Value.of(array, spec)
+                       for at, (array, spec) in enumerate(zip(made, entry.outs, strict=True))})
+        yield index, instruction, values
+        for slot in slots:
+            if last[slot] == index and until is None:
+                del values[slot]
+                last[slot] = None
 
 
 def _written(values, entry, slots, offsets):

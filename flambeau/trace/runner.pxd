@@ -9,7 +9,7 @@ cdef object _planning
 
 
 cdef class TraceRunner(TraceBase):
-    cdef public object lock, owner, failures, asides, quiet, ran, begun, unsettled, backward, emptied
+    cdef public object lock, owner, failures, asides, quiet, ran, begun, unsettled, backward, emptied, weighed
     cdef public tuple found
     cdef public bint aside
 

@@ -42,7 +42,7 @@ class TraceRunner(TraceBase):
     """The part of a Trace (record.py) that runs it."""
 
     __slots__ = ("lock", "owner", "failures", "aside", "asides", "quiet", "ran", "begun", "unsettled", "backward",
-                 "found", "emptied")
+                 "found", "emptied", "weighed")
 
     def clear(self):
         self.code = []        # instructions
@@ -51,6 +51,7 @@ class TraceRunner(TraceBase):
         self.slots = {}       # ready Value → slot
         self.bytes = 0        # what the results would allocate
         self.held = 0         # the bytes of the inputs since they were last weighed
+        self.weighed = 0      # and before
         self.begun = None     # index of an effect that the run now going on has begun → whether it has happened
         self.unsettled = None # of a run that was ended: (what could not be computed, how many instructions are done)
         self.emptied = next(numbering)            # nodes of autograd's that have a lower number were made before this

@@ -1,22 +1,18 @@
-cimport cython
-from flambeau.trace.held cimport HeldBase, check_held
-from flambeau.trace.runner cimport TraceRunner
+from flambeau.trace.value cimport Value
 
 
-cdef object recent_roots
-cdef list in_force
-cdef Py_ssize_t FIRST_STEPS, STEPS_PER_LOOK, SMALL_GRADIENT
+cdef class SpecFacts:
+    cdef Py_ssize_t numel
+    cdef int numbers
+    cdef bint on_cpu
 
 
 cdef class OptimizerRecord:
     cdef public object optimizer, roots, module, unseen
     cdef public Py_ssize_t steps
     cdef public bint looks, told_graphs
+    cdef object small, small_spec         # a parameter whose gradient is small, by a weak reference, and its spec
+    cdef SpecFacts small_facts
 
 
-@cython.locals(record=OptimizerRecord, trace=TraceRunner, recording=HeldBase)
-cpdef before_step(number)
-
-
-@cython.locals(record=OptimizerRecord, trace=TraceRunner)
-cpdef after_step(number)
+cpdef bint is_finite(Value value) except -1

@@ -6,7 +6,7 @@ import zlib
 
 from ..base.errors import PACKAGE, here
 from ..base.observers import Observer
-from .around import taken
+from .around import steps_taken
 from .finding import found, in_force
 from .steps import is_recording
 
@@ -79,7 +79,7 @@ def loader_started(loader):
     """An epoch begins: `door.noticed("loader_started", loader)`."""
     if in_force:
         tell_starved()
-        _epochs.append((loader.waiting, taken[0], line_of_loop(), loader.num_workers))
+        _epochs.append((loader.waiting, steps_taken(), line_of_loop(), loader.num_workers))
 
 
 def line_of_loop():
@@ -100,7 +100,7 @@ def tell_starved():
         if waiting.steps and waiting._ended is not None or len(_epochs) > EPOCHS_REMEMBERED:
             _epochs.remove(one)
             if waiting.steps >= STARVED_BATCHES and waiting.seconds >= STARVED_SECONDS \
-                    and waiting.share >= STARVED_SHARE and taken[0] - before >= waiting.steps // 2:
+                    and waiting.share >= STARVED_SHARE and steps_taken() - before >= waiting.steps // 2:
                 found("starved", f"{waiting.share:.0%} of an epoch of {waiting.steps} steps was spent waiting for "
                       "batches", site, (), f"{waiting.seconds:.1f} seconds in which nothing was computed",
                       f"num_workers={max(2, 2 * workers)}, a cheaper __getitem__, or whole batches at a time",

@@ -6,7 +6,7 @@ from ..backends.backend import has_cuda
 from ..base.errors import here
 from ..base.observers import Observer
 from ..base.spec import CPU, META
-from .around import taken
+from .around import steps_taken
 from .finding import found
 from .steps import module_of, own_looks
 
@@ -21,7 +21,7 @@ class DeviceObserver(Observer):
     def __init__(self):
         self.moves = {}       # (site, id of a storage) → [weak reference, version, count, bytes]
         self.looks = collections.defaultdict(lambda: [None, 0, 0])     # site → [step, steps in a row, looks]
-        self.seen = weakref.WeakSet()                                  # optimizers whose modules were looked at
+        self.seen = set()     # numbers of optimizers whose modules were looked at
 
     def moved(self, tensor, device):
         """A copy of a tensor on another device is asked for."""
@@ -47,7 +47,7 @@ class DeviceObserver(Observer):
             return
         site = here()
         held = self.looks[site]
-        step, held[2] = taken[0], held[2] + 1
+        step, held[2] = steps_taken(), held[2] + 1
         if held[0] == step:
             return
         held[1] = held[1] + 1 if held[0] == step - 1 else 0
@@ -60,9 +60,9 @@ class DeviceObserver(Observer):
 
     def step_began(self, optimizer):
         """Look, at its first step, where the parameters lie."""
-        if optimizer in self.seen:
+        if optimizer._watched in self.seen:
             return
-        self.seen.add(optimizer)
+        self.seen.add(optimizer._watched)
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         for path, part in module_of(optimizer).named_modules() if module_of(optimizer) is not None else ():
             held = {name: t for name, t in (*part._parameters.items(), *part._buffers.items()) if t is not None}

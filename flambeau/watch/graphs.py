@@ -18,6 +18,7 @@ from ..base.observers import Observer
 from ..nn.modules.hooks import register_module_forward_hook, register_module_forward_pre_hook
 from ..nn.parameter import Parameter
 from ..tensor.tensor import Tensor
+from .around import records
 from .finding import found
 from .holders import kept_bytes, nodes_behind
 from .steps import is_recording, own_looks
@@ -60,7 +61,7 @@ class UnusedGraphs(Observer):
         #                                                   [(weak reference, site) of those that are no Parameter])
         self.unread = collections.Counter()               # site of such a leaf → steps with a gradient of it
         self.read_at = set()                              # sites of leaves of which somebody has read one
-        self.known = weakref.WeakSet()                    # optimizers whose parameters were looked at
+        self.known = set()                                # numbers of optimizers whose parameters were looked at
         self.scanned = set()
         self.looks = 0                                    # since the last backward
         self.hooks = ()
@@ -129,7 +130,7 @@ class UnusedGraphs(Observer):
             self._note_used(reached)
         if backward_pass.whole:
             leaves = [node.variable for node in reached if node.__class__ is AccumulateGrad]
-            data = [leaf for leaf in leaves if not isinstance(leaf, Parameter)]
+            data = [leaf for leaf in leaves if not _is_parameter(leaf)]
             if data:
                 self.passes.append(({id(leaf) for leaf in leaves}, [(weakref.ref(leaf), leaf._site) for leaf in data]))
                 del self.passes[:-PASSES_KEPT]
@@ -145,16 +146,16 @@ class UnusedGraphs(Observer):
 
     def gradient_read(self, tensor):
         """Somebody looks at a gradient."""
-        if not isinstance(tensor, Parameter) and tensor._requires_grad:
+        if not _is_parameter(tensor) and tensor._requires_grad:
             self.read_at.add(tensor._site)
 
     def step_began(self, optimizer):
         """Count the data whose gradient was computed together with those that this step takes."""
         passes, self.passes = self.passes, []
-        if optimizer not in self.known:
-            self.known.add(optimizer)
+        if optimizer._watched not in self.known:
+            self.known.add(optimizer._watched)
             self.read_at.update(p._site for group in optimizer.param_groups for p in group["params"]
-                                if not isinstance(p, Parameter))
+                                if not _is_parameter(p))
         if not passes:
             return
         own = {id(p) for group in optimizer.param_groups for p in group["params"]}
@@ -170,7 +171,8 @@ class UnusedGraphs(Observer):
 
     def step_ended(self, optimizer):
         """Look through the file."""
-        self.scan(here())
+        if records[optimizer._watched].looks:
+            self.scan(here())
 
     # --- methods that are not called ---------------------------------------------------------------------------------
 
@@ -190,6 +192,10 @@ class UnusedGraphs(Observer):
                 words = ast.unparse(node.value)
                 found("not-called", f"{words} is named and not called, which does nothing",
                       (_Line(file, node.lineno), 0), (), "what it should do is not done", f"write {words}()")
+
+
+def _is_parameter(tensor):
+    return tensor.__class__ is Parameter or isinstance(tensor, Parameter)     # which takes longer
 
 
 class _Line:

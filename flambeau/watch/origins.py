@@ -1,7 +1,7 @@
 """Where a number stopped being one, when the graph is gone: found in what the latest backward ran, by running it again.
 
 A thread holds the recording of its latest backward, with the values that it read, until a step was taken with it and
-all was well (`hold` in autograd/walk.py, `trace/rerun.py`, `check_held` in trace/held.py). If it was not, the recording
+all was well (`hold` in autograd/walk.py, `trace/rerun.py`, `check_held` in around.py). If it was not, the recording
 is run again, one instruction at a time, and the way is gone back from what is not finite, through what is not finite
 either, to what was made so from finite numbers. Where the way ends at something that had run before, because the
 program, or a check of indices, looked in the middle of the forward, it is gone on through the nodes that were made of
@@ -14,9 +14,9 @@ from ..base.errors import name_of
 from ..tensor.messages import called_as
 from ..tensor.reading import array_of
 from ..tensor.tensor import Tensor, wrap
-from ..trace.held import is_finite
-from ..trace.rerun import UNWRITTEN
+from ..trace.rerun import UNWRITTEN, instructions_of, rerun
 from ..trace.value import Storage
+from .around import is_finite
 from .finding import listens
 from .nonfinite import NumberRange, computed_again, edge_at, fix_for, is_mask, origin, told_origin
 
@@ -31,7 +31,7 @@ class RerunSearch:
     def __init__(self, recording, slot):
         self.recording, self.culprit, self.entered = recording, None, None
         self.bad = self._not_finite()
-        self.maker = {first + at: index for index, (entry, _, _, _, first, _) in enumerate(recording.instructions)
+        self.maker = {first + at: index for index, (entry, _, _, _, first, _) in enumerate(instructions_of(recording))
                       for at in range(len(entry.outs))}
         index = self._first_behind(self._ends(slot))
         if index is not None:
@@ -40,7 +40,7 @@ class RerunSearch:
     def _not_finite(self):
         """The slots of what is not finite."""
         bad = {slot for value, slot in self.recording.inputs.items() if not is_finite(value)}
-        for _, (entry, _, _, _, first, _), values in self.recording.rerun():
+        for _, (entry, _, _, _, first, _), values in rerun(self.recording):
             if entry.op.__name__ not in UNWRITTEN:
                 bad.update(first + at for at in range(len(entry.outs)) if not is_finite(values[first + at]))
         return bad
@@ -49,7 +49,7 @@ class RerunSearch:
         """Where to begin: at the slot that was seen, or, where it was not computed here, at all that backward made."""
         if slot in self.bad:
             return [slot]
-        code, site = self.recording.instructions, self.recording.site
+        code, site = instructions_of(self.recording), self.recording.site
         return [slot for slot in self.bad if slot in self.maker and code[self.maker[slot]][5] == site]
 
     def _first_behind(self, ends):
@@ -57,7 +57,7 @@ class RerunSearch:
 
         An infinity that was put there on purpose (a mask) is no origin, but what first made something else of it is.
         """
-        code, seen, stack = self.recording.instructions, set(ends), list(ends)
+        code, seen, stack = instructions_of(self.recording), set(ends), list(ends)
         while stack:
             index = self.maker.get(stack.pop())
             for read in code[index][1] if index is not None else ():
@@ -73,17 +73,17 @@ class RerunSearch:
                      and all(slot not in self.bad or self._masks(self.maker[slot]) for slot in code[index][1])), None)
 
     def _masks(self, index):
-        return is_mask(self.recording.instructions[index][0].op)
+        return is_mask(instructions_of(self.recording)[index][0].op)
 
     def _reader(self, slot):
-        return next((index, one) for index, one in enumerate(self.recording.instructions) if slot in one[1])
+        return next((index, one) for index, one in enumerate(instructions_of(self.recording)) if slot in one[1])
 
     def _enters(self, slot):
         value = next(value for value, at in self.recording.inputs.items() if at == slot)
         self.entered = value, NumberRange(value.array), self._reader(slot)[1]
 
     def _look_at(self, index):
-        *_, (_, self.culprit, values) = self.recording.rerun(until=index)
+        *_, (_, self.culprit, values) = rerun(self.recording, until=index)
         entry, slots, offsets, _, first, _ = self.culprit
         names = _input_names(entry)
         self.inputs = [(names[at] if at < len(names) else f"input {at}", NumberRange(values[slot].look(kind, offset)))
@@ -97,7 +97,7 @@ class RerunSearch:
         It is that of the fewest steps away: the gradient that came in has come by more of them. What had run before has
         no instruction here, but a node that kept it.
         """
-        code, site, slots, seen = self.recording.instructions, self.recording.site, set(self.culprit[1]), set()
+        code, site, slots, seen = instructions_of(self.recording), self.recording.site, set(self.culprit[1]), set()
         values = {slot: value for value, slot in self.recording.inputs.items()}
         keepers = {id(value): node for node, _, held in older_nodes(self.recording) for _, value, _, _ in held}
         while slots:

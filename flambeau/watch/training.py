@@ -4,13 +4,16 @@ What a graph keeps is held from backward() to step(), and the loss and the gradi
 not finite is found while everything it was made from is still there. With many parameters they are looked at before
 the step uses them, which runs what was recorded twice a step in place of once. With few that would cost more than the
 step; the old values of the parameters are held instead, and everything is looked at when the step has run.
+
+Of few, where nothing has run between the last step and a backward, nothing is held here at all: the thread holds the
+recording of that backward (`hold` in autograd/walk.py), which has all of it.
 """
 import contextlib
 import math
-import weakref
 
 import numpy as np
 
+from ..autograd import engine
 from ..autograd.accumulate import match_spec
 from ..autograd.base_node import AccumulateGrad
 from ..autograd.edges import edge_of
@@ -25,14 +28,15 @@ from ..tensor.reading import array_of
 from ..tensor.tensor import Tensor
 from ..trace.record import current
 from ..trace.value import Storage
+from .around import unusual_gradients
 from .finding import found, listens
 from .nonfinite import CAUSES, NumberRange, fix_for, graph_of, kept_tensors, origin, tell
+from .origins import tell_recorded
 from .steps import is_recording, module_of, own_looks, words_for
 
 STEPS_UNTIL_NO_GRADIENT = 5   # a parameter without a gradient in all of the first so many steps never gets one
 STEPS_BETWEEN_CHECKS = 8      # gradients of many elements are looked at so seldom
 MANY_ELEMENTS = 1 << 20
-FEW_ELEMENTS = 1 << 12
 FEW_BYTES = 1 << 20           # of what a graph keeps: so much is held whole
 MAKE_INFINITIES = frozenset(CAUSES)   # and these are worth it
 IN_MEMORY = frozenset(("linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "embedding"))       # and convolutions
@@ -46,7 +50,7 @@ class Trained:
     """What is remembered of the parameters of one optimizer."""
 
     def __init__(self):
-        self.steps, self.without = 0, None
+        self.steps, self.without, self.many = 0, None, False
         self.zero = {}        # id of a parameter → how many checks in a row its gradient was zero
         self.bounds = {}      # id of a parameter → what its gradient may grow to
 
@@ -57,78 +61,147 @@ class TrainingObserver(Observer):
     held = live = None        # of the step that is being taken: old values of its parameters, those with a gradient
 
     def __init__(self):
-        self.trained = weakref.WeakKeyDictionary()        # optimizer → Trained
+        self.trained = {}     # number of an optimizer → Trained
         self.graph = None     # (roots, [(node, what it kept)], site) of the backward since the last step
+        self.recorded = False # whether the thread's own recording of it is to be looked at instead
+        self.emptied = None   # when the trace was last emptied, as it was when the last step had ended
 
     def backward_called(self, tensors):
         """Keep what the graph keeps until the step."""
         if is_recording() or not listens("non-finite"):
             return
         self._look_at_loss()                              # of a backward that no step came after
+        trace = current()
+        self.graph, self.recorded = None, len(tensors) == 1 and self._all_recorded(trace, tensors[0])
+        if self.recorded:
+            return
         roots = [t for t in tensors if isinstance(t, Tensor) and t._node is not None
                  and t._spec.dtype.is_floating_point]
         nodes = [node for node in count_readers([root._node for root in roots]) if isinstance(node, OpNode)]
         nodes.sort(key=_order)
-        few = current().bytes <= FEW_BYTES and all(root._spec.device is CPU for root in roots)      # of all its results
+        few = trace.bytes <= FEW_BYTES and all(root._spec.device is CPU for root in roots)      # of all its results
         hold = _all_of if few or sum([_pending_bytes(node) for node in nodes]) <= FEW_BYTES else _part_of
         self.graph = (roots, [(node, hold(node)) for node in nodes], here())
+
+    def _all_recorded(self, trace, root):
+        """Whether the recording of a backward from `root` will have everything, and be held until the step."""
+        return trace.emptied == self.emptied and root._node is not None and root._spec.device is CPU \
+            and root._spec.dtype.is_floating_point and isinstance(root, Tensor) \
+            and root._storage.value.trace is trace and 2 * (trace.held + trace.weighed) <= engine.HELD_BYTES
 
     def close(self):
         """Look at the loss of a backward that no step came after."""
         self._look_at_loss()
-        self.graph = None
+        self.graph, self.recorded = None, False
 
     def _look_at_loss(self):
         """Whether the loss of the latest backward is finite; if not, say why."""
+        if self.recorded:
+            return self._look_at_recording(current())
         if self.graph is None:
             return True
         roots, kept, site = self.graph
         for root in roots:
             if not _is_finite(root):
-                self.graph = None
-                with _as_it_was(kept):
-                    tell(root, site)
+                self.graph, recording = None, current().backward
+                if recording is None or recording.older or recording.root() is not root \
+                        or tell_recorded(recording, root, site) is None:         # which knows more than the graph
+                    with _as_it_was(kept):
+                        tell(root, site)
                 return False
         return True
+
+    def _look_at_recording(self, trace):
+        recording = trace.backward
+        root = recording.root() if recording is not None else None
+        if root is None or _is_finite(root):
+            return True
+        self.recorded, trace.backward = False, None
+        if tell_recorded(recording, root, recording.site) is None:
+            tell(root, recording.site)
+        return False
 
     def step_began(self, optimizer):
         """Look at the gradients before they are used; of few elements, hold what they were computed from instead."""
         self.held = self.live = None
         if is_recording():
             return
-        kept = self.trained.setdefault(optimizer, Trained())
+        kept = self.trained.get(optimizer._watched)
+        if kept is None:
+            kept = self.trained[optimizer._watched] = Trained()
         kept.steps += 1
+        if self.recorded and kept.steps > STEPS_UNTIL_NO_GRADIENT and not kept.many \
+                and kept.steps % STEPS_BETWEEN_CHECKS:
+            return                                        # what it nearly always is
         parameters = [p for group in optimizer.param_groups for p in group["params"] if p._requires_grad]
         if kept.steps <= STEPS_UNTIL_NO_GRADIENT:
             self._without_gradient(optimizer, kept, parameters)
         self.live = [p for p in parameters if p._grad is not None and not p._grad._spec.dtype.is_complex]
-        if sum([p._spec.numel for p in self.live]) <= MANY_ELEMENTS:
-            self.held = [(p._storage, p._storage.value, p._storage.version) for p in self.live]
+        kept.many = sum([p._spec.numel for p in self.live]) > MANY_ELEMENTS
+        if not kept.many:
+            self.held = [(p._storage, p._storage.value, p._storage.version) for p in self.live] \
+                if not self.recorded else None
         elif kept.steps % STEPS_BETWEEN_CHECKS == 1:
             self._check(optimizer, kept)
         else:
-            self.graph = None
+            self.graph, self.recorded = None, False
 
     def step_ended(self, optimizer):
         """Look at what the step used, which is computed by now."""
         held, self.held = self.held, None
-        if held is not None and self.live is not None:
+        if self.recorded:
+            self._check_recorded(optimizer, self.trained[optimizer._watched])
+        elif held is not None and not self._is_usual(optimizer, kept := self.trained[optimizer._watched]):
             with _values_before(held):
-                self._check(optimizer, self.trained[optimizer])
+                self._check(optimizer, kept)
         self.live = None
+        if not is_recording():
+            (trace := current()).backward = None
+            self.emptied = trace.emptied
+
+    def _is_usual(self, optimizer, kept):
+        """Whether there is nothing to say of the loss and the gradients, as nearly always."""
+        own_looks[0] += 1
+        try:
+            usual = all(map(_is_finite, self.graph[0] if self.graph is not None else ())) \
+                and not unusual_gradients(optimizer.param_groups, kept.bounds, kept.zero)
+        finally:
+            own_looks[0] -= 1
+        if usual:
+            self.graph = None
+        return usual
+
+    def _check_recorded(self, optimizer, kept):
+        trace = current()
+        own_looks[0] += 1
+        try:
+            if self._look_at_recording(trace):
+                for p in unusual_gradients(optimizer.param_groups, kept.bounds, kept.zero):
+                    g = p._grad
+                    if g._spec.dtype.is_complex:
+                        continue
+                    size = _size_of(g)
+                    if not math.isfinite(size):
+                        self._not_finite(optimizer, p, None, trace.backward)
+                        break
+                    self._dead_or_exploding(optimizer, kept, p, size)
+        finally:
+            own_looks[0] -= 1
+            self.recorded = False
 
     def _check(self, optimizer, kept):
         """Look at the loss, and at the gradients."""
         own_looks[0] += 1
         try:
-            with np.errstate(over="ignore"):              # of a sum of squares; see `_size_of`
-                self._look_at_all(optimizer, kept)
+            self._look_at_all(optimizer, kept)
         finally:
             own_looks[0] -= 1
 
     def _look_at_all(self, optimizer, kept):
         finite = self._look_at_loss()
         graph, self.graph = self.graph, None
+        recording = current().backward if self.recorded else None
+        self.recorded = False
         if not finite:
             return
         bounds, dead = kept.bounds, kept.zero
@@ -138,8 +211,8 @@ class TrainingObserver(Observer):
             key = id(p)
             if 0 < size <= bounds.get(key, 0) and key not in dead and g._spec.dtype.itemsize > 2:
                 continue                                  # what it nearly always is
-            if not math.isfinite(size) and not _is_finite(g):
-                self._not_finite(optimizer, p, graph)
+            if not math.isfinite(size):
+                self._not_finite(optimizer, p, graph, recording)
                 return
             self._dead_or_exploding(optimizer, kept, p, size)
 
@@ -191,8 +264,10 @@ class TrainingObserver(Observer):
 
     # --- gradients that are not finite -------------------------------------------------------------------------------
 
-    def _not_finite(self, optimizer, p, graph):
+    def _not_finite(self, optimizer, p, graph, recording):
         """Say which derivative made the first gradient that is not finite from finite ones."""
+        if recording is not None and tell_recorded(recording, p._grad, here()) is not None:
+            return
         name = words_for([p], module_of(optimizer))
         node, incoming, made = _first_backward(*graph[:2]) if graph is not None else (None, None, None)
         if node is None:
@@ -224,17 +299,11 @@ def _array(tensor):
 
 
 def _size_of(g):
-    """How large a gradient is, as far as it can be told quickly: the norm of few elements, the largest of many.
-
-    It may be infinite where no element is, since a sum of squares was too large.
-    """
+    """The largest absolute value in a gradient: infinite, or not a number, where one of them is."""
     if g._spec.device is not CPU:
         return g.detach().abs().amax().item() if g._spec.numel else 0.0
-    flat = _array(g).reshape(-1)
-    if flat.size <= FEW_ELEMENTS:
-        return math.sqrt(square) if (square := float(np.dot(flat, flat))) == square else square
-    high, low = float(flat.max()), float(flat.min())      # of more, BLAS would start threads, which spin on our cores
-    return max(high, -low) if high == high and low == low else math.nan
+    array = _array(g)
+    return max(float(array.max()), -float(array.min())) if array.size else 0.0      # both are nan, where one is
 
 
 def _kept_words(node):

@@ -35,7 +35,9 @@ def test_inputs_that_somebody_holds_do_not_end_a_trace(monkeypatch):
     current().run()
     weights = [torch.tensor(np.ones(100_000, np.float32)) for _ in range(20)]
     sums = [w.sum() for w in weights]
-    assert len(current().code) == 20 and sums[19].item() == 100_000
+    assert len(current().code) == 20
+    assert current().held + current().weighed == sum(w.nbytes for w in weights) and current().weighed
+    assert sums[19].item() == 100_000
 
 
 class Talkative:

@@ -52,6 +52,30 @@ def test_it_is_named_at_its_line(run, monkeypatch, poison, large, executor):
     assert poison in found.text and not [one for one in run.warnings if one.category is RuntimeWarning]
 
 
+@pytest.mark.parametrize("when", [0, 4, 80])
+@pytest.mark.parametrize("poison", POISONS)
+def test_a_full_watch_names_it_at_its_line(run, poison, when):
+    """At the first step by the graph, later by the thread's own recording."""
+    source = LOOP.format(poison=POISONS[poison], when=when, optimizer="Adam").replace("range(6)", f"range({when + 2})")
+    found = run(source, full=True)[0]
+    assert (found.name, found.lineno) == ("non-finite", marked(source, "found")), str(found)
+    assert poison in found.text and not [one for one in run.warnings if one.category is RuntimeWarning]
+
+
+@pytest.mark.parametrize("poison", ["log", "divide"])
+def test_a_full_watch_names_it_where_no_step_was_taken(run, poison):
+    """Several backwards to a step, and the last of all without one."""
+    source = LOOP.format(poison=POISONS[poison], when=5, optimizer="SGD").replace("range(6)", "range({})").replace(
+        "    optimizer.step()", "    if i % 2: optimizer.step()").replace("print(loss.item())\n", "")
+    for last in (6, 7):
+        if last == 7:
+            source = source.replace("i == 5", "i == 6")
+        looped = source.format(last)
+        found = run(looped, full=True)[0]
+        assert (found.name, found.lineno) == ("non-finite", marked(looped, "found")), str(found)
+        assert poison in found.text
+
+
 LOOKS = {                     # what looks at h in the middle of the forward
     "indices": "h = h[h.argmax(0)[:3]]",
     "a condition": "if h.isnan().all() and i > 99: break",

@@ -1,0 +1,291 @@
+"""The names of around.py in C."""
+from weakref import ref
+
+import numpy as np
+
+from cpython.dict cimport PyDict_GetItem
+from cpython.object cimport PyObject
+from flambeau.trace cimport quick
+from flambeau.trace.held cimport HeldRecording
+from flambeau.trace.runner cimport TraceRunner
+from flambeau.trace.value cimport TensorBase, Value
+from libc.stdint cimport int32_t, int64_t, uintptr_t
+
+from ..autograd.engine import recent_roots
+from ..base import dtypes, observers
+from ..base.spec import CPU
+from .finding import in_force as all_in_force
+
+cdef extern from *:
+    """
+    #if defined(__GNUC__) && !defined(__clang__)
+    #define WITH_VECTORS __attribute__((optimize("O3")))
+    #else
+    #define WITH_VECTORS
+    #endif
+
+    /* Without their signs, numbers are in the order of their bits: zero first, and behind all others what is infinite,
+       or none. */
+    static WITH_VECTORS int32_t largest_single(const int32_t* bits, Py_ssize_t count) {
+        int32_t most = 0;
+        for (Py_ssize_t i = 0; i < count; i++) {
+            int32_t one = bits[i] & 0x7FFFFFFF;
+            most = one > most ? one : most;
+        }
+        return most;
+    }
+
+    static WITH_VECTORS int64_t largest_double(const int64_t* bits, Py_ssize_t count) {
+        int64_t most = 0;
+        for (Py_ssize_t i = 0; i < count; i++) {
+            int64_t one = bits[i] & 0x7FFFFFFFFFFFFFFFLL;
+            most = one > most ? one : most;
+        }
+        return most;
+    }
+
+    static double as_single(int32_t bits) {
+        float number;
+        memcpy(&number, &bits, sizeof number);
+        return number;
+    }
+
+    static double as_double(int64_t bits) {
+        double number;
+        memcpy(&number, &bits, sizeof number);
+        return number;
+    }
+    """
+    int32_t largest_single(int32_t*, Py_ssize_t) noexcept nogil
+    int64_t largest_double(int64_t*, Py_ssize_t) noexcept nogil
+    double as_single(int32_t) noexcept nogil
+    double as_double(int64_t) noexcept nogil
+
+cdef enum:
+    STEPS_LOOKED_AT = 64          # FIRST_STEPS
+    EVERY = 8                     # STEPS_PER_LOOK
+    SMALL = 1 << 9                # SMALL_GRADIENT
+    SPECS_KNOWN = 250
+    OTHER = 0                     # how the numbers of a spec can be looked at here
+    SINGLE = 1
+    DOUBLE = 2
+    INFINITE_SINGLE = 0x7F800000
+
+cdef int64_t INFINITE_DOUBLE = 0x7FF0000000000000LL
+cdef object float32 = dtypes.float32, float64 = dtypes.float64, cpu = CPU
+cdef object forget_roots = recent_roots.clear
+cdef object step_began = None, step_ended = None      # the observers'
+cdef list in_force = all_in_force
+
+FIRST_STEPS, STEPS_PER_LOOK, SMALL_GRADIENT = STEPS_LOOKED_AT, EVERY, SMALL
+records = {}
+tellers = []
+cdef Py_ssize_t taken = 0
+cdef dict by_number = records
+
+
+cdef class SpecFacts:
+    """What is asked of a spec in every step."""
+
+
+cdef class OptimizerRecord:
+    pass
+
+
+def steps_taken():
+    return taken
+
+
+def _observe():
+    global step_began, step_ended
+    step_began, step_ended = observers.step_began, observers.step_ended
+
+
+observers.on_change.append(_observe)
+
+
+def before_step(number):
+    cdef PyObject* found = PyDict_GetItem(by_number, number)
+    cdef OptimizerRecord record
+    cdef TraceRunner trace
+    cdef HeldRecording recording
+    if found is NULL:
+        return
+    record = <OptimizerRecord>found
+    if record.looks or step_began is not None:
+        tell(record, 0, step_began)
+    trace = <TraceRunner>quick.this_trace()
+    if trace.backward is not None:
+        recording = trace.backward
+        if recording.large and not in_force:
+            check(trace, record)
+
+
+def after_step(number):
+    global taken
+    cdef PyObject* found = PyDict_GetItem(by_number, number)
+    cdef OptimizerRecord record
+    cdef TraceRunner trace
+    if found is NULL:
+        return
+    record = <OptimizerRecord>found
+    taken += 1
+    record.steps += 1
+    record.looks = record.steps < STEPS_LOOKED_AT or record.steps % EVERY == 0
+    if record.looks or step_ended is not None:
+        tell(record, 1, step_ended)
+    if not record.looks:
+        forget_roots()
+    trace = <TraceRunner>quick.this_trace()
+    if trace.backward is not None and not in_force:
+        check(trace, record)
+
+
+cdef tell(OptimizerRecord record, int which, told):
+    optimizer = record.optimizer()
+    if optimizer is None:
+        return
+    if record.looks:
+        tellers[which](optimizer, record)
+    if told is not None:
+        told(optimizer)
+
+
+cdef check(TraceRunner trace, OptimizerRecord record):
+    bad = check_held(trace, record)
+    if bad is not None:
+        tellers[2](bad)
+
+
+# --- what is held of the backward ---
+
+
+cdef dict facts = {}              # spec → its SpecFacts
+
+
+cdef SpecFacts facts_of(spec):
+    cdef PyObject* found = PyDict_GetItem(facts, spec)
+    cdef SpecFacts known
+    if found is not NULL:
+        return <SpecFacts>found
+    known = SpecFacts()
+    known.numel, known.on_cpu, known.numbers = spec.numel, spec.device is cpu, OTHER
+    if known.on_cpu and spec.dense and known.numel:
+        known.numbers = SINGLE if spec.dtype is float32 else DOUBLE if spec.dtype is float64 else OTHER
+    if len(facts) >= SPECS_KNOWN:
+        facts.clear()
+    facts[spec] = known
+    return known
+
+
+cdef object loss_spec = None      # of the last loss that was looked at,
+cdef SpecFacts loss_facts = None  # and what is known of it
+
+
+cpdef check_held(TraceRunner trace, OptimizerRecord record):
+    global loss_spec, loss_facts
+    cdef HeldRecording recording = trace.backward
+    cdef TensorBase tensor = recording.root()
+    cdef Value value
+    if tensor is not None:
+        value = tensor._storage.value
+        if value.trace is not None:
+            return None
+        if value.spec is not loss_spec:
+            loss_spec, loss_facts = value.spec, facts_of(value.spec)
+        if not (is_finite_as(value, loss_facts) if tensor._spec is loss_spec and loss_facts.numel == 1 else
+                tensor._spec.numel != 1 or is_finite(value)):
+            trace.backward = None
+            return recording, tensor
+    tensor = small_gradient(record)
+    if tensor is not None:
+        value = tensor._storage.value
+        if value.trace is not None:
+            return None
+        if not (is_finite_as(value, record.small_facts) if value.spec is record.small_spec else is_finite(value)):
+            trace.backward = None
+            return recording, tensor
+    trace.backward = None
+    return None
+
+
+cdef TensorBase small_gradient(OptimizerRecord record):
+    cdef TensorBase p, g
+    cdef SpecFacts known
+    if record.small is not None and not record.looks:
+        p = record.small()
+        if p is not None:
+            g = p._grad
+            if g is not None and g._spec is record.small_spec and g._storage is not None:
+                return g
+    record.small = None
+    optimizer = record.optimizer()
+    if optimizer is None:
+        return None
+    for group in optimizer.param_groups:
+        for p in group["params"]:
+            g = p._grad
+            if g is not None:
+                known = facts_of(g._spec)
+                if known.on_cpu and known.numel <= SMALL:
+                    if g._storage is None:            # sparse
+                        return None
+                    record.small, record.small_spec, record.small_facts = ref(p), g._spec, known
+                    return g
+    return None
+
+
+cdef void* where(Value value) except NULL:
+    return <void*><uintptr_t>(value._address or value.address())
+
+
+cpdef bint is_finite(Value value) except -1:
+    return is_finite_as(value, facts_of(value.spec))
+
+
+cdef bint is_finite_as(Value value, SpecFacts known) except -1:
+    if known.numbers == SINGLE:
+        return largest_single(<int32_t*>where(value), known.numel) < INFINITE_SINGLE
+    if known.numbers == DOUBLE:
+        return largest_double(<int64_t*>where(value), known.numel) < INFINITE_DOUBLE
+    return all_finite(value.array)
+
+
+def all_finite(array):
+    if array.dtype.isbuiltin == 2:                    # bfloat16 and smaller
+        array = array.astype(np.float32)
+    return array.dtype.kind not in "fc" or b"\0" not in np.isfinite(array).tobytes()
+
+
+# --- all gradients, for the full watch ---
+
+
+def unusual_gradients(groups, dict bounds, dict zeros):
+    cdef TensorBase p, g
+    cdef list found = []
+    cdef double size
+    for group in groups:
+        for p in group["params"]:
+            g = p._grad
+            if g is not None and p._requires_grad:
+                size = largest(g)
+                key = <uintptr_t><PyObject*>p
+                if not (0 < size <= <double>bounds.get(key, 0)) or zeros and key in zeros:
+                    found.append(p)
+    return found
+
+
+cdef double largest(TensorBase g) except? -1:
+    cdef Value value
+    cdef SpecFacts known
+    if g._storage is None or g._offset:               # sparse, or part of something else
+        return -1
+    value = g._storage.value
+    if value.trace is not None or value.spec is not g._spec:
+        return -1
+    known = facts_of(value.spec)
+    if known.numbers == SINGLE:
+        return as_single(largest_single(<int32_t*>where(value), known.numel))
+    if known.numbers == DOUBLE:
+        return as_double(largest_double(<int64_t*>where(value), known.numel))
+    return -1
