@@ -12,6 +12,11 @@ def counts(values):
     return list(map(count, values))
 
 
+def count_in(values, at):
+    """The same of one thing in the list."""
+    return count(values[at])
+
+
 def count_at(get, owner):
     """The same of what `get(owner)` gives: C code takes it from where it stands to the counter."""
     return next(map(count, map(get, (owner,))))

@@ -18,6 +18,10 @@ cpdef list counts(list values):
     return found
 
 
+cpdef Py_ssize_t count_in(list values, Py_ssize_t at) except -1:
+    return Py_REFCNT(PyList_GET_ITEM(values, at))
+
+
 cpdef Py_ssize_t count_at(get, owner) except -1:
     thing = get(owner)
     return Py_REFCNT(<PyObject*>thing)

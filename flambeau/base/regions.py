@@ -5,7 +5,8 @@ be repeated without calling anything of the user's.
 """
 
 
-def _whole(value): return value % 1 == 0
+def _whole(value):
+    return getattr(value.dtype, "kind", "") in ("i", "u", "b") or value % 1 == 0     # arrays of whole numbers are known
 
 
 # name → (how many bounds it has, function of a value and these)

@@ -328,6 +328,7 @@ class clamp(Composite):
     tensor([0.0000, 0.5000, 1.0000])
     """
 
+    by_specs = True
     names = "clip"
     forms = "function method inplace out"
     no_overlap = True
@@ -478,6 +479,7 @@ class _where_method(Composite):
     tensor([1, 0])
     """
 
+    by_specs = True
     names, forms = "where", "method"
 
     def of(input, condition, other): return where(condition, input, other)

@@ -174,6 +174,7 @@ class sum_(Composite):
     tensor([4, 6])
     """
 
+    by_specs = True
     forms = "function method out"
     creates = True                                    # `out` says the dtype, if no argument does
 
@@ -442,6 +443,7 @@ class max_(Composite):
     indices=tensor([1, 0]))
     """
 
+    by_specs = True
     forms = "function method out"
     returns = "max values indices"
     strict_out = "several"
@@ -454,6 +456,7 @@ class max_(Composite):
 class min_(Composite):
     """The smallest element; with `dim` (values, indices) along it; with `other` the smaller ones, elementwise."""
 
+    by_specs = True
     forms = "function method out"
     returns = "min values indices"
     strict_out = "several"
@@ -667,6 +670,7 @@ class var(Composite):
     (tensor(2.), tensor(1.))
     """
 
+    by_specs = True
     forms = "function method out"
 
     def of(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
@@ -676,6 +680,7 @@ class var(Composite):
 class std(Composite):
     """The standard deviation over `dim`: the square root of `var`."""
 
+    by_specs = True
     forms = "function method out"
 
     def of(input, dim=None, unbiased=None, keepdim=False, *, correction=None):

@@ -119,7 +119,13 @@ class _gather_backward(Op):
         reduce_at(xp, xp.add, out, places(xp, size, dim, index), input.reshape(-1, 1))
         return out.reshape(size)
 
-    def body(k, input, size, dim, index): return summed_at(k, input, size, dim, index)
+    def body(k, input, size, dim, index):
+        at = dim % len(size) if size else 0
+        if not size or index.shape != (*size[:at], 1, *size[at + 1:]) or not input.dtype.is_floating_point:
+            return summed_at(k, input, size, dim, index)
+        # One of each row was gathered, as by a distribution over classes: each place asks whether it was that one. With
+        # zero added, since a sum has no -0.
+        return k.where(k.index(at, size) == k.cast(index, dtypes.int64), input, 0) + 0
 
     def d_input(g, dim, index): return gather(g, dim, index)
 

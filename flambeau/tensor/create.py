@@ -41,9 +41,14 @@ def from_array(array, requires_grad=False, where=None):
 
 def from_array_of(kind, array, requires_grad):
     """A tensor of the dense spec `kind` that takes over an array of its device nobody else holds; None on META."""
-    out = wrap(Storage.of(None if array is None else Value.of(array, kind), kind.nbytes, kind.device), kind)
-    if array is not None and (tell := observers.made) is not None:
-        tell(out._storage.value)
+    return from_value(kind, None if array is None else Value.of(array, kind), requires_grad)
+
+
+def from_value(kind, value, requires_grad=False):
+    """A tensor of the dense spec `kind` over a ready Value that nobody else holds; None on META."""
+    out = wrap(Storage.of(value, kind.nbytes, kind.device), kind)
+    if value is not None and (tell := observers.made) is not None:
+        tell(value)
     out._site = here()
     if modes.inference:
         out._storage.inference = True

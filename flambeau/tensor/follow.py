@@ -81,7 +81,7 @@ def follow(tape, given):
 
 def taped(trace, key, function, args, given):
     """What `function(*args)` gives; notes under `key` how it can be followed. `given`: all tensors it is given."""
-    outer, before, emptied, looked, warned = trace.tape, len(trace.code), trace.emptied, looks(), errors.warned
+    outer, before, emptied, looked, warned = trace.tape, _count(trace), trace.emptied, looks(), errors.warned
     trace.tape = tape = []
     try:
         made = function(*args)
@@ -89,13 +89,20 @@ def taped(trace, key, function, args, given):
         trace.tape = outer
     if outer is not None:
         outer.extend(tape)
-    if trace.emptied == emptied and _local.trace is trace:           # else a run came in between: the next may tell
+    # A run in between that nobody had to look for was a bound's, or one for memory that the outside holds. After any
+    # other the next call may tell.
+    if _local.trace is trace and (trace.emptied == emptied or looked == looks()):
         if len(tapes) >= MAX_TAPES:
             tapes.clear()
         recorded = len([one for one in tape if one[4] < 0])
-        tapes[key] = looked == looks() and warned == errors.warned and len(trace.code) - before == recorded \
+        tapes[key] = looked == looks() and warned == errors.warned and _count(trace) - before == recorded \
             and _as_tape(tape, given, made)
     return made
+
+
+def _count(trace):
+    """How many instructions were ever appended to a trace, as far as that can be said."""
+    return trace.gone + len(trace.code)
 
 
 def all_differ(given):

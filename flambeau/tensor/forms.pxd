@@ -16,5 +16,9 @@ cdef dict operand_calls
 cpdef function(op, tuple args, dict kwargs)
 
 
+@cython.locals(entry=Entry, full=tuple)
+cpdef like_before(op, tuple args, dict kwargs, public)
+
+
 @cython.locals(known_calls=dict, seconds=dict, found=tuple, tail=tuple, inputs=tuple)
 cpdef operands(op, tuple args, public)

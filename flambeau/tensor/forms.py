@@ -15,10 +15,10 @@ from ..base.op import Op, _snake_to_camel, door, known
 from ..trace.value import TensorBase
 from . import overrides
 from .autocast import cast_of_operation, casts_on, note
-from .call import call, call_primitive
+from .call import call, call_primitive, record
 from .find import UNKNOWN_KEY, find, number_types
 from .follow import followed
-from .infer import tables
+from .infer import check_fits, tables
 from .overrides import tensor_types
 from .recorder import record_one
 from .tensor import Tensor
@@ -80,6 +80,8 @@ def method(op, name):
             made = followed(op, (self, *args), kwargs)
             if made is not None:
                 return made
+        elif COMPILED and primitive:
+            return like_before(op, (self, *args), kwargs, form)
         return call(op, (self, *args), kwargs, form)
     return dressed(form, op, name, op.docstring)
 
@@ -94,8 +96,24 @@ def function(op, args, kwargs):
         if made is not None:
             return made
     if kwargs or not 0 < len(args) <= 2 or type(args[0]) is not Tensor and type(args[0]) not in tensor_types:
-        return call(op, args, kwargs)
+        return like_before(op, args, kwargs, None)
     return operands(op, args, None)
+
+
+def like_before(op, args, kwargs, public):
+    """`call`, and the part of it in short that calls of primitives like one before go through: nobody has to be asked
+    about them, and what they give is known."""
+    facts = known.get(op)
+    if facts is not None and not facts.composite and not overrides.regions and "pin_memory" not in kwargs:
+        _, entry, full, inputs = find(op, facts, args, kwargs)
+        if entry is not None:
+            if entry.fits is not None and (kwargs or not facts.fits_by_name):
+                check_fits(entry, full)
+            params = entry.pick(full) if entry.pick is not None else ()
+            if entry.quick:
+                return record_one(entry, full, inputs, params, 4)
+            return record(entry, op, full, inputs, params, 4)
+    return call(op, args, kwargs, public)
 
 
 def operands(op, args, public):
@@ -113,7 +131,7 @@ def operands(op, args, public):
     seconds = known_calls.get(tensor._spec) if known_calls is not None else None
     found = seconds.get(kind) if seconds is not None else None
     if found is NOT_QUICK:
-        return call(op, args, {}, public)
+        return like_before(op, args, {}, public)
     if found is not None:
         entry, tail = found
         if kind is not c or c is None:
@@ -187,7 +205,7 @@ def operator(op, name, reverse):
     table: dict = {}          # spec of self → spec, or type, of other → entry
     tables.append(table)
     tail = ()                 # the other arguments of the operation
-    composite = op.composite
+    composite, by_specs = op.composite, op.by_specs
 
     def form(self, other):
         c = type(other)       # not `__class__`: a number that is being traced says there what it stands for
@@ -196,6 +214,10 @@ def operator(op, name, reverse):
         plain = c is Tensor or c in tensor_types
         if composite:
             if plain or c in number_types:
+                if COMPILED and by_specs:
+                    made = followed(op, (other, self) if reverse else (self, other), {})
+                    if made is not None:
+                        return made
                 return call(op, (other, self) if reverse else (self, other), {})
             return general(self, other, c)
         left: TensorBase = self

@@ -19,11 +19,13 @@ from ..base.errors import argument_error, need
 from ..base.spec import CPU, META, place, spec
 from ..trace.quick import here
 from ..trace.value import Storage
-from . import attributes
-from .create import from_array, from_array_of
+from . import attributes, overrides
+from .create import from_array, from_array_of, from_value
+from .find import plain_types
 from .forms import declared
 from .movement import pinnable
-from .overrides import handle_torch_function, has_torch_function
+from .overrides import handle_torch_function, has_torch_function, tensor_types
+from .race import drawn_indices
 from .reading import array_of
 from .tensor import Tensor, wrap
 from .write import assign, before_write, refuse_derivatives, warn_of_resize
@@ -182,7 +184,10 @@ def overridable(function):
     """Let subclasses among the arguments take the call (see tensor/subclass.py)."""
     @functools.wraps(function)
     def form(*args, **kwargs):
-        if any(type(a) is not Tensor for a in args) and has_torch_function(args):
+        asks = overrides.modes_active
+        for a in args:
+            asks = asks or a.__class__ not in tensor_types and a.__class__ not in plain_types
+        if asks and has_torch_function(args):
             return handle_torch_function(form, args, *args, **kwargs)
         return function(*args, **kwargs)
     form.op = None            # marks it as ours: its results are fresh
@@ -732,6 +737,10 @@ def multinomial(input, num_samples, replacement=False, *, generator=None, out=No
     tensor([1])
     """
     kind, source = input._spec, stream(generator, input._spec.device)
+    if num_samples.__class__ is int and num_samples == 1 and out is None and 1 <= kind.ndim <= 2:
+        drawn = one_each(input, spec(dtypes.int64, (*kind.shape[:-1], 1), None, kind.device), source)
+        if drawn is not None:
+            return drawn
     limited_dtypes.refuse_random("multinomial", kind.dtype)
     if isinstance(num_samples, float) or not hasattr(num_samples, "__index__"):
         raise argument_error(f"argument 'num_samples' (position 2) must be int, not {type(num_samples).__name__}")
@@ -752,6 +761,24 @@ def multinomial(input, num_samples, replacement=False, *, generator=None, out=No
         raise RuntimeError(f"multinomial expects Long tensor out, got: {out.dtype.cname}")
     before_write(resized(out, picked.shape, "multinomial"), "multinomial(out=)")
     return assign(out, drawn, "multinomial(out=)")
+
+
+def one_each(weights, kind, source):
+    """An index for each row of `weights`, in a tensor of `kind`; None where it is not drawn in short (race.py)."""
+    if observers.drew is not None:                        # who repeats draws is told of them as of all others
+        return None
+    drawn = drawn_indices(weights, kind, source)
+    return None if drawn is None else from_value(kind, drawn)
+
+
+ONE_INDEX = spec(dtypes.int64, ())
+
+
+def index_of(weights):
+    """What `multinomial(weights, 1)[0]` is for a vector of weights; None where that is how to find it."""
+    if weights.__class__ not in tensor_types or overrides.regions or weights._spec.device is not CPU:
+        return None
+    return one_each(weights, ONE_INDEX, streams.stream_of(CPU))
 
 
 # --- dropout --------------------------------------------------

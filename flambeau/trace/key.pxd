@@ -1,5 +1,5 @@
 cimport cython
-from flambeau.base.counting cimport counts
+from flambeau.base.counting cimport count_in, counts
 from flambeau.base.entry cimport Entry
 from flambeau.trace.append cimport TraceBase
 from flambeau.trace.sole cimport owns_memory
@@ -7,8 +7,27 @@ from flambeau.trace.value cimport Value
 
 
 cdef Py_ssize_t INPUT, RESULT
+cdef list _remembered
 
 
 @cython.locals(code=list, values=list, wanted=list, parts=list, held=list, free=list, kinds=list, entry=Entry,
                first=Py_ssize_t, slot=Py_ssize_t, value=Value)
 cpdef key_of(TraceBase trace)
+
+
+cdef class SingleRun:
+    cdef public tuple offsets, kinds
+    cdef public object plan
+
+
+@cython.locals(entry=Entry, slots=tuple, offsets=tuple, first=Py_ssize_t, slot=Py_ssize_t, values=list, value=Value,
+               single=SingleRun)
+cpdef like_before(TraceBase trace)
+
+
+@cython.locals(entry=Entry, single=SingleRun)
+cpdef remember(TraceBase trace, plan, tuple found)
+
+
+@cython.locals(singles=dict)
+cpdef forget_single_runs()

@@ -7,12 +7,14 @@ out. Programs of other devices are called by Python, and what an interrupt leave
 """
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.string cimport memcpy, memset
+from flambeau.backends.place cimport address
 from flambeau.trace.runner cimport TraceRunner
 from flambeau.trace.value cimport Value
 
 from ..backends.backend import DeviceFailed
-from ..backends.memory import SPARE_BYTES, blank, block, class_of, spares as all_spares
-from ..base.spec import CPU
+from ..backends.memory import MAX_SPARE_SPECS, SPARE_BYTES, SPARES_PER_SPEC, blank, block, class_of, spares as all_spares
+from ..base import dtypes
+from ..base.spec import CPU, spec as make_spec
 from .program import handed
 
 cdef extern from "Python.h":
@@ -24,6 +26,7 @@ cdef enum:
 ctypedef void (*Runner)(size_t words, long long steps, long long* table, long long* cells) noexcept nogil
 
 cdef dict spares = all_spares
+cdef Py_ssize_t spares_per_spec = SPARES_PER_SPEC, max_spare_specs = MAX_SPARE_SPECS
 
 
 def one_call(program):
@@ -39,6 +42,27 @@ def one_call(program):
     return OneCall(program, direct())
 
 
+cdef tuple taken_spare(spec, size_class):
+    """An array of `spec` and its address; one that is spare, if there is one: see Note [Spare arrays] in
+    backends/memory.py."""
+    cdef list found = <list>spares.get(spec)
+    if found:
+        size_class.calls += 1
+        return <tuple>found.pop()
+    return blank(spec)
+
+
+cdef give_spare(spec, tuple one):
+    """Keep an array that nobody else holds."""
+    cdef list found = <list>spares.get(spec)
+    if found is None:
+        if len(spares) > max_spare_specs:
+            spares.clear()
+        found = spares[spec] = []
+    if len(found) < spares_per_spec:
+        found.append(one)
+
+
 cdef class OneCall:
     """A program, read into fields of C."""
 
@@ -48,7 +72,12 @@ cdef class OneCall:
         self.runner, self.words, self.steps = direct
         self.specs = [spec for _, spec, _ in program.outputs]
         self.size_classes = [class_of(spec) if spec.nbytes <= SPARE_BYTES else None for spec in self.specs]
-        self.takes, self.blocks, self.numbers = program.takes, program.blocks, program.numbers
+        self.takes, self.numbers = program.takes, program.numbers
+        self.blocks = [one for one in program.blocks if one[1] > SPARE_BYTES]
+        # Small ones are taken from the spare arrays, and given back there: see Note [Spare arrays].
+        self.small_blocks = [(make_spec(dtypes.uint8, (nbytes,)), index) for _, nbytes, index in program.blocks
+                             if nbytes <= SPARE_BYTES]
+        self.small_classes = [class_of(kind) for kind, _ in self.small_blocks]
         self.cells, self.constants = program.cells.encode(), program.constants.tobytes()
         self.table_size, self.n_inputs, self.n_outputs = program.table_size, len(program.inputs), len(program.outputs)
         self.n_numbers, self.n_constants = len(program.numbers), len(program.constants)
@@ -62,24 +91,24 @@ cdef class OneCall:
     def __dealloc__(self):
         PyMem_Free(self.places)
 
-    cpdef bint run(self, TraceRunner trace) except -1:
+    cpdef bint run(self, TraceRunner trace, bint keeps_turn=False) except -1:
         cdef long long on_stack[2 * STACK_WORDS]
         cdef long long* table = on_stack
         cdef Py_ssize_t n_cells = self.n_numbers + self.n_constants
         if self.table_size <= STACK_WORDS and n_cells <= STACK_WORDS:
-            self._run(trace, table, table + STACK_WORDS)
+            self._run(trace, table, table + STACK_WORDS, keeps_turn)
             return True
         table = <long long*>PyMem_Malloc(8 * (self.table_size + n_cells + 1))
         if table is NULL:
             raise MemoryError
         try:
-            self._run(trace, table, table + self.table_size)
+            self._run(trace, table, table + self.table_size, keeps_turn)
         finally:
             PyMem_Free(table)
         return True
 
-    cdef _run(self, TraceRunner trace, long long* table, long long* cells):
-        cdef list values = trace.values, made = [], held = [], found
+    cdef _run(self, TraceRunner trace, long long* table, long long* cells, bint keeps_turn):
+        cdef list values = trace.values, made = [], held = [], scratch = []
         cdef Py_ssize_t i
         cdef Py_ssize_t* place = self.places
         cdef Value value, old
@@ -90,19 +119,19 @@ cdef class OneCall:
             taken = block(one[1])
             held.append(taken)
             table[<Py_ssize_t>one[2]] = taken.address
+        for i in range(len(self.small_blocks)):
+            spec, index = <tuple>self.small_blocks[i]
+            one = taken_spare(spec, self.small_classes[i])
+            scratch.append(one)
+            table[<Py_ssize_t>index] = one[1]
         for i in range(self.n_inputs):
             value = <Value>values[place[0]]
             if value._address is None:
-                value.address()
+                value._address = address(value.array)         # they are all the CPU's
             table[place[1]] = value._address
             place += 2
         for spec in self.specs:
-            found = <list>spares.get(spec)            # see Note [Spare arrays] in backends/memory.py
-            if found:
-                one = found.pop()
-                self.size_classes[len(made)].calls += 1
-            else:
-                one = blank(spec)
+            one = taken_spare(spec, self.size_classes[len(made)])
             made.append(one)
             table[place[1]] = one[1]
             place += 2
@@ -111,8 +140,13 @@ cdef class OneCall:
             held.append(old.array if old.spec is one[1] else old.look(one[1], 0))
         self._numbers(trace.code, cells)
         trace.found = None                            # from here on it must not be run again
-        with nogil:
+        if keeps_turn:                                # see Note [Small looks] in runner.py
             runner(self.words, self.steps, table, cells)
+        else:
+            with nogil:
+                runner(self.words, self.steps, table, cells)
+        for i in range(len(scratch)):
+            give_spare((<tuple>self.small_blocks[i])[0], <tuple>scratch[i])
         place = self.places + 2 * self.n_inputs
         for i in range(self.n_outputs):
             value = <Value>values[place[0]]
@@ -164,7 +198,9 @@ cdef class DeviceCall:
         self.outputs = [(device.backend, [spec for spec, *_ in rows], [(slot, index) for _, slot, index in rows])
                         for device, rows in by_device.items()]
 
-    cpdef bint run(self, TraceRunner trace) except -1:
+    cpdef bint run(self, TraceRunner trace, bint keeps_turn=False) except -1:
+        if keeps_turn:                                # Python runs in it, and with it whoever comes by
+            return False
         cdef list values = trace.values, code = trace.code, made = [], held = []
         cdef Py_ssize_t slot, index
         cdef Value value

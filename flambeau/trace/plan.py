@@ -32,7 +32,7 @@ from .carry import carried
 from .effects import perform
 from .fuse import Fuser, Group, memory as seen_memory, root
 from .interpret import do_without, forget_programs, say_mistake, say_not_compiled, say_tight
-from .key import key_of
+from .key import forget_single_runs, key_of
 from .lower import LOOP_TYPE, TraceGraph, TraceNode, Unfusable, layouts
 from .nest import Nest
 from .one_call import one_call
@@ -205,6 +205,7 @@ def _asked(backend, name, dtype, args, outs, params):
 def forget():
     """Plan and compile everything anew: another processor was chosen."""
     _plans.clear()
+    forget_single_runs()
     CPU.backend.forget()
     forget_programs()
 

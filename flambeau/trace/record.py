@@ -54,6 +54,7 @@ class Trace(TraceRunner):
         self.backward = None  # what the latest backward of this thread ran, as a HeldRecording
         self.tape = None      # what was called, for as long as somebody tapes it; see tensor/follow.py
         self.special = False  # whether a mode is on in this thread that recording must ask about; see autograd.modes
+        self.code, self.gone = [], 0
         self.clear()
         with _registry:
             _traces.add(self)

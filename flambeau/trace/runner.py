@@ -2,6 +2,12 @@
 
 A part of the compiled core: see Note [One source, two speeds] in base/core.py. What is rare (instructions one by one,
 failures, effects) stands in record.py, and what becomes of the instructions in plan.py.
+
+Note [Small looks]: a program that looks after every operation runs traces of an instruction or two, and the lock, the
+flags and the key take longer than what they are for. Where the core is compiled, two things are left out. A small trace
+that its own thread runs is run like an append, with `busy` up: other threads that come meanwhile wait for that (Note
+[Whose turn] in record.py). So that nobody waits long, and nobody forks in between, the interpreter lock is kept. And
+the plan of a single instruction is found by its Entry (SingleRun in key.py).
 """
 from itertools import count
 from threading import get_ident
@@ -9,15 +15,19 @@ from threading import get_ident
 from ..backends.memory import explained
 from ..base import observers, settings
 from ..base.core import COMPILED
-from . import effects
+from ..base.spec import CPU
+from . import effects, quick
 from .append import TraceBase
-from .effects import Raised
-from .key import key_of
+from .effects import Raised, pending
+from .key import key_of, like_before, remember
 
+SMALL_LOOK_INSTRUCTIONS = 64      # of a trace, and
+SMALL_LOOK_BYTES = 1 << 16        # of what it reads and gives: see Note [Small looks]
 events, switches = vars(observers), vars(settings)          # a load nearer
 notes: list = []                  # functions of (Failure, what was looked at) that give words to add to an error
 numbering = count()               # of autograd's nodes, and between them of when a trace was emptied
 _planning = None                  # plan.py, once a trace has run: with it comes what compiles
+NO_KEY = ()                       # stands for what `key_of` says where nobody asked it
 
 
 class Failure:
@@ -42,9 +52,10 @@ class TraceRunner(TraceBase):
     """The part of a Trace (record.py) that runs it."""
 
     __slots__ = ("lock", "owner", "failures", "aside", "asides", "quiet", "ran", "begun", "unsettled", "backward",
-                 "found", "emptied", "weighed")
+                 "found", "emptied", "weighed", "gone")
 
     def clear(self):
+        self.gone += len(self.code)               # instructions that are no longer here
         self.code = []        # instructions
         self.values = []      # slot → Value
         self.last = []        # slot → index of the last instruction that reads it
@@ -63,6 +74,8 @@ class TraceRunner(TraceBase):
         to who `asked` for a Value that could not be computed for it, and to nobody else. But an effect that fails ends
         the run, and its error is raised to anybody; see Note [Effects] in effects.py.
         """
+        if COMPILED and _by_owner(self):
+            return
         if events["during_runs"] and not observers.gathering():
             with observers.gathered():            # see Note [Told after the run] in observers.py
                 TraceRunner.run(self, asked)
@@ -81,7 +94,7 @@ class TraceRunner(TraceBase):
             try:
                 if self.busy:
                     self._wait()
-                if not COMPILED or not _at_once(self):
+                if not COMPILED or not _at_once(self, False):
                     self.quiet.run(self._run_sealed)
             except Raised as stop:
                 raised = Failure(stop.error, stop.entry, stop.site)
@@ -133,19 +146,44 @@ def _by_plan(trace):
     return _planning.attempt(trace, *found)
 
 
-def _at_once(trace):
-    """Run `trace` by a plan that is a single native call and empty it, if there is one; whether it did."""
+def _by_owner(trace):
+    """Run a small trace of this thread's own, if that is a single native call of the CPU's; whether it did. See Note
+    [Small looks]."""
+    code = trace.code
+    if trace.busy or trace.sealed or trace.own_append or not code or len(code) > SMALL_LOOK_INSTRUCTIONS \
+            or trace.bytes + trace.held > SMALL_LOOK_BYTES or pending or trace is not quick.this_trace():
+        return False
+    if code[-1][0].device is not CPU or trace.backward is not None and trace.backward.large:
+        return False
+    trace.busy = True
+    try:
+        return _at_once(trace, True)
+    finally:
+        trace.busy = False
+
+
+def _at_once(trace, keeps_turn):
+    """Run `trace` by a plan that is a single native call and empty it, if there is one; whether it did. `keeps_turn`:
+    no other thread is let in meanwhile."""
     trace.found = None                            # an interrupt may have ended the last run before it was used
     if _planning is None or trace.aside or trace.asides or trace.begun is not None or trace.unsettled is not None \
             or not trace.code or events["during_runs"] or switches["executor"] == "reference":
         return False
-    found = trace.found = key_of(trace)
-    plans = _planning._plans
-    plan = plans.get(found[0])
-    if plan is None or plan is False or plan.one_call is None:
-        return False
+    is_single = len(trace.code) == 1
+    plan = like_before(trace) if is_single else None
+    if plan is not None:
+        trace.found = NO_KEY
+    else:
+        found = trace.found = key_of(trace)
+        plans = _planning._plans
+        plan = plans.get(found[0])
+        if plan is None or plan is False or plan.one_call is None:
+            return False
+        if is_single:
+            remember(trace, plan, found)
     try:
-        plan.one_call.run(trace)
+        if not plan.one_call.run(trace, keeps_turn):
+            return False                          # another device's: others are let in there
         trace.found, trace.ran = None, plan
         return True
     except Exception:

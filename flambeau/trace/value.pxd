@@ -1,4 +1,4 @@
-from flambeau.base.counting cimport counts
+from flambeau.base.counting cimport count_in
 
 
 cdef object CPU

@@ -22,7 +22,7 @@ from ..backends import host
 from ..backends.memory import MAX_SPARE_SPECS, SPARES_PER_SPEC, spares
 from ..base import dtypes, observers
 from ..base.core import give_defaults
-from ..base.counting import counts
+from ..base.counting import count_in
 from ..base.ownership import RESULT, outside_holds_keeper, shares_value
 from ..base.shapes import extent
 from ..base.spec import CPU, spec as make_spec
@@ -48,7 +48,7 @@ class Value:
         if self.whole_block and self._memory is None and self.array is not None and not events["during_runs"]:
             held = [self.array]
             self.array = None
-            if counts(held)[0] == RESULT:             # see Note [Spare arrays] in backends/memory.py
+            if count_in(held, 0) == RESULT:             # see Note [Spare arrays] in backends/memory.py
                 arrays = spares.get(self.spec)
                 if arrays is None:
                     if len(spares) > MAX_SPARE_SPECS:

@@ -261,3 +261,32 @@ def test_forward_mode_beside_it():
         F.linear(x, w)
     _, tangent = torch.func.jvp(lambda t: F.linear(t, w), (x,), (torch.ones(2, 4),))
     np.testing.assert_allclose(tangent.numpy(), np.ones((2, 4)) @ w.numpy().T, rtol=1e-5)
+
+
+@compiled_only
+def test_memory_of_the_outside():
+    """What reads it runs at the call, in the middle of what is taped; that is followed all the same."""
+    row, w, b = np.ones(4, np.float32), drawn(3, 4, seed=1), drawn(3, seed=2)
+    for factor in range(4):
+        row[:] = factor
+        got = F.linear(torch.from_numpy(row), w, b)
+        row[:] = 77
+        np.testing.assert_allclose(got.numpy(), factor * w.numpy().sum(1) + b.numpy(), rtol=1e-5, atol=1e-6)
+    assert followed_tapes() and False not in tapes.values()
+
+
+@pytest.mark.parametrize("program", [
+    lambda x, y: x ** 2, lambda x, y: 2.0 ** x, lambda x, y: x ** y.abs(), lambda x, y: x.clamp(-0.5, 0.5),
+    lambda x, y: x.clamp(min=y), lambda x, y: torch.max(x, y), lambda x, y: torch.max(x),
+    lambda x, y: torch.min(x, 0)[0], lambda x, y: x.std(), lambda x, y: x.var(0, correction=0), lambda x, y: x.sum(0),
+    lambda x, y: x.where(y > 0, 0.0), lambda x, y: x.square().sum(-1, keepdim=True)], ids=range(13))
+def test_other_composites(program):
+    def both(seed):
+        x, y = drawn(3, 4, seed=seed, grad=True), drawn(3, 4, seed=seed + 7)
+        out = program(x.abs() + 0.1, y)
+        out.sum().backward()
+        return out.tolist(), x.grad.tolist()
+    for seed in range(3):
+        assert both(seed) == by_first_calls(both, seed)
+        both(seed)
+        assert both(seed) == by_first_calls(both, seed)

@@ -200,10 +200,11 @@ def test_the_short_way_of_a_function_is_the_long_way(op, self, more, method):
 
 
 @pytest.mark.parametrize("name, args, kwargs", [
-    ("add", (PLAIN[0], 2), {"alpha": 3}), ("add", (PLAIN[1], PLAIN[0]), {}), ("clamp", (PLAIN[0], 0, 1.5), {}),
-    ("clamp", (PLAIN[0],), {"max": 2}), ("_sum_dim", (PLAIN[1], (0, 1), False, None), {}),
+    ("add", (PLAIN[0], 2), {"alpha": 3}), ("add", (PLAIN[1], PLAIN[0]), {}), ("_clamp", (PLAIN[0], 0, 1.5), {}),
+    ("_clamp", (PLAIN[0],), {"max": 2}), ("_sum_dim", (PLAIN[1], (0, 1), False, None), {}),
     ("_sum_dim", (PLAIN[1], [0], True), {"dtype": torch.float64}), ("cat", ([PLAIN[1], PLAIN[1]],), {}),
-    ("cat", ((PLAIN[0], PLAIN[6]), 0), {}), ("roll", (PLAIN[1], 1, 0), {}), ("roll", (PLAIN[1], [1, 2], [0, 1]), {}),
+    ("cat", ((PLAIN[0], PLAIN[6]), 0), {}), ("_roll", (PLAIN[1], (1,), (0,)), {}),
+    ("_roll", (PLAIN[1], [1, 2], [0, 1]), {}),
     ("sort", (PLAIN[1],), {"descending": True}), ("addmm", (PLAIN[0], PLAIN[1], torch.ones(3, 3)), {"alpha": 2.0}),
 ])
 def test_a_call_like_one_before_has_its_entry(name, args, kwargs):

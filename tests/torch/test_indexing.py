@@ -413,3 +413,21 @@ def test_graph_of_a_write(text, value):
         exec(f"{text} = {value}", found)
         graphs.append((names(found["y"].grad_fn), found["y"]._version))
     assert graphs[0] == graphs[1]
+
+
+@pytest.mark.parametrize("executor", ["native", "reference"])
+@pytest.mark.parametrize("shape, dim", [((6, 2), 1), ((3, 5, 4), 1), ((3, 5, 4), 0), ((5,), 0)])
+def test_what_one_element_of_each_row_gives_back(shape, dim, executor):
+    """To the bit: a place that got -0 has 0, since it was added to nothing."""
+    rng, few = np.random.default_rng(0), list(shape)
+    few[dim] = 1
+    index, g = rng.integers(0, shape[dim], few), rng.standard_normal(few).astype(np.float32)
+    g.flat[0] = -0.0
+    g.flat[-1] = np.nan if g.size > 1 else -0.0
+    found = []
+    for m in (fb, torch):
+        with fb.config.using(executor=executor):
+            x = m.zeros(shape, requires_grad=True)
+            x.gather(dim, m.tensor(index)).backward(m.tensor(g))
+            found.append(x.grad.view(m.int32).tolist())
+    assert found[0] == found[1]

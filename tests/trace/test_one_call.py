@@ -15,6 +15,7 @@ import flambeau as torch
 from flambeau.backends import memory
 from flambeau.base.core import COMPILED
 from flambeau.base.observers import Observer, observing
+from flambeau.trace import plan
 from flambeau.trace.record import current
 
 pytestmark = pytest.mark.pinned
@@ -124,3 +125,79 @@ def test_what_an_interrupted_run_had_found_is_not_used(observed):
     current().found = (("another trace",), (), ())
     with observing(Runs()) if observed else contextlib.nullcontext():
         assert y.tolist() == [2, 4, 6] and current().found is None
+
+
+def test_one_instruction_whoever_holds_what_it_reads():
+    """Its plan is found by the call alone where others hold its operands: not where it may write over them."""
+    held, other = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([5.0])
+    for n in range(6):
+        assert (held * held).tolist() == [1, 4, 9]
+        assert (torch.tensor([1.0, 2.0, n]) * held).tolist() == [1, 4, 3 * n]          # nobody else holds that one
+        assert (held * torch.tensor([1.0, 2.0, n])).tolist() == [1, 4, 3 * n]
+        assert (held[1:] * held[:2]).tolist() == [2, 6] and (held[:2] * held[1:]).tolist() == [2, 6]
+        assert (held * other).tolist() == [5, 10, 15] and (held * float(n)).tolist() == [n, 2 * n, 3 * n]
+        held * held                                                                    # whose result nobody wants
+        assert (held + 1).tolist() == [2, 3, 4] and held.tolist() == [1, 2, 3]
+
+
+def test_plans_that_are_forgotten_are_not_used():
+    x = torch.tensor([1.0, 2.0, 3.0])
+    for _ in range(3):
+        assert (x * x).tolist() == [1, 4, 9]
+    plan.forget()
+    assert not plan._plans and (x * x).tolist() == [1, 4, 9]
+    assert plan._plans                                        # it was made anew
+
+
+def test_others_wait_for_a_small_look():
+    """Two threads look at what a third has recorded and looks at itself."""
+    x, wrong, done = torch.tensor([1.0, 2.0, 3.0]), [], threading.Event()
+    box = [(0.0, x * 0.0)]
+
+    def look():
+        while not done.is_set():
+            n, found = box[0]
+            if found.tolist() != [n, 2 * n, 3 * n]:
+                wrong.append(n)
+    threads = [threading.Thread(target=look) for _ in range(2)]
+    for one in threads:
+        one.start()
+    for n in range(1500):
+        y = x * float(n)
+        box[0] = (float(n), y)
+        z = y + 1.0
+        if z.tolist() != [n + 1, 2 * n + 1, 3 * n + 1]:
+            wrong.append(n)
+    done.set()
+    for one in threads:
+        one.join()
+    assert not wrong
+
+
+def test_a_finaliser_amid_a_small_look():
+    """What a finaliser records and looks at while this thread looks is its own affair, and both are right."""
+    x, found = torch.tensor([1.0, 2.0, 3.0]), []
+
+    class Looks:
+        def __init__(self): self.me = self
+        def __del__(self): found.append((x + 1.0).tolist())
+
+    before = gc.get_threshold()
+    gc.set_threshold(3)
+    try:
+        for n in range(300):
+            Looks()
+            assert (x * float(n)).tolist() == [n, 2 * n, 3 * n]
+    finally:
+        gc.set_threshold(*before)
+    gc.collect()
+    assert found and all(one == [2, 3, 4] for one in found)
+
+
+def test_working_memory_comes_back():
+    """Small working memory is taken from the spare arrays, and what stands there is nobody's result."""
+    a, b = torch.ones(8, 8), torch.eye(8) * 2
+    for _ in range(3):
+        kept = ((a @ b).tanh() @ b).sum(0)
+        want = np.tanh(2.0) * 16
+        np.testing.assert_allclose(kept.tolist(), [want] * 8, rtol=1e-6)

@@ -1,0 +1,1 @@
+cpdef address(array)
