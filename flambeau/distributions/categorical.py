@@ -5,7 +5,7 @@ from ..base import dtypes
 from ..base.spec import Size
 from . import constraints
 from .distribution import Distribution
-from .functions import arange, broadcast_tensors, multinomial
+from .functions import arange, broadcast_tensors, index_of, multinomial
 from .utils import ProbsOrLogits, normalised_logits
 
 __all__ = ["Categorical"]
@@ -45,15 +45,21 @@ class Categorical(ProbsOrLogits, Distribution):
     def variance(self): return self._param.new_full(self._extended_shape(), math.nan)
 
     def sample(self, sample_shape=()):
+        probs = self.probs
+        if not sample_shape and not self._batch_shape and (drawn := index_of(probs)) is not None:
+            return drawn                                     # one number, as an agent wants it at every step
         sample_shape = Size(sample_shape)
-        rows = self.probs.reshape(-1, self._num_events).detach()
+        rows = probs.reshape(-1, self._num_events).detach()
         return multinomial(rows, sample_shape.numel(), True).T.reshape(self._extended_shape(sample_shape))
 
     def log_prob(self, value):
         if self._validate_args:
             self._validate_sample(value)
-        value, logits = broadcast_tensors(value.long().unsqueeze(-1), self.logits)
-        return logits.gather(-1, value[..., :1]).squeeze(-1)
+        value, logits = value.long().unsqueeze(-1), self.logits
+        if value.shape[:-1] != logits.shape[:-1]:
+            value, logits = broadcast_tensors(value, logits)
+            value = value[..., :1]
+        return logits.gather(-1, value).squeeze(-1)
 
     def entropy(self):
         # a logit of -infinity has probability 0, and 0 times -infinity should count nothing

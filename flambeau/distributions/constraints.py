@@ -115,6 +115,16 @@ class _IndependentConstraint(Constraint):
     def event_dim(self):
         return self.base_constraint.event_dim + self.reinterpreted_batch_ndims
 
+    @property                             # where all are to lie inside, it does not matter what makes one event
+    def region(self):
+        return self.base_constraint.region
+
+    def bounds(self):
+        return self.base_constraint.bounds()
+
+    def on_arrays(self):
+        return type(self).check is _IndependentConstraint.check and self.base_constraint.on_arrays()
+
     def check(self, value):
         good = self.base_constraint.check(value)
         if good.ndim < self.reinterpreted_batch_ndims:

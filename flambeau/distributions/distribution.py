@@ -10,9 +10,12 @@ failed. With `validate_args=False` nothing is looked at.
 """
 from ..autograd.modes import no_grad
 from ..base.errors import warn
-from ..base.spec import META, Size
+from ..base.spec import CPU, META, Size
 from ..tensor.call import verify
+from ..tensor.overrides import tensor_types
 from ..tensor.tensor import Tensor
+from ..trace.held import is_finite
+from ..trace.record import _local
 from . import constraints
 from .functions import must_hold
 from .utils import lazy_property
@@ -20,6 +23,7 @@ from .utils import lazy_property
 __all__ = ["Distribution"]
 
 NO_SHAPE = Size()
+MAX_CHECKED_SINGLY = 4096     # elements
 
 
 class Distribution:
@@ -212,9 +216,11 @@ class Distribution:
 
 def holds(pairs):
     """Whether each value lies in its region, for pairs of the two, by one look at the contents."""
+    if len(pairs) == 1 and _is_finite(*pairs[0]):
+        return True
     values, regions, bounds = [], [], []
     for value, region in pairs:
-        if not region.on_arrays():        # it computes with tensors, and what is looked at is the answer
+        if not _on_arrays(region, value): # it computes with tensors, and what is looked at is the answer
             value, region = region.check(value), constraints.true
         if value._spec.device is not META:
             values.append(value)
@@ -225,6 +231,20 @@ def holds(pairs):
     except must_hold.refusal:             # the caller will say what was asked for
         return False
     return True
+
+
+def _on_arrays(region, value):
+    return region.on_arrays() and value.dim() >= region.event_dim         # else it has something to say about that
+
+
+def _is_finite(value, region):
+    """Whether `region` is all numbers, and `value` is small and surely holds nothing else. No operation of NumPy's is
+    needed for that. Where checks are noted to be repeated (the `reader` of a trace), it is for `verify` to say."""
+    if value.__class__ not in tensor_types or value._spec.device is not CPU or value._spec.numel > MAX_CHECKED_SINGLY \
+            or _local.trace.reader is not None or region.region != "real" or not _on_arrays(region, value):
+        return False
+    held = value._storage.value.ready()
+    return held.spec is value._spec and is_finite(held)
 
 
 def _unsaid(distribution, name):

@@ -19,7 +19,7 @@ cholesky_solve, solve_triangular = _top["cholesky_solve"], _linalg["solve_triang
 slogdet, eigvalsh = _linalg["slogdet"], _linalg["eigvalsh"]
 
 rand, randn, normal, bernoulli = random.rand, random.randn, random.normal, random.bernoulli
-binomial, multinomial, poisson = random.binomial, random.multinomial, random.poisson
+binomial, multinomial, poisson, index_of = random.binomial, random.multinomial, random.poisson, random.index_of
 sample_dirichlet, standard_gamma = random._sample_dirichlet, random._standard_gamma
 
 must_hold = declared["_must_hold"]

@@ -314,3 +314,34 @@ def test_a_prefix_is_taken_off():
     nn.modules.utils.consume_prefix_in_state_dict_if_present(state, "module.")
     assert list(state) == ["weight", "bias"] and list(state._metadata) == [""]
     nn.Linear(2, 2).load_state_dict(state)
+
+
+def test_linear_asks_whoever_stands_in_for_its_parameters():
+    x = torch.ones(1, 2)
+
+    class Doubled(nn.Linear):
+        def __getattr__(self, name):
+            return 2 * super().__getattr__(name) if name == "weight" else super().__getattr__(name)
+
+    class Tripled(nn.Linear):
+        is_made = False
+
+        def __getattribute__(self, name):
+            if name == "weight" and Tripled.is_made:
+                return torch.full((1, 2), 3.0)
+            return super().__getattribute__(name)
+
+    for kind, factor in ((nn.Linear, 1), (Doubled, 2), (Tripled, 3)):
+        layer = kind(2, 1)
+        with torch.no_grad():
+            layer._parameters["weight"].fill_(1.0)
+            layer._parameters["bias"].fill_(0.5)
+        Tripled.is_made = kind is Tripled
+        assert layer(x).item() == 2 * factor + 0.5
+    layer = nn.Linear(2, 1)
+    layer.__dict__["weight"] = torch.full((1, 2), 5.0)
+    assert layer(x).item() == pytest.approx(10 + layer.bias.item())
+    layer = nn.Linear(2, 1)
+    del layer._parameters["bias"]
+    layer.bias = None
+    assert layer(x).item() == pytest.approx(layer.weight.sum().item())

@@ -703,3 +703,51 @@ def test_utils():
         results.append(found)
     for i, (a, b) in enumerate(zip(*results)):
         close(a, b, f"number {i}")
+
+
+def test_an_agent_that_draws_at_every_step():
+    """One sample of one distribution at a time: the numbers, and the state of the generator after them."""
+    found = {}
+    for m in (flambeau, torch):
+        m.manual_seed(3)
+        rows = np.random.default_rng(0).standard_normal((40, 5)).astype(np.float32)
+        drawn = [m.distributions.Categorical(logits=m.from_numpy(row)).sample() for row in rows]
+        drawn += [m.distributions.Categorical(m.from_numpy(abs(row))).sample() for row in rows]
+        assert all(one.shape == () and one.dtype is m.int64 for one in drawn)
+        found[m] = [one.item() for one in drawn], m.get_rng_state().tolist()
+    assert found[flambeau] == found[torch]
+
+
+@pytest.mark.parametrize("make", [
+    "Categorical(logits=T([0.0, math.nan]))", "Categorical(logits=T([[0.0, 1.0], [math.nan, 1.0]]))",
+    "Categorical(logits=T(1.0))", "Categorical(logits=T([math.inf, 0.0]))", "Categorical(logits=T([-math.inf, 0.0]))",
+    "Categorical(T([-0.1, 1.1]))", "Normal(T([0.0, math.nan]), 1.0)", "Normal(T([0.0, math.inf]), 1.0)",
+    "MultivariateNormal(T([math.nan, 0.0]), T([[1.0, 0.0], [0.0, 1.0]]))", "Normal(0.0, T([1.0, -1.0]))"])
+def test_parameters_are_checked_alike(make):
+    said = []
+    for m in (flambeau, torch):
+        try:
+            eval("D." + make, {"D": m.distributions, "T": m.tensor, "math": math})
+            said.append(None)
+        except ValueError as error:
+            said.append(str(error).splitlines()[0])
+    assert (said[0] is None) == (said[1] is None) and said[0] == said[1]
+
+
+@pytest.mark.parametrize("value", [[0, 1], [[0], [1]], 1, [2, 0], [0.0, 1.0], [0.5, 1.0], [0, 3], [-1, 0]])
+def test_values_of_a_categorical(value):
+    logits = [[0.1, 0.2, -1.0], [2.0, 0.0, 0.5]]
+    said = []
+    for m in (flambeau, torch):
+        given = m.tensor(logits, requires_grad=True)
+        try:
+            found = m.distributions.Categorical(logits=given).log_prob(m.tensor(value))
+            found.sum().backward()
+            said.append((found.tolist(), given.grad.tolist()))
+        except ValueError as error:
+            said.append(str(error).splitlines()[0])
+    if isinstance(said[0], str):
+        assert said[0] == said[1]
+    else:
+        np.testing.assert_allclose(np.array(said[0][0]), np.array(said[1][0]), rtol=1e-5)
+        np.testing.assert_allclose(np.array(said[0][1]), np.array(said[1][1]), rtol=1e-5, atol=1e-6)

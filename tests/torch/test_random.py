@@ -431,3 +431,27 @@ def test_mixed_calls():
         else:
             same(ours.random_((n,), np_dtype), empty.random_(generator=theirs))
         same_state(ours, theirs)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+@pytest.mark.parametrize("shape", [(9,), (1,), (6, 5), (1, 2), (3, 200)])
+def test_one_index_of_each_row(dtype, shape):
+    import flambeau
+    flambeau.manual_seed(11)
+    torch.manual_seed(11)
+    for _ in range(5):
+        weights = np.random.default_rng(3).random(shape)
+        ours = flambeau.multinomial(flambeau.tensor(weights, dtype=getattr(flambeau, dtype)), 1, True)
+        theirs = torch.multinomial(torch.tensor(weights, dtype=getattr(torch, dtype)), 1, True)
+        assert ours.tolist() == theirs.tolist() and ours.shape == theirs.shape
+    assert flambeau.get_rng_state().tolist() == torch.get_rng_state().tolist()
+
+
+@pytest.mark.parametrize("weights", [[1.0, -1.0], [0.0, 0.0], [1.0, np.inf], [1.0, np.nan]])
+def test_one_index_refused(weights):
+    import flambeau
+    with pytest.raises(RuntimeError) as theirs:
+        torch.multinomial(torch.tensor(weights), 1)
+    with pytest.raises(RuntimeError) as ours:
+        flambeau.multinomial(flambeau.tensor(weights), 1)
+    assert str(ours.value) == str(theirs.value)

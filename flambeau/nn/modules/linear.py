@@ -11,6 +11,8 @@ from .module import Module
 
 __all__ = ["Bilinear", "Identity", "LazyLinear", "Linear"]
 
+_lookup = Module.__getattr__
+
 
 class Identity(Module):
     """Gives back its input, whatever it was made with."""
@@ -50,6 +52,13 @@ class Linear(Module):
             init.uniform_(self.bias, -bound, bound)
 
     def forward(self, input):
+        # `self.weight` would look everywhere else first, which is a third of the time of a small layer. Whoever has put
+        # something else in the way of these names (pruning, norms, tracing) is asked as ever.
+        own, kind = self.__dict__, type(self)
+        held = own["_parameters"]
+        if "weight" in held and "bias" in held and "weight" not in own and "bias" not in own \
+                and kind.__getattr__ is _lookup and kind.__getattribute__ is object.__getattribute__:
+            return linear(input, held["weight"], held["bias"])
         return linear(input, self.weight, self.bias)
 
     def extra_repr(self):
