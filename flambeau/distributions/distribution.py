@@ -14,7 +14,7 @@ from ..base.spec import CPU, META, Size
 from ..tensor.call import verify
 from ..tensor.overrides import tensor_types
 from ..tensor.tensor import Tensor
-from ..trace.held import is_finite
+from ..trace.finite import is_finite
 from ..trace.record import _local
 from . import constraints
 from .functions import must_hold

@@ -1,10 +1,4 @@
-from flambeau.trace.value cimport Value
-
-
-cdef class SpecFacts:
-    cdef Py_ssize_t numel
-    cdef int numbers
-    cdef bint on_cpu
+from flambeau.trace.finite cimport SpecFacts
 
 
 cdef class OptimizerRecord:
@@ -13,6 +7,3 @@ cdef class OptimizerRecord:
     cdef public bint looks, told_graphs
     cdef object small, small_spec         # a parameter whose gradient is small, by a weak reference, and its spec
     cdef SpecFacts small_facts
-
-
-cpdef bint is_finite(Value value) except -1

@@ -4,18 +4,16 @@ around.pyx has these names in C. What is done where there is something to look a
 This is done in every step of a training, from cold caches, where to call NumPy takes as long as to record an operation.
 See Note [One source, two speeds] in base/core.py.
 """
-import numpy as np
-
 from ..autograd.engine import recent_roots
-from ..base import dtypes, observers
+from ..base import observers
 from ..base.spec import CPU
+from ..trace.finite import is_finite, largest
 from ..trace.record import _local
 from .finding import in_force
 
 FIRST_STEPS = 64              # of an optimizer, after each of which everything is looked at
 STEPS_PER_LOOK = 8            # afterwards; what is not finite is looked for in every step
 SMALL_GRADIENT = 1 << 9       # elements: the first gradient that has no more is looked at after a step
-FEW_NUMBERS = 1 << 7          # are added up by Python
 
 _taken = 0
 records: dict = {}            # number of an optimizer → OptimizerRecord
@@ -123,23 +121,6 @@ def _small_gradient(record):
     return None
 
 
-def is_finite(value):
-    """Whether all numbers of a Value, which is computed and on the CPU, are finite."""
-    array = value.array
-    if array.size <= FEW_NUMBERS:
-        total = sum(array.ravel().tolist())
-        if total - total == 0:
-            return True
-    return all_finite(array)                          # of large numbers the sum alone may be infinite
-
-
-def all_finite(array):
-    """The same of a NumPy array."""
-    if array.dtype.isbuiltin == 2:                    # bfloat16 and smaller
-        array = array.astype(np.float32)
-    return array.dtype.kind not in "fc" or b"\0" not in np.isfinite(array).tobytes()     # a third of what all() takes
-
-
 # --- all gradients, for the full watch -------------------------------------------------------------------------------
 
 
@@ -153,19 +134,7 @@ def unusual_gradients(groups, bounds, zeros):
     for group in groups:
         for p in group["params"]:
             if (g := p._grad) is not None and p._requires_grad:
-                size = _largest(g)
+                size = largest(g)
                 if not 0 < size <= bounds.get(id(p), 0) or zeros and id(p) in zeros:
                     found.append(p)
     return found
-
-
-def _largest(g):
-    """The largest absolute value in a gradient; -1 where somebody else has to look at it."""
-    spec = g._spec
-    if g._storage is None or g._offset or spec.device is not CPU or not spec.numel \
-            or spec.dtype not in (dtypes.float32, dtypes.float64):
-        return -1.0
-    value = g._storage.value
-    if value.trace is not None or value.spec is not spec:
-        return -1.0
-    return float(np.abs(value.array).max())

@@ -14,9 +14,9 @@ from ..base.errors import name_of
 from ..tensor.messages import called_as
 from ..tensor.reading import array_of
 from ..tensor.tensor import Tensor, wrap
+from ..trace.finite import is_finite
 from ..trace.rerun import UNWRITTEN, instructions_of, rerun
 from ..trace.value import Storage
-from .around import is_finite
 from .finding import listens
 from .nonfinite import NumberRange, computed_again, edge_at, fix_for, is_mask, origin, told_origin
 
