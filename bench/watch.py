@@ -3,9 +3,9 @@
     python bench/watch.py [words ...] [--rounds 40]
 
 Each model, those of models.py and of training.py, trains in three ways, in one process, in turn, some steps at a time:
-with the part that is always on taken out, as it is, and inside of `watch()`. What counts is processor time, of all
-threads, which other programs on the machine disturb least: the ratio of the best steps, and beside it the median of the
-ratios of each round.
+with the part that is always on taken out, as it is, and inside of `watch()`. What counts is the processor time of the
+thread that trains, which other programs on the machine disturb least: the ratio of the best steps, and beside it the
+median of the ratios of each round. (That of all threads would not do: those that help wait by spinning.)
 """
 import argparse
 import contextlib
@@ -69,10 +69,10 @@ def measure(make, rounds):
 
 
 def timed(run):
-    start = time.process_time()
+    start = time.thread_time()
     run()
     flambeau.cpu.synchronize()
-    return time.process_time() - start
+    return time.thread_time() - start
 
 
 def main():
