@@ -14,6 +14,7 @@ import numpy as np
 from ..backends import host, reference
 from ..base.spec import CPU, META
 from . import interpret
+from .update import update
 
 MAX_KEPT_BYTES = 32 << 20       # of contents that are kept
 MAX_BROUGHT_BYTES = 1 << 20      # of all that a tensor sees only a part of: one element of it takes about as long
@@ -144,7 +145,7 @@ def _found(value, depth):
     if kind.numel > MAX_COMPUTED_ELEMENTS or kind.device is not CPU and not _worth_keeping(kind):
         return None
     made = next((one for one in reversed(list(trace.code)) if one[4] == value.slot), None)
-    if made is None or made[0].many or made[0].op.effect:
+    if made is None or made[0].many or made[0].op.effect or made[0].op is update:
         return None
     entry, slots, offsets, params, _, _ = made
     arrays = []

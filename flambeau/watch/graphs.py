@@ -195,7 +195,8 @@ class UnusedGraphs(Observer):
 
 
 def _is_parameter(tensor):
-    return tensor.__class__ is Parameter or isinstance(tensor, Parameter)     # which takes longer
+    """What `isinstance` says of Parameter; without its Python, which a recording of `compile` would have to follow."""
+    return Parameter in tensor.__class__.__mro__ or getattr(tensor, "_is_param", False)
 
 
 class _Line:
