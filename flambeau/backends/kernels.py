@@ -3,6 +3,7 @@
 A step's ints are the fields below, by name.
 """
 import ctypes
+import functools
 import platform
 
 from .llvm_writer import LLVMWriter, Vectors, _list
@@ -56,15 +57,29 @@ class GemmKernels:
                 for col in c_cols:
                     w.do(f"call void @llvm.prefetch.p0(ptr {w.at('i8', row, col)}, i32 0, i32 2, i32 1)")
             across = [w.at(elt, b, col) for col in b_cols]
-            carry = [("ptr", "%table"), *[("i64", offset) for offset in first],
-                     *[(v.type, "zeroinitializer")] * (rows * width)]
-            with w.loop(0, "%k", 1, carry) as k:
-                table, for_a, for_b, *sums = k.values
-                factors = [v.load(w, w.at(elt, p, for_b)) for p in across]
+
+            def added(factors, for_a, sums):
                 made = []
                 for i in range(rows):
                     x = v.spread(w, w.load(elt, w.at(elt, starts[i], for_a)))
                     made += [v.fma(w, x, y, s) for y, s in zip(factors, sums[i * width:], strict=False)]
+                return made
+
+            # Most of a product is steady: each step as far as the first, and vectors side by side. Then there is
+            # nothing in the loop but what it needs, which shows where processors share a core.
+            side_by_side = functools.reduce(w.both, [w.is_("eq", col, j * self.lanes) for j, col in enumerate(b_cols)])
+            steady = w.pick(w.both(side_by_side, w.is_("eq", "%step", 0)), "%k", 0)
+            on_a, on_b = first
+            carry = [("i64", on_a), ("ptr", w.at(elt, b, on_b)), *[(v.type, "zeroinitializer")] * (rows * width)]
+            with w.loop(0, steady, 1, carry) as k:
+                for_a, place, *sums = k.values
+                made = added([v.load(w, w.at(elt, place, j * self.lanes)) for j in range(width)], for_a, sums)
+                k.next = [w.add(for_a, on_a), w.at(elt, place, on_b), *made]
+            begun = [(v.type, one) for one in k.values[2:]]
+            carry = [("ptr", "%table"), *[("i64", offset) for offset in first], *begun]
+            with w.loop(steady, "%k", 1, carry) as k:
+                table, for_a, for_b, *sums = k.values
+                made = added([v.load(w, w.at(elt, p, for_b)) for p in across], for_a, sums)
                 later = w.at("i64", table, "%step")
                 on_a, on_b = offsets(later, 2)
                 k.next = [later, w.add(for_a, on_a), w.add(for_b, on_b), *made]

@@ -322,7 +322,7 @@ class _affine(Op):
     def d_mat2(g, mat1, mat2_spec):           return d_right(g, mat1, mat2_spec)
 
     def body(k, input, mat1, mat2):
-        return product(k, mat1, mat2) + input if mat1.dtype.is_floating_point else NotImplemented
+        return k.affine(mat1, mat2, input) if mat1.dtype.is_floating_point else NotImplemented
 
 
 class addmv(Op):

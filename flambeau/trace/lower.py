@@ -348,6 +348,16 @@ class Words:
         return TraceNode("gemm", a.dtype, shape, (a, b))
 
 
+    def affine(self, a, b, bias):
+        """The product of two matrices, to each row of which `bias` is added; by the library too, where it has that."""
+        shape = a.shape[0], b.shape[1]
+        if bias.shape == shape[1:]:
+            made = self.library("affine", (a, b, bias), [(a.dtype, shape)], ("bias",))
+            if made is not None:
+                return made[0]
+        return self.matmul(a, b) + bias
+
+
 def _contiguous(nodes):
     """(shape, strides) of nodes, as if they lay one element after the other."""
     return [(tuple(x.shape), contiguous_strides(x.shape)) for x in nodes]

@@ -30,6 +30,7 @@ from ..base.spec import CPU, spec as make_spec
 from .buffers import Buffers
 from .carry import carried
 from .effects import perform
+from .epilogues import join_relus
 from .fuse import Fuser, Group, memory as seen_memory, root
 from .interpret import do_without, forget_programs, say_mistake, say_not_compiled, say_tight
 from .key import forget_single_runs, key_of
@@ -239,7 +240,7 @@ class Draft(NamedTuple):
 
 def drafted(graph, wanted, free, materialised=()):
     """The Draft of a plan that gives the slots `wanted`, and may write over the inputs `free`."""
-    nodes = Fuser.needed(graph, wanted)
+    nodes = join_relus(Fuser.needed(graph, wanted), wanted, graph)
     pad_rows(nodes, {id(graph.slots.get(slot)) for slot in wanted}, graph.device_of)
     steps = gathered(Cutter(graph, wanted, nodes, materialised).steps)
     buffers = Buffers(graph, wanted, free)

@@ -250,12 +250,14 @@ class LibraryStep(Step):
 
     def _sizes(self):
         node = self.group.opaque
-        return (*node.shape, self.operands[0].shape[-1]) if node.op == "gemm" else self.results[0].shape
+        if _is_product(node):
+            return (*self.results[0].shape, self.operands[0].shape[-1])
+        return self.results[0].shape
 
     def _flops(self):
         node, made = self.group.opaque, self.results[0]
-        if node.op == "gemm":
-            return 2 * node.numel * self.operands[0].shape[-1]
+        if _is_product(node):
+            return 2 * made.numel * self.operands[0].shape[-1]
         if node.attr[0] == "convolve":                       # each result: a product with one filter, or a part of it
             x, weight = self.operands[:2]
             transposed = node.attr[1][4]
@@ -266,6 +268,10 @@ class LibraryStep(Step):
 
     def _code(self):
         return self.device.backend.code(self.call)
+
+
+def _is_product(node):
+    return node.op == "gemm" or node.attr[0] == "affine"
 
 
 class RecurrenceStep(LibraryStep):

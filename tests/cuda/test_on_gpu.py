@@ -225,3 +225,31 @@ def test_the_gradients_of_a_layer_norm_are_those_of_numpy_and_repeat_their_bits(
     for mine, again, right in zip(gradients(), gradients(), meant, strict=True):
         np.testing.assert_array_equal(mine, again)
         np.testing.assert_allclose(mine, right, rtol=tolerance, atol=tolerance * np.abs(right).max())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("sizes", [(20, 30, 40), (300, 700, 900), (301, 777, 129), (256, 1024, 2048)])
+@pytest.mark.parametrize("start", [0, 1, 3])
+def test_a_bias_is_added_by_the_library_wherever_matrices_begin(dtype, sizes, start):
+    (m, k, n), dtype = sizes, getattr(torch, dtype)
+    rng = np.random.default_rng(0)
+
+    def drawn(*shape):
+        whole = torch.from_numpy(rng.integers(-2, 3, start + int(np.prod(shape))).astype(np.float32)).to(dtype).cuda()
+        return whole[start:].view(shape)
+
+    x, weight, bias = drawn(m, k), drawn(n, k), drawn(n)
+    wide = [t.cpu().double() for t in (x, weight, bias)]
+    want = (wide[0] @ wide[1].t() + wide[2]).to(dtype)                   # of whole numbers: the same in every order
+
+    def check(made, want):               # but that parts of a sum may be rounded to 16 bits, which PyTorch allows too
+        near = {"rtol": 2**-7, "atol": 1.0} if dtype is torch.bfloat16 else {"rtol": 0, "atol": 0}
+        torch.testing.assert_close(made.cpu(), want, **near)
+
+    made = torch.nn.functional.linear(x, weight, bias)
+    check(made, want)
+    check(made.relu(), want.relu())
+    check(torch.nn.functional.linear(x, weight, bias).relu(), want.relu())
+    x[1, 2] = torch.nan
+    lost = torch.nn.functional.linear(x, weight, bias).relu().cpu()
+    assert lost[1].isnan().all() and not lost[0].isnan().any()

@@ -5,6 +5,7 @@ results given as (shape, strides), and gets calls (calls.py), or None, where it 
 badly, or the reference.
 
     gemm                                                        products.py
+    affine(epilogue)                                            affine.py; "bias" or "relu"
     scan(dim), running(kind, dim)                               scans.py; `kind`: "sum prod max min logaddexp recur"
     add_rows(skip), sum_rows(), sum_weighted_rows()             rows.py
     convolve(stride, padding, dilation, groups, transposed)     convolve.py
@@ -20,7 +21,7 @@ from math import prod
 from ...base import settings
 from ...base.shapes import contiguous_strides
 from .. import library_switches
-from . import attention, convolve, cudnn_graph, driver, pools, products, rows, scans, select
+from . import affine, attention, convolve, cudnn_graph, driver, pools, products, rows, scans, select
 from .calls import HostCall, LaunchCall
 
 __all__ = ["HostCall", "LaunchCall", "ask", "can", "forget"]
@@ -47,6 +48,7 @@ def forget():
     """Answer anew, with other handles: the driver has changed."""
     _answer.cache_clear()
     products.forget()
+    affine.forget()
     convolve.forget()
     cudnn_graph.forget()
 
@@ -55,6 +57,8 @@ def forget():
 def _answer(name, dtype, args, outs, params, index, _switches):
     if name == "gemm":
         return products.gemm(dtype, *args, *outs, index)
+    if name == "affine":
+        return affine.affine(dtype, *args, *outs, *params, index)
     if name == "scan":
         return scans.scan("sum", dtype, args, outs, *params)
     if name == "running":

@@ -94,7 +94,7 @@ def gemm(dtype, a, b, c, index=0):
     there is none. The places are those of a, b and c."""
     if dtype.name not in CUDA_TYPES:
         return None
-    if prod(c[0]) * a[0][-1] <= MAX_SMALL and a[0][-1] <= MAX_SMALL_DEPTH:
+    if is_small(a, c):
         found = small(dtype, a, b, c)
         if found is not None:
             return [found]
@@ -102,7 +102,7 @@ def gemm(dtype, a, b, c, index=0):
     if call is None or blas() is None:
         return None
     says = f"cublasGemm{'StridedBatched' * (call.count > 1)}Ex {dtype.name} {call.m} x {call.n} x {call.k}"
-    return [HostCall(_bound(call, dtype, index), says, prepare=_prepare(index))]
+    return [HostCall(_bound(call, dtype, index), says, prepare=preparing(index))]
 
 
 def blas():
@@ -116,8 +116,14 @@ def blas():
 # --- small products ---------------------------------------------------------------------------------------------------
 
 
-def small(dtype, a, b, c):
-    """A LaunchCall for a small product, over any strides; None where a batch has too many dimensions."""
+def is_small(a, c):
+    """Whether a product, given as (shape, strides) of A and C, is quicker as a kernel of our own."""
+    return prod(c[0]) * a[0][-1] <= MAX_SMALL and a[0][-1] <= MAX_SMALL_DEPTH
+
+
+def small(dtype, a, b, c, epilogue=""):
+    """A LaunchCall for a small product, over any strides; None where a batch has too many dimensions. With the epilogue
+    "bias" a vector, given before the result, is added to every row, and with "relu" nothing below zero is left."""
     (m, n), k, batch = c[0][-2:], a[0][-1], c[0][:-2]
     dims = merged_dims(batch, [_batch_strides(laid, len(batch)) for laid in (a, b, c)])
     if 0 in (m, n, k, *batch) or len(dims) > 2 or prod(batch) > MAX_GRID_ROWS:
@@ -125,15 +131,21 @@ def small(dtype, a, b, c):
     (outer, *steps), (inner, *by) = [(1, 0, 0, 0)] * (2 - len(dims)) + dims
     tiles = -(-m // SMALL_TILE), -(-n // SMALL_TILE)
     ints = (m, n, k, *a[1][-2:], *b[1][-2:], *c[1][-2:], inner, *steps, *by, tiles[1])
-    return LaunchCall(_small_source(dtype), "multiply", (tiles[0] * tiles[1], outer * inner, 1), (SMALL_THREADS, 1, 1),
-                      0, ints)
+    return LaunchCall(_small_source(dtype, epilogue), "multiply", (tiles[0] * tiles[1], outer * inner, 1),
+                      (SMALL_THREADS, 1, 1), 0, ints)
 
 
-def _small_source(dtype):
+def _small_source(dtype, epilogue):
     ints = ["m", "n", "k", "am", "ak", "bk", "bn", "cm", "cn", "inner", "outer_a", "outer_b", "outer_c", "inner_a",
             "inner_b", "inner_c", "tiles_n"]
-    return elements.opening(dtype) + elements.params(["a", "b", "c"], ints) + _MULTIPLY \
-        .replace("TILE", str(SMALL_TILE)).replace("THREADS", str(SMALL_THREADS))
+    given = ["a", "b", "bias", "c"] if epilogue else ["a", "b", "c"]
+    text = _MULTIPLY.replace("TILE", str(SMALL_TILE)).replace("THREADS", str(SMALL_THREADS))
+    return elements.opening(dtype) + elements.params(given, ints) + text.replace("EPILOGUE", _EPILOGUES[epilogue])
+
+
+# What is done to an element of a product before it is written; a NaN stays one.
+_EPILOGUES = {"": "", "bias": "sum += widen(((const E *)p.bias)[n]);"}
+_EPILOGUES["relu"] = _EPILOGUES["bias"] + " sum = sum <= 0 ? (W)0 : sum;"
 
 
 # A block makes a tile of the result, each thread an element; both factors come by way of shared memory, so many of k at
@@ -185,7 +197,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) multiply(const Params p) {
         __syncthreads();
     }
     int m = top + row, n = first + col;
-    if (m < p.m && n < p.n) c[m * p.cm + n * p.cn] = narrow(sum);
+    if (m < p.m && n < p.n) {
+        EPILOGUE
+        c[m * p.cm + n * p.cn] = narrow(sum);
+    }
 }
 """
 
@@ -265,7 +280,7 @@ def session(index, stream):
 
 
 @functools.cache
-def _prepare(index):
+def preparing(index):
     """A function of a stream that makes its Session, the same for all calls on a device."""
     return functools.partial(session, index)
 

@@ -27,7 +27,7 @@ from flambeau.backends.cuda import driver, library, vendor
 from flambeau.base import spec as specs
 from flambeau.trace import plan, record
 
-from ..fake_blas import FakeBLAS
+from ..fake_blas import FakeBLAS, FakeLt
 from . import compiler
 from .arrays import Module, ndarray
 
@@ -502,6 +502,18 @@ class SimulatedBLAS(FakeBLAS):
         return 0
 
 
+class SimulatedLt(FakeLt):
+    """cuBLASLt, whose products come when their stream does."""
+
+    def __init__(self, driver):
+        super().__init__()
+        self.driver = driver
+
+    def when(self, stream, work):
+        self.driver.enqueue(self.driver.current_device(), stream or 0, work)
+        return 0
+
+
 @contextlib.contextmanager
 def simulating(kind=SimulatedDriver, **options):
     """Have "cuda" mean simulated devices, with the options of SimulatedDriver or a `kind` of it; gives the driver."""
@@ -509,7 +521,7 @@ def simulating(kind=SimulatedDriver, **options):
     before = driver.use(made)
     _begin_anew()
     try:
-        with vendor.substitute("cublas", SimulatedBLAS(made)):
+        with vendor.substitute("cublas", SimulatedBLAS(made)), vendor.substitute("cublasLt", SimulatedLt(made)):
             yield made
     finally:
         gc.collect()                                         # tensors of a test that failed, in its traceback
