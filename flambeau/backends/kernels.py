@@ -11,7 +11,8 @@ from .llvm_writer import LLVMWriter, Vectors, _list
 X86 = platform.machine().lower() in ("x86_64", "amd64", "i386", "i686", "x86")
 LLVM_ELEMENT = {"float32": "float", "float64": "double"}
 MAX_KERNEL_ROWS, MAX_KERNEL_VECTORS = 8, 8  # the innermost kernels' limits: rows, and vectors across
-COPIED_TOGETHER = 8                         # rows of B, or strips of A, that are copied together
+COPIED_TOGETHER = 8                         # rows of B that are copied together
+STRIPS_TOGETHER = 32                        # strips of A: what lies side by side, of rows that may be pages apart
 DIRECT, COPY, TURN, GATHER = range(4)      # how an operand is packed: not, row by row, transposed, element by element
 
 STEP_FIELDS = ("M N K tile_m tile_n tiles_m tiles_n block rows width a_row a_col b_row b_col c_row c_col a_pack pack_a "
@@ -315,7 +316,7 @@ class GemmKernels:
             w.do("call void @gather(ptr %to, i64 %far, ptr %from, i64 %row, i64 %col, i64 %rows, i64 %cols)")
             return self.gather() + "\n" + w.text()
         room = w.add(w.mul("%height", "%cols"), n)
-        together = w.mul(COPIED_TOGETHER, "%height")
+        together = w.mul(STRIPS_TOGETHER, "%height")
         with w.loop(0, "%rows", together, [("ptr", "%to")]) as s:       # what lies side by side is read together
             until = w.least(w.add(s.i, together), "%rows")
             with w.loop(0, "%cols", 1, [("ptr", w.at(elt, "%from", s.i))]) as k:
@@ -325,7 +326,7 @@ class GemmKernels:
                     v.move(w, w.at(elt, to, w.mul(k.i, height)), source, height)
                     r.next = [w.at(elt, to, room), w.at(elt, source, "%height")]
                 k.next = [w.at(elt, k.values[0], "%col")]
-            s.next = [w.at(elt, s.values[0], w.mul(COPIED_TOGETHER, room))]
+            s.next = [w.at(elt, s.values[0], w.mul(STRIPS_TOGETHER, room))]
         return v.declarations() + w.text()
 
     def pack_b(self, name, how):
