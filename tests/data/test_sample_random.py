@@ -137,6 +137,9 @@ def test_indices_of_all_kinds_are_known():
     keys = sample_keys(0, 0, [3, 9])
     for same in (np.array([3, 9], np.int32), range(3, 10, 6), [np.int64(3), True * 9]):
         assert (keys == sample_keys(0, 0, same)).all()
+    wrapped = sample_keys(0, 0, np.array([-1, 3]))                # a word has 64 bits
+    for same in ([-1, 3], (2 ** 64 - 1, 3), [2 ** 64 - 1, 2 ** 64 + 3], [torch.tensor(-1), torch.tensor(3)]):
+        assert (wrapped == sample_keys(0, 0, same)).all()
     named = sample_keys(0, 0, ["a", ("b", 1)])
     assert (named == sample_keys(0, 0, ["a", ("b", 1)])).all() and named[0] != named[1]
     assert len(of([]).uniform(3)) == 0 and len(of([1, 2]).select([]).normal()) == 0

@@ -12,6 +12,7 @@ import functools
 import hashlib
 import operator
 import threading
+from array import array
 
 import numpy as np
 
@@ -33,6 +34,7 @@ def _operand(number):
 MIX_NUMBER, MIX_STEP = tuple(map(_operand, NUMBER_FACTORS)), tuple(map(_operand, STEP_FACTORS))
 GOLDEN_WORD, ODD_BIT = _operand(GOLDEN_STEP), _operand(1)
 UNIT_BITS, UNIT = _operand(11), np.array(2.0**-53)   # a double in [0, 1) is 53 bits of a word
+NUMBERS_BY_ADDING = 4                                      # of each sample
 MANY_PLACES = 256
 PLACES = np.arange(1, MANY_PLACES + 1, dtype=np.uint64)[:, None]     # of the first numbers of a stream
 
@@ -70,9 +72,9 @@ def sample_keys(seed, epoch, indices):
 
     An index that is no integer is known by its repr.
     """
-    words = index_words(indices) * GOLDEN_WORD
-    words += _start(operator.index(seed), operator.index(epoch))
-    return mixed(words)
+    words = np.multiply(index_words(indices), GOLDEN_WORD)
+    np.add(words, _start(operator.index(seed), operator.index(epoch)), words)
+    return _mixed_into(words, words, MIX_NUMBER)
 
 
 @functools.lru_cache(64)
@@ -89,11 +91,10 @@ def index_words(indices):
         return np.arange(indices.start, indices.stop, indices.step, np.int64).view(np.uint64)
     if not isinstance(indices, np.ndarray):
         indices = indices if indices.__class__ is list else list(indices)
-        if set(map(type, indices)) == {int}:
-            try:
-                return np.array(indices, np.int64).view(np.uint64)
-            except OverflowError:
-                pass                                          # word by word, then
+        try:
+            return np.asarray(memoryview(array("Q", indices)))   # in two thirds of the time that NumPy takes for a list
+        except (TypeError, OverflowError):
+            pass                                              # word by word, then: a negative one, or no integer
     if isinstance(indices, np.ndarray) and indices.dtype.kind in "iu":
         return indices.astype(np.int64).ravel().view(np.uint64)
     return np.array([_word_of(index) for index in indices], np.uint64)
@@ -121,8 +122,8 @@ class SampleRandom:
         self._start_streams()
 
     def _start_streams(self):
-        self._steps = _mixed_into(None, self.keys, MIX_STEP)
-        self._steps |= ODD_BIT
+        steps = _mixed_into(None, self.keys, MIX_STEP)
+        self._steps = np.bitwise_or(steps, ODD_BIT, steps)
         self._each_drawn = 0                                  # how many numbers each has drawn, if there are no parts
         self._drawn = None                                    # then: of each how many; parts write here too
         self._rows = slice(None)                              # which of `_drawn` are ours
@@ -136,6 +137,8 @@ class SampleRandom:
             raise ValueError(f"count is how many numbers each sample draws, and got {count}")
         if self._drawn is None:
             before, self._each_drawn = self._each_drawn, self._each_drawn + count
+            if not before and count <= NUMBERS_BY_ADDING:
+                return mixed(self._first_places(count)).T
             if self._each_drawn <= MANY_PLACES:
                 places = PLACES[before:self._each_drawn]
             else:
@@ -147,6 +150,14 @@ class SampleRandom:
             places *= self._steps
         places += self.keys
         return mixed(places).T
+
+    def _first_places(self, count):
+        """A step after the other, where a draw begins: two additions take half the time that it takes to multiply
+        places and steps of different shapes."""
+        places, last = np.empty((count, len(self.keys)), np.uint64), self.keys
+        for row in places:
+            last = np.add(last, self._steps, row)
+        return places
 
     def uniform(self, count=1, low=0.0, high=1.0):
         """`count` numbers for each sample, evenly spread over [low, high): float64 [n, count].
@@ -214,10 +225,8 @@ class SampleRandom:
 
 def _units(words):
     """Words (written over) as numbers in [0, 1)."""
-    words >>= UNIT_BITS
-    numbers = words.astype(np.float64)
-    numbers *= UNIT
-    return numbers
+    numbers = np.right_shift(words, UNIT_BITS, words).astype(np.float64)
+    return np.multiply(numbers, UNIT, numbers)
 
 
 def _of_each(bound, dtype):
