@@ -38,6 +38,8 @@ def about(dataset, mark):
 
 def checked_path(path):
     """The path of a cache as text, if a file can be there."""
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(f"cache={path!r}: give the path of a file, as text or as a pathlib.Path")
     path = os.fspath(path)
     if not path or os.path.isdir(path) or not os.path.isdir(os.path.dirname(path) or "."):
         why = "it is a folder" if os.path.isdir(path) else "there is no such folder" if path else "it is empty"

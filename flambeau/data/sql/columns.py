@@ -201,7 +201,23 @@ def target_column(fact, dtype, nulls, codes, part):
             raise ValueError(f"nulls='nan': column {fact.name!r} becomes {dtype}, which has no NaN; give a number, "
                              "'mask', or a floating dtype")
         policy = "raise"
+    if not isinstance(policy, str) and not holds(dtype, policy):
+        if own or part == "features":
+            raise ValueError(f"nulls={policy!r}: column {fact.name!r} becomes {dtype}, which cannot hold that; give "
+                             "another number, or a dtype that can")
+        policy = "raise"
     return TargetColumn(fact, Wanted(fact.name, fact.kind, form_of(fact, dtype, coded)), dtype, policy, coded)
+
+
+def holds(dtype, number):
+    """Whether a number that a user gives is one of this dtype's: whole where those are, and in their range."""
+    if dtype.is_floating_point:
+        with np.errstate(over="ignore"):
+            return not math.isfinite(number) or bool(np.isfinite(np.array(number, np.float64).astype(dtype.np)))
+    if not math.isfinite(number) or number != int(number):
+        return False
+    least, greatest = (0, 1) if dtype is dtypes.bool else (np.iinfo(dtype.np).min, np.iinfo(dtype.np).max)
+    return least <= number <= greatest
 
 
 def label_dtype(fact, dtype, codes, default):

@@ -163,10 +163,14 @@ class SQLDataset(Dataset):
     def _null_error(self, found, reading):
         names = [column.fact.name for column in self.layout.columns if column.nulls == "raise"]
         counts = dict(zip(names, reading.ask(lambda session: session.null_counts(self.query, names))))
-        there = ", ".join(f"{name!r} ({count} of them)" for name, count in counts.items() if count)
-        return ValueError(f"there are NULLs in {there or repr(found.column)}. Say what they are: nulls='nan', "
-                          "nulls='mask', a number, or one of these for a column, nulls={'age': 0}; "
-                          "or leave the rows out in the query")
+        some = [name for name in names if counts[name]] or [found.column]
+        there = ", ".join(f"{name!r} ({counts[name]} of them)" if counts.get(name) else repr(name) for name in some)
+        if {*some} <= {column.fact.name for column in self.layout.labels}:       # which has no mask
+            say = f"Say which number they are, nulls={{{some[0]!r}: 0}}"
+        else:
+            say = ("Say what they are: nulls='nan', nulls='mask', a number, or one of these for a column, "
+                   "nulls={'age': 0}")
+        return ValueError(f"there are NULLs in {there}. {say}; or leave the rows out in the query")
 
     # --- batches --------------------------------------------------------------------------------------------------
 

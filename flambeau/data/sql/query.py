@@ -50,6 +50,11 @@ def without_parameters(text):
     return _PIECES.sub(lambda piece: "NULL" if piece["parameter"] else piece[0], text)
 
 
+def without_comments(text):
+    """The statement with a blank in the place of each comment."""
+    return _PIECES.sub(lambda piece: " " if piece["skip"] else piece[0], text)
+
+
 def shortened(text, length=60):
     text = " ".join(text.split())
     return text if len(text) <= length else text[:length - 1] + "…"

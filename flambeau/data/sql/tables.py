@@ -11,6 +11,7 @@ from hashlib import blake2b
 import numpy as np
 
 from ...base.locks import new_lock
+from .query import without_comments
 from .source import (
     Boundaries,
     Chunk,
@@ -134,22 +135,25 @@ class TableDialect(Dialect):
         self.name = name
 
     def stream(self, query, wanted, order, skip=0, limit=None):
-        by = "" if order is None else f"{'' if order.salt is None else 'a hash of '}{', '.join(order.key)}"
+        by = "" if order is None else f"{'' if order.salt is None else 'a hash of '}{self.named(order.key)}"
         how = f"in the order of {by}" if by else "as they come"
         part = "" if not skip and limit is None else f", from row {skip} on" + (f", {limit} rows" if limit else "")
         return f"-- the columns {', '.join(each.name for each in wanted)} of {self.name}, {how}{part}"
 
     def boundaries(self, query, key, step):
-        return f"-- {', '.join(key)} of {self.name}, sorted in memory"
+        return f"-- {self.named(key)} of {self.name}{', sorted in memory' if key else ''}"
 
     def fetch(self, query, wanted, key, ranges):
-        return f"-- {ranges} ranges of {', '.join(key)} of {self.name}, gathered in memory"
+        return f"-- {ranges} range{'' if ranges == 1 else 's'} of {self.named(key)} of {self.name}, gathered in memory"
+
+    def named(self, key):
+        return ", ".join(key) or "the places of rows"
 
 
 class TableSession(RowSession):
     def __init__(self, source):
         super().__init__()
-        self.source = source
+        self.source, self.dialect = source, source.dialect
 
     def describe(self, query):
         facts = self.source.table.facts()
@@ -193,7 +197,7 @@ class TableSession(RowSession):
         for nulls in chunk.nulls:
             if nulls is not None:
                 at = int(nulls.argmax())
-                refuse_null_key(key, [None if n is not None and n[at] else v[at]
+                refuse_null_key(key, [None if n is not None and n[at] else v[at:at + 1].tolist()[0]
                                       for v, n in zip(chunk.columns, chunk.nulls)])
         at = self.source.positions(Order(tuple(key)), facts)
         columns = [values[at] for values in chunk.columns]
@@ -201,7 +205,7 @@ class TableSession(RowSession):
         for values in columns:
             same &= values[1:] == values[:-1]
         if same.any():
-            refuse_duplicate_key(key, [values[:-1][same][0] for values in columns])
+            refuse_duplicate_key(key, [values[:-1][same][:1].tolist()[0] for values in columns])
         last = np.append(np.arange(step - 1, len(at), step), [len(at) - 1] if len(at) % step else []).astype(np.int64)
         return Boundaries(key, step, len(at), [values[::step].tolist() for values in columns],
                           [values[last].tolist() for values in columns])
@@ -218,7 +222,7 @@ class TableSession(RowSession):
 
 def selected(query, name):
     """The columns that a query names, None for all of them."""
-    found = _SELECT_FROM_DATA.match(query.text)
+    found = _SELECT_FROM_DATA.match(without_comments(query.text))
     names = None
     if found and found["columns"].strip() != "*":
         pieces = [_COLUMN.match(piece) for piece in found["columns"].split(",")]

@@ -70,6 +70,8 @@ def test_parameters_are_found_outside_of_quotes(text, params):
     (ValueError, "shuffle='': give False, 'block' or 'global'", lambda sql: sql().batches(2, "")),
     (ValueError, r"shuffle=\[\]: give False, 'block' or 'global'", lambda sql: sql().batches(2, [])),
     (ValueError, "cache='' cannot be the path of a file: it is empty", lambda sql: sql().batches(2, cache="")),
+    (TypeError, "cache=3: give the path of a file", lambda sql: sql().batches(2, cache=3)),
+    (TypeError, "cache=b'x': give the path of a file", lambda sql: sql().batches(2, cache=b"x")),
     (ValueError, "cache='/' cannot be the path of a file: it is a folder", lambda sql: sql().batches(2, cache="/")),
     (ValueError, "cache='/no/t' cannot be the path of a file: there is no such folder",
      lambda sql: sql().batches(2, cache="/no/t")),

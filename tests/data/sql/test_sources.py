@@ -147,6 +147,31 @@ def test_nan_needs_a_floating_dtype(holes):
         holes.sql("SELECT * FROM t", key="id", dtype=torch.int64, nulls="nan")
 
 
+def test_a_number_for_nulls_has_to_fit(holes):
+    for number, dtype in ((1e39, torch.float32), (1e5, torch.float16), (300, torch.int8), (0.5, torch.int64),
+                          (math.nan, torch.int32), (-1, torch.uint8), (2, torch.bool), (2.0 ** 63, torch.int64)):
+        for nulls in (number, {"x": number}):
+            with pytest.raises(ValueError, match=f"column 'x' becomes {dtype}, which cannot hold that"):
+                holes.sql("SELECT * FROM t", key="id", features=["x"], dtype=dtype, nulls=nulls)
+
+
+def test_numbers_for_nulls_at_the_edges(holes):
+    for number, dtype in ((math.inf, torch.float32), (-128, torch.int8), (3.0, torch.int64), (65504, torch.float16)):
+        data = holes.sql("SELECT id, n FROM t", key="id", dtype=dtype, nulls=number)
+        assert data.read().ravel().tolist().count(number) == 2
+
+
+def test_nulls_of_a_label_need_a_number_of_its_own(engine):
+    """What is said for all columns and cannot be in the label is not said of it: neither a mask nor half a class."""
+    engine.table("t", {"id": INTEGER, "x": REAL, "y": INTEGER}, [(0, None, 1), (1, 2.0, None)], key=["id"])
+    for nulls in ("mask", "nan", 0.5):
+        with pytest.raises(ValueError, match=r"there are NULLs in 'y' \(1 of them\). Say which number they are, "
+                                             r"nulls=\{'y': 0\}; or leave"):
+            engine.sql("SELECT * FROM t", key="id", label="y", nulls=nulls).read()
+    x, y = engine.sql("SELECT * FROM t", key="id", label="y", nulls={"x": 0.5, "y": 7}).read()
+    assert x.tolist() == [[0.5], [2.0]] and y.tolist() == [1, 7]
+
+
 def test_null_may_have_a_code(engine):
     engine.table("t", {"id": INTEGER, "word": TEXT}, [(0, "a"), (1, None)], key=["id"])
     data = engine.sql("SELECT * FROM t", key="id", label="word", features=["id"], codes={"word": {"a": 1, None: 7}})
