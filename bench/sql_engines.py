@@ -222,13 +222,22 @@ CHILD = """
 import sys
 import flambeau as torch
 
+def over_adbc():
+    address = sys.argv[1].removeprefix("adbc:")
+    if address.startswith("postgresql:"):
+        import adbc_driver_postgresql.dbapi as driver
+    else:
+        import adbc_driver_sqlite.dbapi as driver
+    return driver.connect(address)
+
 def resident(what):
     with open("/proc/self/status", encoding="ascii") as file:
         return next(int(line.split()[1]) * 1024 for line in file if line.startswith(what))
 
 torch.ones(3).add_(1).sum().item()
 key, workers = ("id", int(sys.argv[3])) if sys.argv[3] != "keyless" else (None, 0)
-data = torch.data.sql(f"SELECT * FROM {sys.argv[2]}", sys.argv[1], key=key, label="label")
+con = over_adbc if sys.argv[1].startswith("adbc:") else sys.argv[1]
+data = torch.data.sql(f"SELECT * FROM {sys.argv[2]}", con, key=key, label="label")
 with open("/proc/self/clear_refs", "w") as file:
     file.write("5")
 before, rows = resident("VmRSS"), 0
@@ -278,25 +287,35 @@ def duckdb_alone(con, rows):
           flush=True)
 
 
+WORKERS = (0, 1, 2, 4, "keyless")
+
+
 def memories(args, missing):
     """For each database, with ever more workers, and with ten times the rows."""
     asked = lambda name: wanted(f"{name}: memory", args.words)
     for rows in (args.rows, 10 * args.rows):
-        if asked("DuckDB alone") and "duckdb" not in missing:
-            duckdb_alone(duckdb_table(args.folder, rows), rows)
-        for workers in (0, 1, 4, "keyless"):
+        for workers in WORKERS:
             if asked("SQLite"):
                 memory("SQLite", narrow_sqlite_table(args.folder, rows), "t", rows, workers)
-            if asked("DuckDB") and "duckdb" not in missing:
+            if asked("ADBC, SQLite") and "adbc_driver_sqlite" not in missing:
+                memory("ADBC, SQLite", "adbc:" + narrow_sqlite_table(args.folder, rows), "t", rows, workers)
+    # Two million rows of DuckDB's are all read before one is delivered. Of more both go on at the same time.
+    for rows in (args.rows, 4 * args.rows, 10 * args.rows) if "duckdb" not in missing else ():
+        if asked("DuckDB alone"):
+            duckdb_alone(duckdb_table(args.folder, rows), rows)
+        for workers in WORKERS:
+            if asked("DuckDB"):
                 memory("DuckDB", duckdb_table(args.folder, rows), "t", rows, workers)
-            if asked("Parquet") and "duckdb" not in missing:
+            if asked("Parquet"):
                 memory("Parquet", parquet_folder(args.folder, rows), "data", rows, workers)
     if asked("PostgreSQL") and "psycopg" not in missing and servers.postgres_programs() is not None:
         with servers.PostgresServer() as server:
             for rows in (args.rows, 10 * args.rows):
                 con = narrow_postgres_table(server, rows)
-                for workers in (0, 1, 4, "keyless"):
+                for workers in WORKERS:
                     memory("PostgreSQL", con, f"narrow{rows}", rows, workers)
+                    if "adbc_driver_postgresql" not in missing:
+                        memory("ADBC, PostgreSQL", f"adbc:{con}", f"narrow{rows}", rows, workers)
 
 
 # --- all ------------------------------------------------------------------------------------------------------------
@@ -316,7 +335,7 @@ def main():
     parser.add_argument("words", nargs="*")
     args = parser.parse_args()
     some = lambda kind: any(wanted(name, args.words) for name, *_ in SPEEDS[kind])
-    drivers = ("duckdb", "adbc_driver_sqlite", "psycopg")
+    drivers = ("duckdb", "adbc_driver_sqlite", "adbc_driver_postgresql", "psycopg")
     missing = [driver for driver in drivers if importlib.util.find_spec(driver) is None]
     if missing:
         print(f"not installed: {', '.join(missing)}", flush=True)
@@ -334,7 +353,7 @@ def main():
             with servers.PostgresServer() as server:
                 address = postgres_table(server, args.rows)
                 run("postgres", address, args)
-                if importlib.util.find_spec("adbc_driver_postgresql") is not None:
+                if "adbc_driver_postgresql" not in missing:
                     run("adbc-postgres", f"adbc:{address}", args)
     memories(args, missing)
 

@@ -56,6 +56,9 @@ STREAM_MEMORY_MIB = 16                    # what it may keep,
 SORTING_MEMORY_MIB = 1024                 # and what it may take to sort, before it writes to disk
 INTEGER_TYPES = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "BIGINT": 64}
 FILE_READERS = {".parquet": "read_parquet", ".csv": "read_csv", ".tsv": "read_csv"}
+OF_OTHER_ROWS = '"SUBQUERY"', '"WINDOW"', "file_index", "rowid"     # what makes a row depend on which files are read
+MANY_FILES = 4                             # of which a statement is told which ones it needs
+FILE_NAME = "flambeau_file"                # the column of their names
 KEYS_AT_ONCE = 65536
 FETCHED_AT_ONCE = 4096                     # rows of a group
 ROW_NUMBER = "flambeau_row"                # the column of row numbers that is added to a query
@@ -271,17 +274,52 @@ class FilesSource(DuckDBSource):
     def __init__(self, path, reader):
         super().__init__(os.path.abspath(path) if path else "")
         self.reader, self.dialect = reader, FilesDialect()
+        self.keys_of_files = None             # (what for, what `find_keys` has found)
         self.name = f"DuckDB, files {path}" if path else "DuckDB, in memory"
         if path and not any(os.path.isfile(found) for found in self.files()):
             raise FileNotFoundError(f"con={path!r}: there are no such files")
+
+    def __getstate__(self):
+        return {**super().__getstate__(), "keys_of_files": None}
 
     def files(self):
         return files_of(self.path) if self.path else []
 
     def prepare(self, con):
         if self.path:
-            files = ", ".join(map(literal, self.files()))
-            con.execute(f"CREATE VIEW {TABLE_NAME} AS SELECT * FROM {self.reader}([{files}])")
+            con.execute(f"CREATE VIEW {TABLE_NAME} AS {self.rows_of(self.files())}")
+
+    def rows_of(self, files, more=""):
+        return f"SELECT * FROM {self.reader}([{', '.join(map(literal, files))}]{more})"
+
+    def files_with(self, session, query, boundaries, ranges):
+        """The files that keys in these ranges are in, after the first, which says what columns are; None: all of them.
+
+        DuckDB looks into every file for every statement, which takes a quarter of a millisecond for each.
+        """
+        if self.keys_of_files is None or self.keys_of_files[0] is not boundaries:
+            self.keys_of_files = boundaries, self.find_keys(session, query, boundaries)
+        found = self.keys_of_files[1]
+        if found is None:
+            return None
+        return [file for i, (file, bounds) in enumerate(found) if i == 0 or bounds is not None and any(
+            first <= bounds[1] and bounds[0] <= last for [first], [last] in ranges)]
+
+    def find_keys(self, session, query, boundaries):
+        """For each file, in their order, the least and the greatest key that it has, None if it has none; None for all
+        where that says nothing of the rows of the query."""
+        files = self.files()
+        if self.reader != "read_parquet" or len(files) <= MANY_FILES or any("=" in file for file in files):
+            return None                       # a folder "day=7" is a column, and of a type that all of them decide
+        if len(boundaries.key) != 1 or not boundaries.first[0].whole:
+            return None
+        [key], [tree] = boundaries.key, session.tuples("SELECT json_serialize_sql(?)", (query.text,))
+        if not gives_rows_of_files(json.loads(*tree), key):
+            return None
+        name, named = self.dialect.quote(key), f", filename = {literal(FILE_NAME)}"
+        text = f"SELECT {FILE_NAME}, min({name}), max({name}) FROM ({self.rows_of(files, named)}) GROUP BY {FILE_NAME}"
+        keys = {file: None if None in bounds else bounds for file, *bounds in session.tuples(text)}
+        return [(file, keys.get(file)) for file in files] if {*keys} <= {*files} else None
 
     def enter(self, con):
         """A view is found by all."""
@@ -363,10 +401,11 @@ class DuckDBDialect(Dialect):
     def hash(self, key, salt):
         return f"hash({int(salt)}, {', '.join(key)})"
 
-    def fetch(self, query, wanted, key, ranges, sorts=True, places=None, with_key=False):
+    def fetch(self, query, wanted, key, ranges, sorts=True, places=None, with_key=False, data=None):
         """A branch for each range, so that each reads its own row groups; `q` is put in their places, not kept.
 
-        Not `sorts`: the rows of a branch come as they lie; `with_key`, which tells whether they lie in order.
+        Not `sorts`: the rows of a branch come as they lie; `with_key`, which tells whether they lie in order. `data`
+        is a statement that gives the rows which the query calls so, where those are not all of them.
         """
         places = iter(lambda: "?", None) if places is None else iter(places)
         names = [f"q.{self.quote(name)}" for name in key]
@@ -374,7 +413,8 @@ class DuckDBDialect(Dialect):
         more = "".join(f", {name} AS flambeau_key_{i}" for i, name in enumerate(names)) if with_key else ""
         branches = [f"(SELECT {self.columns(wanted)}{more}{f', {n} AS flambeau_range' if with_key else ''} FROM q "
                     f"WHERE {range_condition(names, places)}{order})" for n in range(ranges)]
-        return f"WITH q AS NOT MATERIALIZED (\n{query.text}\n) " + " UNION ALL ".join(branches)
+        data = "" if data is None else f"{TABLE_NAME} AS NOT MATERIALIZED ({data}), "
+        return f"WITH {data}q AS NOT MATERIALIZED (\n{query.text}\n) " + " UNION ALL ".join(branches)
 
     def fetch_numbered(self, query, wanted, ranges):
         """The rows whose numbers lie in these ranges, in their order: one scan, which looks at no key."""
@@ -384,10 +424,10 @@ class DuckDBDialect(Dialect):
 
 class FilesDialect(DuckDBDialect):
     """Of a Parquet file a row group is decoded whole, whatever part of it is asked for."""
-    rows_in_block = 40960                 # a third of DuckDB's own row groups
+    rows_in_block = 30720                 # a quarter of DuckDB's own row groups
     blocks_in_group = 1
-    neighbours_in_group = 3
-    groups_mixed = 192
+    neighbours_in_group = 4
+    groups_mixed = 256
 
 
 def gives_rows_of_a_table(tree):
@@ -397,6 +437,30 @@ def gives_rows_of_a_table(tree):
     return (node.get("type") == "SELECT_NODE" and node["from_table"]["type"] == "BASE_TABLE"
             and node["aggregate_handling"] == "STANDARD_HANDLING" and not node["cte_map"]["map"]
             and not any(node[part] for part in ("modifiers", "group_expressions", "having", "qualify", "sample")))
+
+
+def gives_rows_of_files(tree, key):
+    """Whether a query gives some rows of the files, each for itself and whatever the others are, with their own `key`:
+    then no file matters to it but those that hold the keys asked for."""
+    if tree.get("error") or not gives_rows_of_a_table(tree):
+        return False
+    node, said = tree["statements"][0]["node"], json.dumps(tree)
+    table = node["from_table"]
+    if table["table_name"].lower() != TABLE_NAME or table["column_name_alias"] or any(w in said for w in OF_OTHER_ROWS):
+        return False
+    own = [own for part in node["select_list"] for given, own in [name_of_part(part, key)]
+           if given.lower() == key.lower()]
+    return own == [key]
+
+
+def name_of_part(part, key):
+    """(what a part of a SELECT's list is called, which column of the table it is, None if it is computed); a star is
+    taken for the key."""
+    if part["class"] == "STAR":
+        return key, None if any(part.get(more) for more in ("columns", "replace_list", "rename_list")) else key
+    if part["class"] == "COLUMN_REF":
+        return part["alias"] or part["column_names"][-1], part["column_names"][-1]
+    return part["alias"], None
 
 
 def with_numbers(query):
@@ -635,7 +699,8 @@ class DuckDBSession(RowSession):
             params, places = query.params, [str(int(value)) for value in range_values(ranges)]
         else:
             params, places = with_values(query, range_values(ranges))
-        text, before = self.dialect.fetch(query, wanted, boundaries.key, len(ranges), sorts, places, looks), None
+        data, before = self.rows_asked(query, boundaries, ranges), None
+        text = self.dialect.fetch(query, wanted, boundaries.key, len(ranges), sorts, places, looks, data)
         for length, columns in self.batches(text, params):
             if not length:
                 continue
@@ -647,9 +712,17 @@ class DuckDBSession(RowSession):
                 before = [number[-1:], *(column[-1:] for column in key)]
             yield chunk_of(columns, wanted)
 
+    def rows_asked(self, query, boundaries, ranges):
+        """The statement that gives the rows of the files that these keys are in; None: of all."""
+        if not isinstance(self.source, FilesSource):
+            return None
+        files = self.source.files_with(self, query, boundaries, ranges)
+        return None if files is None else self.source.rows_of(files)
+
     def fetch_text(self, query, wanted, boundaries):
         if boundaries.by_number is None or not boundaries.blocks:
-            return super().fetch_text(query, wanted, boundaries)
+            data = self.rows_asked(query, boundaries, boundaries.ranges([0])) if boundaries.blocks else None
+            return self.dialect.fetch(query, wanted, boundaries.key, 1, data=data)
         return self.dialect.fetch_numbered(query, wanted, boundaries.by_number.ranges([0]))
 
     def plan(self, query, wanted, boundaries):

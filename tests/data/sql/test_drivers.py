@@ -55,6 +55,45 @@ def test_a_folder_of_parquet_files(folder):
     assert len(named) == 200
 
 
+MANY_FILES_QUERIES = [                 # whether a group needs no other file than those with its keys
+    ("SELECT * FROM data", True),
+    ("SELECT d.id, x, label FROM data AS d WHERE x > 20", True),
+    ("SELECT x * 2 AS x, label, id FROM Data WHERE id % 5 <> 1", True),
+    ("SELECT * EXCLUDE (x), avg(x) OVER () AS x FROM data", False),
+    ("SELECT * FROM data WHERE x < (SELECT avg(x) FROM data)", False),
+    ("SELECT * REPLACE (999 - id AS id) FROM data", False),
+    ("SELECT 999 - id AS id, x, label FROM data", False),
+    ("SELECT id + 0 AS id, x, label FROM data", False),
+    ("SELECT id, x, label FROM data AS d(x, id, label)", False),
+    ("SELECT id, max(x) AS x, any_value(label) AS label FROM data GROUP BY id", False),
+    ("SELECT id, x, label FROM data ORDER BY x LIMIT 500", False),
+    ("WITH d AS (SELECT * FROM data) SELECT * FROM d", False),
+]
+
+
+@pytest.mark.parametrize("apart", [True, False], ids=["keys by file", "keys in every file"])
+@pytest.mark.parametrize("query, plain", MANY_FILES_QUERIES)
+def test_of_many_files_those_are_read_that_have_the_keys(query, plain, apart, tmp_path, small_blocks):
+    """What comes is what comes of one file with all of the rows; one of the files has none."""
+    needs("duckdb")
+    import duckdb
+    (tmp_path / "many").mkdir()
+    rows = "SELECT range AS id, (range * 37 % 1000)::DOUBLE AS x, range % 3 AS label FROM range(1000)"
+    with duckdb.connect() as con:
+        con.execute(f"COPY ({rows}) TO '{tmp_path}/one.parquet'")
+        for part in range(9):
+            which = "range // 128" if apart else "range % 8"
+            con.execute(f"COPY ({rows} WHERE {which} = {part}) TO '{tmp_path}/many/{part}.parquet'")
+    one, many = (torch.data.sql(query, tmp_path / name, key="id", label="label") for name in ("one.parquet", "many"))
+    for shuffle, workers in (False, 0), ("block", 0), ("block", 2):
+        given, expected = (together(data.batches(64, shuffle, seed=3, epoch=1, workers=w))
+                           for data, w in ((many, workers), (one, 0)))
+        for ours, theirs in zip(given, expected, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+    files = many.explain().split("for each group")[1].count(".parquet'")
+    assert files == 0 if not plain else files < 8 if apart else files == 8, many.explain()
+
+
 def test_a_csv_file(tmp_path):
     needs("duckdb")
     path = tmp_path / "rows.csv"
@@ -322,6 +361,16 @@ def test_statements_that_need_a_database_are_refused():
             torch.data.sql(query, producer)
     with pytest.raises(ValueError, match="has no column 'z'; it has id"):
         torch.data.sql("SELECT z FROM data", producer)
+
+
+def test_what_is_done_without_a_database_is_explained():
+    producer = Producer([Column("l", [3, 1, 2]), Column("g", [0, 1, 2])], names=["id", "x"])
+    query = "SELECT /* both */ x, id -- as they lie\nFROM data -- all of it"
+    by_key, by_place = torch.data.sql(query, producer, key="id"), torch.data.sql(query, producer)
+    assert "id of" in by_key.explain() and ", sorted in memory" in by_key.explain()
+    assert "1 range of the places of rows of" in by_place.explain() and "features   float32[n, 2]: x, id" in \
+        by_place.explain()
+    assert by_key.read().tolist() == [[1.0], [2.0], [0.0]]
 
 
 def test_null_and_duplicate_keys_of_streams():
