@@ -13,6 +13,7 @@ LLVM_ELEMENT = {"float32": "float", "float64": "double"}
 MAX_KERNEL_ROWS, MAX_KERNEL_VECTORS = 8, 8  # the innermost kernels' limits: rows, and vectors across
 COPIED_TOGETHER = 8                         # rows of B that are copied together
 STRIPS_TOGETHER = 32                        # strips of A: what lies side by side, of rows that may be pages apart
+SHORT_STRIP = 64                            # of k: it comes near by itself
 DIRECT, COPY, TURN, GATHER = range(4)      # how an operand is packed: not, row by row, transposed, element by element
 
 STEP_FIELDS = ("M N K tile_m tile_n tiles_m tiles_n block rows width a_row a_col b_row b_col c_row c_col a_pack pack_a "
@@ -53,7 +54,7 @@ class GemmKernels:
         adds = w.is_("ne", "%add", 0)
         with w.loop(0, "%panels", 1, [("ptr", "%b"), ("ptr", "%c")]) as panel:
             b, c = panel.values
-            with w.when(w.is_("sgt", "%k", 64)), w.loop(0, rows) as i:       # what will be written comes nearer
+            with w.when(w.is_("sgt", "%k", SHORT_STRIP)), w.loop(0, rows) as i:    # what will be written comes nearer
                 row = w.at(elt, c, w.load("i64", w.at("i64", "%c.rows", i.i)))
                 for col in c_cols:
                     w.do(f"call void @llvm.prefetch.p0(ptr {w.at('i8', row, col)}, i32 0, i32 2, i32 1)")
@@ -230,7 +231,7 @@ class GemmKernels:
         small = w.is_("slt", cols, n)
         as_is = w("and i1 " + w.is_("eq", f["pack_b"], 0) + ", " + w("xor i1 " + small + ", true"))
         ragged = w.one_if(w.is_("slt", cols, w.mul(vectors, n)))
-        near = w.both(w.is_("eq", a_col, 1), w.is_("ne", f["a_pack"], TURN))
+        near = w.both(w.both(w.is_("eq", a_col, 1), w.is_("ne", f["a_pack"], TURN)), w.is_("sgt", size, SHORT_STRIP))
         table = w(f"inttoptr i64 {f['kernels']} to ptr")
         first_kernel = w.sub(w.mul(w.sub(f["rows"], 1), MAX_KERNEL_VECTORS), 1)
 
@@ -260,8 +261,8 @@ class GemmKernels:
             ahead = w.pick(w.both(w.is_("ne", f["ahead"], 0), w.is_("slt", until, panels)), share, 0)
             right = start(until)
             further = w.least(start(w.least(w.add(until, f["group"]), panels)), cols)
-            with w.loop(0, m, f["rows"], [("i64", 0)]) as s:
-                row, strip, height = s.i, s.values[0], w.least(f["rows"], w.sub(m, s.i))
+            with w.loop(0, m, f["rows"], [("i64", 0), ("i64", 0)]) as s:
+                row, (strip, before), height = s.i, s.values, w.least(f["rows"], w.sub(m, s.i))
                 with w.loop(0, ahead) as q:    # the next panels come nearer, a few rows with each strip
                     place = w.at(elt, b, w.mul(w.add(w.mul(strip, share), q.i), f["b_row"]))
                     with w.loop(right, further, line) as j:
@@ -277,8 +278,8 @@ class GemmKernels:
                 w.store("i64", along, tables["step"])
                 c_s = w.at(elt, c, w.mul(row, f["c_row"]))
                 c_row = w.pick(small, n, f["c_row"])
-                with w.loop(0, f["rows"]) as r:                              # the last row stands for those not there
-                    there = w.least(r.i, w.sub(height, 1))
+                with w.when(w.is_("ne", height, before)), w.loop(0, f["rows"]) as r:
+                    there = w.least(r.i, w.sub(height, 1))                   # the last row stands for those not there
                     w.store("i64", w.mul(there, a_row), w.at("i64", tables["a_rows"], r.i))
                     w.store("i64", w.mul(there, c_row), w.at("i64", tables["c_rows"], r.i))
                 with w.when(w.both(small, w.is_("ne", more, 0))):
@@ -304,7 +305,7 @@ class GemmKernels:
                     part.next = [end, w.pick(w.is_("eq", part.i, 0), whole, until), 0]
                 with w.when(small):
                     copy(c_s, f["c_row"], narrow, n, height, cols)
-                s.next = [w.add(strip, 1)]
+                s.next = [w.add(strip, 1), height]
 
     def pack_a(self, name, how):
         """A block of A, `rows` by `cols`, to where it is read in order: by rows that lie `far` apart (GATHER), or by
