@@ -646,6 +646,65 @@ def test_data_is_checked_again():
     assert same(compiled(torch.tensor([1, 1])), f(torch.tensor([1, 1])))
 
 
+def policy_step():
+    """A step that checks logits which it computes, and drops some out after that; its parameters."""
+    torch.manual_seed(3)
+    net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3))
+    optimizer = torch.optim.SGD(net.parameters(), 0.1, momentum=0.9)
+
+    def step(x, actions):
+        policy = torch.distributions.Categorical(logits=net(x))
+        loss = -F.dropout(policy.log_prob(actions), 0.25).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss, policy.logits
+    return step, [*net.parameters()]
+
+
+def test_checks_of_what_a_call_computes(executor):
+    """They are made before anything is drawn or written; the rest goes on from what was computed for them."""
+    (plain, expected), (step, parameters) = policy_step(), policy_step()
+    compiled, results = torch.compile(step), []
+    for seed in range(8):
+        given = []
+        for call in (plain, compiled):
+            torch.manual_seed(seed)
+            given.append(call(torch.randn(5, 4), torch.tensor([0, 2, 1, 0, seed % 3])))
+        given = [[t.detach() for t in one] for one in given]
+        results.append((*given, [t.clone() for t in given[0]]))
+        assert same(parameters, expected)
+    assert all(same(first, second) and same(first, kept) for first, second, kept in results)
+    assert replays(compiled) >= 4 and (recording := compiled.recordings[0]).head is not None, compiled.explain()
+    address = parameters[0]._storage.value.address()
+    compiled(torch.randn(5, 4), torch.tensor([0, 2, 1, 0, 1]))
+    assert executor == "reference" or parameters[0]._storage.value.address() == address
+    before, drawn, hits = [p.detach().clone() for p in parameters], torch.get_rng_state(), recording.hits
+    nan = torch.full((5, 4), math.nan)
+    for x, actions, error in ((nan, [0, 2, 1, 0, 1], "logits"),
+                              (torch.ones(5, 4), [0, 2, 1, 0, 3], "within the support")):
+        with pytest.raises(ValueError, match=error):
+            compiled(x, torch.tensor(actions))
+        assert same([p.detach() for p in parameters], before) and same(torch.get_rng_state(), drawn)
+    compiled(torch.randn(5, 4), torch.tensor([0, 2, 1, 0, 1]))
+    assert recording.hits == hits + 1
+
+
+def test_positions_that_a_call_computes():
+    table, weight = x_of(6, 4), x_of(7, 3)
+
+    def f(x, shift):
+        best = (x @ weight[:4]).argmax(1, keepdim=True) + shift
+        return table.gather(1, best), best, F.embedding(best, weight).sum(), table.index_select(0, best[:, 0])
+    compiled = torch.compile(f)
+    agree(f, compiled, *[(x_of(6, 4), torch.tensor(n % 2)) for n in range(5)])
+    assert compiled.recordings[0].head is not None
+    with pytest.raises(RuntimeError, match="index [4-6] is out of bounds for dimension 1 with size 4"):
+        compiled(x_of(6, 4), torch.tensor(4))
+    with pytest.raises(RuntimeError, match="index -[3-5] is out of bounds"):
+        compiled(x_of(6, 4), torch.tensor(-5))
+
+
 # --- donation -------------------------------------------------------------------------------------------------------
 
 
@@ -1539,6 +1598,62 @@ def test_numbers_beside_sixteen_bits(dtype):
     compiled = torch.compile(f)
     for n in (0.3, 0.1, 1 / 3, 2.7, -7.77, 100.1, 0.7):
         assert compiled(x, n).tolist() == f(x, n).tolist(), n
+
+
+def test_what_classes_and_dictionaries_hold_is_seen_at_the_next_call():
+    """However it was changed: through a base, by a loop of specialised code, or with another dictionary."""
+    class Meta(type):
+        level = 1.0
+
+        @property
+        def height(cls): return cls.level > 2
+
+    class Base:
+        kind = "a"
+
+    class Thing(Base):
+        def double(self, x, times=2): return x * times
+
+    class Odd(metaclass=Meta):
+        pass
+
+    class Even:
+        kind = "b"
+
+        def double(self, x): return x * 4
+
+    thing, table = Thing(), {"on": True}
+    thing.flag = 0
+
+    def f(x):
+        if thing.kind == "a" and hasattr(thing, "flag"):
+            x = x + 1
+        if thing.flag or table["on"] or "off" in table:
+            x = x * 3
+        if Odd.height:
+            x = x - 5
+        return thing.double(x)
+    x = torch.ones(2)
+
+    def put_flag(value):
+        for n in (value - 1, value) * 20:
+            thing.flag = n
+
+    def half(self, x, times=0.5): return x * times
+
+    def by_eight(x): return x * 8
+    for change in (lambda: setattr(Base, "kind", "c"), lambda: setattr(Thing, "kind", "a"),
+                   lambda: put_flag(3), lambda: table.update(on=False), lambda: put_flag(0),
+                   lambda: table.update(off=1), lambda: table.clear() or table.update(on=0),
+                   lambda: setattr(Thing, "double", half), lambda: setattr(half, "__defaults__", (3,)),
+                   lambda: setattr(Meta, "level", 3.0), lambda: setattr(thing, "double", by_eight),
+                   lambda: setattr(thing, "__dict__", {"flag": 1}), lambda: delattr(Thing, "kind"),
+                   lambda: setattr(Base, "kind", "a"), lambda: setattr(thing, "__class__", Even)):
+        compiled = torch.compile(f)
+        agree(f, compiled, (x,), (x,), (x,))
+        change()
+        assert same(compiled(x), f(x)), compiled.explain()
+        agree(f, torch.compile(f), (x,), (x,))
 
 
 def test_distributions_are_replayed():

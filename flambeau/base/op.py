@@ -10,6 +10,9 @@ headings:
     meta(…)     the result's Spec (a tuple for several results), from the Specs of the tensors and the parameters
     ref(xp, …)  the meaning in NumPy or CuPy; its parameters are the operation's signature
     verify(…)   a check on the data itself, run at the call; its parameters name the tensors it looks at
+    holds(…)    whether `verify`, which has the same parameters, lets the data pass, in operations on tensors: a tensor
+                of no dimensions, or None where only `verify` can say. A compiled function asks that in its own run,
+                where a check looks at what it computes
     d_<arg>(g, …)   the gradient for one argument; parameters name what is kept: any argument, `out`, or `<arg>_spec`
     grads(g, needs, …)   instead of several d_: a tuple with one gradient (or None) per tensor argument
     exact       True where elements are only moved or compared: half types are not widened to float32 on the way
@@ -213,7 +216,7 @@ class Op(function.CalledOp, metaclass=Kind):
     node = None
     called = None             # the public name that errors say, where the declaration is a private part of it
     number_nodes: dict = {}   # argument → the node's name where that argument is a number
-    verify = None
+    verify = holds = None
     nondiff = ()              # results that carry no gradient although they are floating
     is_view = pointwise = composite = False
     by_specs = False          # of a composite: whether specs and plain arguments decide all; see tensor/follow.py

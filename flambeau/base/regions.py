@@ -28,6 +28,10 @@ REGIONS = {
 }
 
 
+# those that no rounding has a say in: they are asked of arrays or in a native kernel, and the answer is the same
+EXACT = REGIONS.keys() - {"simplex", "multinomial"}
+
+
 def inside(region, value, bounds):
     """Whether each event of `value` lies in the region of that name."""
     return REGIONS[region][1](value, *bounds)

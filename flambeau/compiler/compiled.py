@@ -134,7 +134,7 @@ class Compiled:
         capture.follower.forget()                            # functions that were made inside may live on
         del capture
         try:
-            recorder.finish(None if made is None else made.runner)
+            recorder.finish(None if made is None or made.head is not None else made.runner)
         except BaseException:
             forget_effects(recorder)                      # the call ends here, as a replay does
             raise
@@ -191,16 +191,17 @@ class Report:
             lines.append(f"runs as ordinary code: {compiled.gave_up}")
         for i, found in enumerate(compiled.recordings):
             lines += ["", f"recording {i}: {found.operations} operations, replayed {found.hits} times"]
-            bound = found.runner.plan()
-            if bound is None:
+            runners = [found.runner] if found.head is None else [found.head.runner, found.runner]
+            bound = [runner.plan() for runner in runners if runner.wanted]
+            if None in bound or not bound and settings.executor == "reference":
                 lines.append("  runs on the reference executor" if settings.executor == "reference" else
                              "  runs as recorded code does: no plan can be made for it")
             else:
-                kinds = [step.kind for step in bound.plan.steps]
+                kinds = [step.kind for one in bound for step in one.plan.steps]
                 lines.append(f"  {kinds.count('kernel')} kernels, {kinds.count('library')} library calls, "
                              f"{kinds.count('reference')} operations of the reference executor"
                              + (f", {kinds.count('callback')} with an effect" if "callback" in kinds else ""))
-                lines += [f"    {line}" for line in str(bound.plan).splitlines()]
+                lines += [f"    {line}" for one in bound for line in str(one.plan).splitlines()]
             for title, words in (("read at every replay", found.moving), ("checks data", found.checks),
                                  ("does", found.effects), ("guards", found.guards)):
                 if words:

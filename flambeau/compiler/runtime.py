@@ -55,9 +55,9 @@ class Draws:
 class Checks:
     """The checks of data that operations made at the call, made again."""
 
-    def __init__(self, checks, runner, fixed):
-        self.checks, self.runner, self.fixed = checks, runner, fixed
-        code = runner.code
+    def __init__(self, checks, code, fixed, overwritten=()):
+        """`fixed` are Values by slot, `overwritten` the slots of inputs that the call writes over."""
+        self.checks, self.code, self.fixed = checks, code, fixed
         self.made = {slot for entry, _, _, _, first, _ in code for slot in range(first, first + len(entry.outs))}
         self.asked = [n.slot for _, given in checks for g in given for n in (g if g.__class__ is list else (g,))
                       if n.__class__ is Noted]
@@ -67,6 +67,7 @@ class Checks:
             if any(s in live for s in range(first, first + len(entry.outs))):
                 live.update(slots)
         self.needs += sorted(live - self.made - set(self.needs))
+        self.remembers = not set(overwritten).intersection(self.needs)    # or somebody else would hold what is donated
         self.last = None
 
     def __call__(self, storages):
@@ -78,20 +79,23 @@ class Checks:
             else:
                 return True
         now = [(s.value.ready(), s.version) for s in storages]
-        held = self.fixed | dict(zip(self.places, [value for value, _ in now], strict=True))
-        try:
-            self._all(held)
-        except Exception:                                    # the ordinary call will refuse it, in its own words
+        if not self.hold(dict(zip(self.places, [value for value, _ in now], strict=True))):
             return False
-        self.last = now if sum(value.spec.nbytes for value, _ in now) < MAXIMUM_REMEMBERED_BYTES else None
+        small = self.remembers and sum(value.spec.nbytes for value, _ in now) < MAXIMUM_REMEMBERED_BYTES
+        self.last = now if small else None
         return True
 
-    def late(self, values):
-        """The checks that look at random numbers. They are drawn by now, so a refusal is raised here."""
-        self._all(dict(zip(self.runner.inputs, [value.ready() for value in values], strict=True)))
+    def hold(self, held):
+        """Whether all of them hold for these Values by slot."""
+        try:
+            self.make(self.fixed | held)
+        except Exception:                                    # the ordinary call will refuse it, in its own words
+            return False
+        return True
 
-    def _all(self, held):
-        made = evaluate(self.runner.code, held, [s for s in self.asked if s in self.made])
+    def make(self, held):
+        """Make them, for Values by slot."""
+        made = evaluate(self.code, held, [s for s in self.asked if s in self.made])
         for op, given in self.checks:
             op.verify(*[[self._array(n, held, made) for n in g] if g.__class__ is list else self._array(g, held, made)
                         for g in given])

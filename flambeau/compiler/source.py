@@ -16,6 +16,7 @@ from ..base.spec import place
 from ..tensor.tensor import Tensor
 from .capture import mode_state
 from .guards import Guards, TensorLook
+from .head import head_of
 from .journal import EQUALITY_TYPES, MISSING, PLAIN_TYPES, content, has_plain_keys, short
 from .made import new_storage, new_tensor, put_results, recycle, recycled, renew
 from .replay import Runner
@@ -39,10 +40,17 @@ class Recording:
         self.bound = []               # weak references to arguments that have to be the same objects
         self.hits = 0
         order = {name: i for i, name in enumerate(dict.fromkeys(trace.numbers.values()))}
-        self.runner = Runner(list(trace.code), [v.spec for v in trace.values],
-                             [slot for slot, _ in (*diff.read, *diff.drawn, *diff.fixed)],
-                             tuple(sorted(diff.needs)), diff.free,
-                             {at: order[name] for at, name in trace.numbers.items() if at[0] < len(trace.code)})
+        specs = [v.spec for v in trace.values]
+        self.head, self.python_checks = head_of(diff, specs)
+        rest, given = range(len(trace.code)), []
+        if self.head is not None:
+            rest, given = self.head.rest, self.head.gives
+        numbers = {(at, number): order[trace.numbers[index, number]] for at, index in enumerate(rest)
+                   for number in range(len(trace.code[index][3])) if (index, number) in trace.numbers}
+        self.runner = Runner([trace.code[index] for index in rest], specs,
+                             [*[slot for slot, _ in (*diff.read, *diff.drawn, *diff.fixed)], *given],
+                             tuple([slot for slot in sorted(diff.needs) if slot not in given]),
+                             (*diff.free, *[slot for slot in given if slot not in diff.needs]), numbers)
         writer = ReplayWriter(diff, self, dropped, list(order))
         self.source, space = writer.source, writer.space
         exec(compile(self.source, "<flambeau replay>", "exec"), space)
@@ -452,14 +460,19 @@ class ReplayWriter:
         recording.guards.append("everything that is read is still there")
         self.lines += ["  except Exception:", "    return OFF"]
         read = "".join(f"{self.cells[storage]}.value, " for _, storage in diff.read)
+        places, head = dict(diff.read), recording.head
         if diff.early:
             self.space["REFUSED"] = REFUSED
-            check = Checks(diff.early, recording.runner, dict(diff.fixed))
-            places = dict(diff.read)
+        if recording.python_checks:
+            check = Checks(recording.python_checks, diff.trace.code[:], dict(diff.fixed), diff.free)
             self.space["check"] = check
             check.places = [slot for slot in dict.fromkeys(check.needs) if slot in places]
             self.line(f"if not check(({''.join(self.cells[places[slot]] + ', ' for slot in check.places)})): "
                       "return REFUSED")
+        if head is not None:
+            self.space["head"] = head
+            self.line(f"h = head(({''.join(self.cells[places[slot]] + '.value, ' for slot in head.reads)}))")
+            self.line("if h is None: return REFUSED")
         after = self._after()
         if diff.trace.draws:
             self.space["draw"] = Draws([(draw, kind) for draw, kind, _ in diff.trace.draws])
@@ -468,27 +481,31 @@ class ReplayWriter:
         if diff.fixed:
             self.space["fixed"] = tuple(value for _, value in diff.fixed)
             given += "*fixed, "
-        if diff.late:
-            self.line(f"i = ({given})")
-            self.space["late"] = Checks(diff.late, recording.runner, {}).late
-            self.line("late(i)")
-            self.line("del i")                               # who holds the contents is asked by counting
-        if diff.needs:
+        if diff.late:                                        # random numbers are drawn by now: a refusal is raised here
+            slots = [slot for slot, _ in (*diff.read, *diff.drawn, *diff.fixed)]
+            self.space["late"] = Checks(diff.late, diff.trace.code[:], {}).make
+            self.line(f"late(dict(zip({self.fresh(slots)}, [i.ready() for i in ({given})])))")
+        given += "*h, " * (head is not None)
+        if recording.runner.wanted:
             self.space["run"] = recording.runner.run
-            self.lines += [f"  m = [None] * {len(diff.needs) + 1}", *[f"  {text}" for text in self.recycling],
-                           "  try:", f"    run(({given}), ({''.join(name + ', ' for name in self.numbers)}), m)"]
+            self.lines += [f"  m = [None] * {len(recording.runner.wanted) + 1}",
+                           *[f"  {text}" for text in self.recycling], "  try:",
+                           f"    run(({given}), ({''.join(name + ', ' for name in self.numbers)}), m)"]
             self.lines += [f"    {text}" for text in after]
             self.lines += ["  except BaseException:", "    if m[-1]:"]             # an interrupt: what has run has run
             self.lines += [f"      {text}" for text in after or ["pass"]]
             self.lines += ["    raise"]
         else:
             self.lines += [f"  {text}" for text in after]
+        if head is not None:
+            self.line("head.kept = h")
         self.line(f"return {self._expression(diff.result)}")
 
     def _after(self):
         """The statements that do what the call did."""
         diff, after, words = self.diff, [], self.recording.effects
-        place = {slot: i for i, slot in enumerate(sorted(diff.needs))}
+        place = {slot: i for i, slot in enumerate(self.recording.runner.wanted)}
+        ahead = {} if self.recording.head is None else {slot: i for i, slot in enumerate(self.recording.head.gives)}
         passed = {}
 
         def contents(kind, what):
@@ -497,12 +514,14 @@ class ReplayWriter:
                     passed[what] = f"e{len(passed)}"
                     self.line(f"{passed[what]} = {self.cells[what]}.value")
                 return passed[what]
-            return f"m[{place[what]}]" if kind == "made" else f"r[{what}]" if kind == "draw" else self.const(what)
+            if kind == "made":
+                return f"m[{place[what]}]" if what in place else f"h[{ahead[what]}]"
+            return f"r[{what}]" if kind == "draw" else self.const(what)
 
         rows = []
         for storage, source, rose, path in diff.stored:
             name = self.cells[storage]
-            if source[0] == "made" and name in self.space and storage not in diff.hidden:
+            if source[0] == "made" and source[1] in place and name in self.space and storage not in diff.hidden:
                 rows.append((storage, place[source[1]], rose, storage.writer))
                 words.append(f"writes to {path}")
                 continue
@@ -598,6 +617,7 @@ class ReplayWriter:
                     and id(old) not in kept and old._storage not in places and self.names[id(old)][0] == "v" \
                     and self.cells[old._storage][0] == "s" \
                     and diff.new_storages.get(now._storage, "")[:1] == ("made",) \
+                    and diff.new_storages[now._storage][1] in self.recording.runner.wanted \
                     and sources.count(diff.new_storages[now._storage]) == 1 \
                     and sum(other is now for _, other in diff.moves) == 1 \
                     and diff.trace.values[diff.new_storages[now._storage][1]].spec is now._spec:

@@ -4,7 +4,7 @@ from ..base.errors import need
 from ..base.op import Composite, Op
 from ..base.spec import spec
 from .create import _arange
-from .index import INDEX_DTYPES, half_widened, reduce_at, rows_at, within
+from .index import INDEX_DTYPES, are_within, half_widened, reduce_at, rows_at, within
 
 
 def indices_given(weight, indices):
@@ -31,6 +31,8 @@ class embedding(Op):
     def verify(indices, weight_spec):
         rows = weight_spec.shape[0]
         within(indices, rows, 0, False, words=f"index out of range in self: index {{bad}} for a table of {rows} rows")
+
+    def holds(indices, weight_spec): return are_within(indices, weight_spec.shape[0], False)
 
     def ref(xp, weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=False):
         return weight[indices]

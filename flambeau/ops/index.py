@@ -32,6 +32,11 @@ def within(index, size, dim, wrap=True, kind=IndexError, words=None):
         need(False, words.replace("{bad}", str(bad)) + f": {takes}", kind)
 
 
+def are_within(index, size, wrap=True):
+    """Whether all of the `index` tensor's values are positions along a dimension of `size`."""
+    return ((index >= (-size if wrap else 0)) & (index < size)).all()
+
+
 def tensor_given(given, name, position):
     """Refuse what stands where a tensor should."""
     kind = given.__name__ if given.__class__ is type else type(given).__name__
@@ -447,6 +452,10 @@ class index_select(Op):
         size = input_spec.shape[d] if input_spec.ndim else 1
         within(index, size, d, False, words=f"index out of range in self: index {{bad}} for dimension {d} with size "
                                             f"{size}")
+
+    def holds(index, input_spec, dim):
+        size = input_spec.shape[shapes.wrap_dim(dim, input_spec.ndim)] if input_spec.ndim else 1
+        return are_within(index, size, False)
 
     def ref(xp, input, dim, index):
         return xp.take(input, index.reshape(-1), axis=dim) if input.ndim else input

@@ -3,7 +3,7 @@ import numpy as np
 
 from ..base import dtypes, implicit_gradients, shapes
 from ..base.op import Op
-from ..base.regions import REGIONS, inside
+from ..base.regions import EXACT, REGIONS, inside
 from ..base.spec import spec
 
 
@@ -94,3 +94,14 @@ class _must_hold(Op):
                     raise Outside("Expected the parameters and values of a distribution to satisfy their constraints, "
                                   f"but one does not lie in {region}{tuple(bounds[at:at + count]) or ''}")
                 at += count
+
+    def holds(values, regions, bounds):
+        at, found = 0, None
+        for value, region in zip(values, regions, strict=True):
+            count = REGIONS[region][0]
+            if region not in EXACT:
+                return None
+            here = inside(region, value, bounds[at:at + count]).all()
+            found = here if found is None else found & here
+            at += count
+        return found

@@ -11,6 +11,7 @@ from ..base.spec import spec
 from .create import _full
 from .index import (
     INDEX_DTYPES,
+    are_within,
     matched,
     picked_along,
     reduce_at,
@@ -61,6 +62,11 @@ def index_within(index, input, dim):
     within(index, input.shape[d] if input.ndim else 1, d, wrap=False, kind=RuntimeError)
 
 
+def holds_within(index, input, dim):
+    """Whether `index_within` refuses nothing."""
+    return are_within(index, input.shape[shapes.wrap_dim(dim, input.ndim)] if input.ndim else 1, wrap=False)
+
+
 def places(xp, shape, dim, index):
     """For each element of `index`, which varies along `dim`, its place in a flattened array of `shape`."""
     if not index.size:
@@ -99,6 +105,7 @@ class gather(Op):
         return spec(input.dtype, index.shape, None, input.device)
 
     def verify(index, input_spec, dim): index_within(index, input_spec, dim)
+    def holds(index, input_spec, dim):  return holds_within(index, input_spec, dim)
 
     def ref(xp, input, dim, index, *, sparse_grad=False):
         return xp.take(input.reshape(-1), places(xp, input.shape, dim, index)).reshape(index.shape)

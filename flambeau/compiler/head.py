@@ -1,0 +1,128 @@
+"""The head of a recording: what its checks of data look at, computed first, and whether they hold, in one native run.
+
+A distribution wants to know that its logits are numbers, a gather that the positions found by an argmax exist. A replay
+must know that before it draws a random number or writes over anything, since where a check refuses it has to leave all
+as it was, for the ordinary call to say so. Computing the instructions up to there on the side would do them twice. So
+they are cut off the recording and run by themselves; what the rest reads of them is handed on, and their last result
+says whether all checks hold (`Op.holds`).
+
+Where the answer is no, the checks are made as the call made them, and have the last word.
+"""
+from ..autograd.modes import modes
+from ..base.spec import CPU
+from ..tensor.tensor import Tensor
+from ..trace.record import Trace, current, set_current
+from ..trace.sole import are_sole
+from ..trace.value import Value
+from .capture import Noted
+from .made import new_storage, new_tensor
+from .replay import Runner
+from .runtime import Checks
+
+MAXIMUM_CHECKED_BYTES = 1 << 26           # of what checks look at: more is not put into a trace
+
+
+class Head:
+    """Instructions that run before the rest of a recording. Called with the Values of its inputs it gives those of what
+    it `gives`, a list, or None where a check refuses. Who is done with that list puts it back (`kept`), and if nobody
+    else holds what is in it, the next call writes over it.
+
+    `rest` are the instructions of the recording that are not in it, by their number; `reads` the slots of its inputs.
+    """
+
+    def __init__(self, diff, specs, checks, flag):
+        trace = diff.trace
+        looked, made = slots_of(checks), {}
+        for index, (entry, _, _, _, first, _) in enumerate(trace.code):
+            made.update((slot, index) for slot in range(first, first + len(entry.outs)))
+        inside, stack = set(), [made[slot] for slot in looked if slot in made]
+        while stack:
+            index = stack.pop()
+            if index not in inside:
+                inside.add(index)
+                stack += [made[slot] for slot in trace.code[index][1] if slot in made]
+        code = [one for index, one in enumerate(trace.code) if index in inside]
+        self.rest = [index for index in range(len(trace.code)) if index not in inside]
+        read = {slot for index in self.rest for slot in trace.code[index][1]} | set(diff.needs)
+        self.gives = [slot for slot in sorted(read) if made.get(slot) in inside]
+        asked, given, answer = flag
+        used = {slot for one in (*code, *asked) for slot in one[1]}
+        self.reads = [slot for slot, _ in diff.read if slot in used]
+        fixed = [(slot, value) for slot, value in diff.fixed if slot in used]
+        self.fixed = tuple([value for _, value in fixed])
+        self.runner = Runner(code + asked, specs + given, [*self.reads, *[slot for slot, _ in fixed]],
+                             (*self.gives, answer), (), {})
+        self.checks = Checks(checks, code, dict(fixed))
+        self.kept, self.answers, self.places = None, [], list(range(len(self.gives)))
+
+    def __call__(self, values):
+        made, self.kept = self.kept, None         # another thread that comes now finds nothing
+        if made is None or not are_sole(tuple(made), self.places):           # the list holds them, and the tuple
+            made = [None] * len(self.gives)
+        made += (self.answers.pop() if self.answers else None, None)
+        self.runner.run((*values, *self.fixed), (), made)
+        made.pop()
+        answer = made.pop()
+        holds = bool(answer.array)
+        self.answers.append(answer)               # nobody else sees it
+        if not holds and not self.checks.hold(dict(zip(self.reads, values, strict=True))):
+            return None
+        return made
+
+
+def head_of(diff, specs):
+    """(the Head of a recording, or None; the checks that are left). There is one where a check that says how it `holds`
+    looks at what the recording computes, on the CPU."""
+    able = [(op, given) for op, given in diff.early if op.holds is not None]
+    made = {slot for entry, _, _, _, first, _ in diff.trace.code for slot in range(first, first + len(entry.outs))}
+    looked = slots_of(able)
+    if made.isdisjoint(looked) or sum(specs[slot].nbytes for slot in looked) > MAXIMUM_CHECKED_BYTES \
+            or any(one[0].device is not CPU for one in diff.trace.code):
+        return None, diff.early
+    able, flag = recorded(able, specs)
+    if made.isdisjoint(slots_of(able)):
+        return None, diff.early
+    return Head(diff, specs, able, flag), [one for one in diff.early if one not in able]
+
+
+def recorded(checks, specs):
+    """(Those of the checks that can be asked about in instructions, (instructions, specs of their results, slot of the
+    one that says whether all hold).) New slots follow those of `specs`."""
+    before, trace, cells, able, answer = current(), Trace(), {}, [], None
+
+    def stand_in(seen):
+        """A tensor that looks at a slot, without contents."""
+        if seen.__class__ is not Noted:
+            return seen
+        if seen.slot not in cells:
+            spec = specs[seen.slot]
+            cells[seen.slot] = new_storage(Value.of(None, spec), (spec.nbytes, spec.device, 0, False))
+        return new_tensor(cells[seen.slot], (Tensor, seen.spec, seen.offset, None, None, False, None))
+
+    grad, modes.grad = modes.grad, False
+    with trace.lock:                                         # another thread may run every trace there is
+        set_current(trace)
+        try:
+            for op, given in checks:
+                found = op.holds(*[[stand_in(n) for n in g] if g.__class__ is list else stand_in(g) for g in given])
+                if found is not None:
+                    able.append((op, given))
+                    answer = found if answer is None else answer & found
+            slots = {trace.slots[cell.value]: slot for slot, cell in cells.items() if cell.value in trace.slots}
+            code, last = trace.code, None if answer is None else answer._storage.value.slot
+            new = [value.spec for slot, value in enumerate(trace.values) if slot not in slots]
+            fresh = iter(range(len(specs), len(specs) + len(new)))
+            slots |= {slot: next(fresh) for slot in range(len(trace.values)) if slot not in slots}
+            code = [(entry, tuple([slots[slot] for slot in read]), offsets, params, slots[first], site)
+                    for entry, read, offsets, params, first, site in code]
+            return able, (code, new, slots.get(last))
+        finally:
+            trace.clear()                                    # there is nothing to compute it from
+            set_current(before)
+            modes.grad = grad
+
+
+def slots_of(checks):
+    """The slots that checks look at."""
+    return {n.slot for _, given in checks for g in given for n in (g if g.__class__ is list else (g,))
+            if n.__class__ is Noted}
