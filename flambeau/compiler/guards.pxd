@@ -1,5 +1,6 @@
 cimport cython
 from flambeau.autograd.edges cimport requires
+from flambeau.trace cimport quick
 from flambeau.trace.value cimport Storage, TensorBase
 
 
@@ -12,8 +13,32 @@ cdef class TensorLook:
     cpdef bint is_off(self, TensorBase tensor) except -1
 
 
-cdef class Guards:
-    cdef public list items, entries, attributes, kinds, tensors, missing, keys
+cdef class ClassLook:
+    cdef public object cls
+    cdef public bint lasting
+    cdef public unsigned int version
+    cdef public list rows
 
-    @cython.locals(row=tuple, look=TensorLook, tensor=TensorBase, names=tuple)
-    cpdef first_unmet(self)
+    @cython.locals(version=cython.uint, number=Py_ssize_t)
+    cpdef Py_ssize_t first_unmet(self) except -2
+
+
+cdef class DictLook:
+    cdef public dict held
+    cdef public unsigned long long version
+    cdef public list items, missing, keys
+
+    @cython.locals(row=tuple, names=tuple, held=dict, at=Py_ssize_t, version=cython.ulonglong)
+    cpdef Py_ssize_t first_unmet(self) except -2
+
+
+cdef class Guards:
+    cdef public list classes, owners, dicts, items, attributes, functions, kinds, tensors, missing, keys
+    cdef public dict looks
+
+    @cython.locals(row=tuple, look=ClassLook, seen=DictLook, look_of=TensorLook, tensor=TensorBase, names=tuple,
+                   number=Py_ssize_t)
+    cpdef Py_ssize_t first_unmet(self) except -2
+
+
+cdef bint is_equal(found, expected) except -1

@@ -6,7 +6,12 @@ same memory. Compiled, they are rows of one table (`Guards`), gone through befor
 interpreter is quicker with a line of source for each, so interpreted, `source.py` writes those instead; `TensorLook`
 says the same as its `_looks`.
 """
+from types import ModuleType
+
 from ..autograd.edges import requires
+from ..trace import quick
+
+HEAP_TYPE = 1 << 9            # among a class's flags: it was made by a program
 
 
 class TensorLook:
@@ -35,48 +40,180 @@ class TensorLook:
         return len(tensor._leaf_hooks or ()) != self.leaf_hooks or len(tensor._post_hooks or ()) != self.post_hooks
 
 
-class Guards:
-    """Rows of questions, each with the number of its guard. `first_unmet()` asks them all.
+class ClassLook:
+    """What a class has, or has not: rows (number, table, facts) as `Guards` has them.
 
-    `items`: (number, container, key, what it holds); `entries`: (number, object, name, what its `__dict__` holds);
-    `attributes`: (number, object, name, what is had under it); `kinds`: (number, object, its type);
-    `tensors`: (number, tensor, TensorLook); `missing`: (number, container or object, whether its `__dict__` is meant,
-    names that it does not hold); `keys`: (number, container, its keys in order).
+    As long as the class has the `version` for which they were gone through, none of that has changed: Python gives a
+    class another one when an attribute is set, of it or of a base. What is not `lasting` is asked every time: a
+    metaclass or a descriptor of the program's has a say in it.
     """
 
-    __slots__ = ("items", "entries", "attributes", "kinds", "tensors", "missing", "keys")
+    __slots__ = ("cls", "lasting", "version", "rows")
 
-    def __init__(self):
-        self.items, self.entries, self.attributes, self.kinds = [], [], [], []
-        self.tensors, self.missing, self.keys = [], [], []
+    def __init__(self, cls, lasting):
+        self.cls, self.lasting, self.version, self.rows = cls, lasting, 0, []
 
     def first_unmet(self):
         """The number of a guard that does not hold any more; -1 where all of them do."""
+        version, cls = quick.class_version(self.cls) if self.lasting else 0, self.cls
+        for number, table, facts in self.rows:
+            if table == "missing":
+                if not cls.__dict__.keys().isdisjoint(facts[1]):
+                    return number
+                continue
+            name, expected, *may_be_equal = facts
+            found = getattr(cls, name) if table == "attributes" else cls.__dict__[name]
+            if found is not expected and not (may_be_equal and is_equal(found, expected)):
+                return number
+        self.version = version
+        return -1
+
+
+class DictLook:
+    """What a dictionary holds, and what not: rows of `Guards`, in the tables `items`, `missing` and `keys`.
+
+    Where dictionaries have versions (quick.py), one that has the `version` for which they were gone through holds what
+    it held.
+    """
+
+    __slots__ = ("held", "version", "items", "missing", "keys")
+
+    def __init__(self, held):
+        self.held, self.version = held, 0
+        self.items, self.missing, self.keys = [], [], []
+
+    def first_unmet(self):
+        """The number of a guard that does not hold any more; -1 where all of them do."""
+        held, version = self.held, quick.dict_version(self.held)
         for row in self.items:
-            if row[1][row[2]] is not row[3]:
+            found = held[row[1]]
+            if found is not row[2] and (len(row) == 3 or not is_equal(found, row[2])):
                 return row[0]
-        for row in self.entries:
-            if row[1].__dict__[row[2]] is not row[3]:
+        for row in self.missing:
+            names = row[1]
+            for name in names:
+                if name in held:
+                    return row[0]
+        for row in self.keys:
+            names = row[1]
+            if len(held) != len(names):
+                return row[0]
+            at = 0
+            for name in held:
+                expected = names[at]
+                if name is not expected and name != expected:
+                    return row[0]
+                at += 1
+        self.version = version
+        return -1
+
+
+class Guards:
+    """Rows of questions, each with the number of its guard. `first_unmet()` asks them all.
+
+    `items`: (number, container, key, what it holds), with True behind it where something equal will do; `missing`:
+    (number, container, names that it does not hold); `keys`: (number, container, its keys in order). All of these are
+    for dictionaries in `dicts`, a DictLook each. `owners`: (number, object, its `__dict__`); `attributes`: (number,
+    object, name, what is had under it), and True as above; `kinds`: (number, object, its type); `tensors`: (number,
+    tensor, TensorLook); `functions`: (number, function, its code, defaults, defaults of names); `classes`: a ClassLook
+    each.
+    """
+
+    __slots__ = ("classes", "owners", "dicts", "items", "attributes", "functions", "kinds", "tensors", "missing",
+                 "keys", "looks")
+
+    def __init__(self):
+        self.classes, self.owners, self.dicts, self.items, self.attributes = [], [], [], [], []
+        self.functions, self.kinds, self.tensors, self.missing, self.keys = [], [], [], [], []
+        self.looks = {}               # what is guarded, as something that can be a key → what looks at it
+
+    def add(self, table, number, held, *facts):
+        """Take up guard `number`. The tables "entries" (object, name, what its `__dict__` holds) and "missing" (object
+        or container, whether its `__dict__` is meant, names) come to others here."""
+        if isinstance(held, type) and (table in ("entries", "attributes") or table == "missing" and facts[0]):
+            lasting = type(held) is type and (table == "missing" or is_constant(facts[1]))
+            look = self.looks.get((id(held), lasting))
+            if look is None:
+                look = self.looks[id(held), lasting] = ClassLook(held, lasting)
+                self.classes.append(look)
+            look.rows.append((number, table, facts))
+            return
+        if table == "entries" or table == "missing" and facts[0]:
+            held = self._dict_of(number, held)
+        if table == "entries":
+            table = "items"
+        elif table == "missing":
+            facts = facts[1:]
+        elif table == "kinds" and not facts[0].__flags__ & HEAP_TYPE and not issubclass(facts[0], ModuleType):
+            return                                           # nobody can give it another class
+        if type(held) is dict and table in ("items", "missing", "keys"):
+            look = self.looks.get(id(held))
+            if look is None:
+                look = self.looks[id(held)] = DictLook(held)
+                self.dicts.append(look)
+            getattr(look, table).append((number, *facts))
+        else:
+            getattr(self, table).append((number, held, *facts))
+
+    def _dict_of(self, number, thing):
+        """The dictionary of an object's attributes, which another may be put in the place of."""
+        found = self.looks.get((id(thing), None))
+        if found is None:
+            found = self.looks[id(thing), None] = thing.__dict__
+            self.owners.append((number, thing, found))
+        return found
+
+    def first_unmet(self):
+        """The number of a guard that does not hold any more; -1 where all of them do."""
+        for look in self.classes:
+            if look.version == 0 or quick.class_version(look.cls) != look.version:
+                number = look.first_unmet()
+                if number >= 0:
+                    return number
+        for row in self.owners:
+            if row[1].__dict__ is not row[2]:
+                return row[0]
+        for seen in self.dicts:
+            if seen.version == 0 or quick.dict_version(seen.held) != seen.version:
+                number = seen.first_unmet()
+                if number >= 0:
+                    return number
+        for row in self.items:
+            found = row[1][row[2]]
+            if found is not row[3] and (len(row) == 4 or not is_equal(found, row[3])):
                 return row[0]
         for row in self.attributes:
-            if getattr(row[1], row[2]) is not row[3]:
+            found = getattr(row[1], row[2])
+            if found is not row[3] and (len(row) == 4 or not is_equal(found, row[3])):
+                return row[0]
+        for row in self.functions:
+            if not quick.is_function(row[1], row[2], row[3], row[4]):
                 return row[0]
         for row in self.kinds:
             if type(row[1]) is not row[2]:
                 return row[0]
         for row in self.tensors:
-            look, tensor = row[2], row[1]
-            if look.is_off(tensor):
+            look_of, tensor = row[2], row[1]
+            if look_of.is_off(tensor):
                 return row[0]
         for row in self.missing:
-            held, names = row[1], row[3]
-            if row[2]:
-                held = held.__dict__
+            names = row[2]
             for name in names:
-                if name in held:
+                if name in row[1]:
                     return row[0]
         for row in self.keys:
-            held, names = row[1], row[2]
-            if len(held) != len(names) or names and tuple(held) != names:
+            names = row[2]
+            if len(row[1]) != len(names) or names and tuple(row[1]) != names:
                 return row[0]
         return -1
+
+
+def is_equal(found, expected):
+    """Whether a plain value, as a number or a string, is the same as another."""
+    return type(found) is type(expected) and found == expected
+
+
+def is_constant(found):
+    """Whether a class that has `found` gives it as it is, every time: no function of a program's is asked."""
+    cls = type(found)
+    return not cls.__flags__ & HEAP_TYPE or not hasattr(cls, "__get__")

@@ -98,11 +98,14 @@ class ReplayWriter:
         for function in self.journal.functions.values():
             if function.__code__.co_filename.startswith(PACKAGE):     # observers may have its body exchanged, no more
                 continue
-            name = self.const(function)
+            name, words = self.const(function), f"{function.__qualname__} has the same code"
+            if self.row("functions", words, name, function.__code__, function.__defaults__,
+                        function.__kwdefaults__) is not None:
+                continue
             self.guard(f"{name}.__code__ is not {self.const(function.__code__)} or "
                        f"{name}.__defaults__ is not {self.const(function.__defaults__)} or "
                        f"{name}.__kwdefaults__ is not {self.const(function.__kwdefaults__)}",
-                       f"{function.__qualname__} has the same code")
+                       words)
         self._no_overlap()
         self._numbers()
         self._run()
@@ -144,7 +147,7 @@ class ReplayWriter:
         if not COMPILED or name not in self.space:
             return None
         number = words if words.__class__ is int else self._number(words)
-        getattr(self.rows, table).append((number, self.space[name], *facts))
+        self.rows.add(table, number, self.space[name], *facts)
         return number
 
     def same(self, edge, text, child, words):
@@ -155,14 +158,14 @@ class ReplayWriter:
             number = self.guard(f"{text} is not {known}", words)
         return number
 
-    def _same_row(self, edge, text, child, words):
+    def _same_row(self, edge, text, child, words, *may_be_equal):
         held = self.holder(edge)
         if edge.kind == "item":
-            return self.row("items", words, held, edge.key, child)
+            return self.row("items", words, held, edge.key, child, *may_be_equal)
         if edge.kind in ("cell", "grad", "slot") or edge.kind == "attribute" and text == f"{held}.{edge.key}":
             name = {"cell": "cell_contents", "grad": "_grad"}.get(edge.kind, edge.key)
-            return self.row("attributes", words, held, name, child)
-        return self.row("entries", words, held, edge.key, child) if edge.kind == "attribute" else None
+            return self.row("attributes", words, held, name, child, *may_be_equal)
+        return self.row("entries", words, held, edge.key, child, *may_be_equal) if edge.kind == "attribute" else None
 
     def holder(self, edge):
         thing = edge.holder
@@ -255,7 +258,11 @@ class ReplayWriter:
         elif child is None or child is True or child is False:
             self.same(edge, text, child, f"{path} is {child}")
         elif isinstance(child, PLAIN_TYPES):
-            number = self._plain(child, text, path)
+            number = None
+            if type(child) in (int, str):                    # of other numbers some are equal and not the same
+                number = self._same_row(edge, text, child, f"{path} == {short(child)}", True)
+            if number is None:
+                number = self._plain(child, text, path)
             if type(child) is int:
                 self.recording.varies[number] = path
         elif id(child) in self.names:

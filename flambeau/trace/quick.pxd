@@ -3,3 +3,6 @@ from flambeau.trace.append cimport TraceBase
 
 cpdef here(int inside=*)
 cdef TraceBase this_trace()
+cpdef unsigned int class_version(cls)
+cpdef unsigned long long dict_version(dict held)
+cpdef bint is_function(function, code, defaults, named) except -1

@@ -20,3 +20,19 @@ def forget_trace():
 def this_trace():
     """This thread's trace. Compiled it is asked for so; interpreted, to read it from the thread-local is quicker."""
     return _local.trace
+
+
+def class_version(cls):
+    """A number that a class has for as long as it, and its bases, have the same attributes; 0: it has none now.
+    Interpreted nobody can tell."""
+    return 0
+
+
+def dict_version(held):
+    """A number that a dictionary has for as long as it holds the same, and none other ever; 0: this Python has none."""
+    return 0
+
+
+def is_function(function, code, defaults, named):
+    """Whether a function has this code, these defaults, and these of names."""
+    return function.__code__ is code and function.__defaults__ is defaults and function.__kwdefaults__ is named
