@@ -113,7 +113,8 @@ def test_headings_are_spelled_right():
                 assert heading in known | READ, f"{name}.{heading}: nobody reads it"
 
 
-READ = {"meta", "ref", "view", "of", "grads", "verify", "holds", "check", "cname", "body", "samples", "names", "forms", "node"}
+READ = {"meta", "ref", "view", "of", "grads", "verify", "holds", "check", "cname", "body", "samples", "names",
+        "forms", "node"}
 
 
 def test_rules_ask_for_what_there_is():
