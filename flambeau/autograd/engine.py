@@ -20,7 +20,8 @@ from .base_node import AccumulateGrad
 from .edges import edge_of, requires
 from .graph import GradientEdge
 from .modes import modes
-from .walk import count_readers, hold, run_nodes
+from .node import OpNode
+from .walk import count_readers, hold, on_the_way, run_nodes
 
 _pass_numbers = itertools.count()
 ROOTS_REMEMBERED = 16
@@ -46,14 +47,18 @@ def run_backward(roots, grads, retain_graph, create_graph, wanted=None, accumula
     """
     site = site or here()
     wanted = wanted if wanted is None else [edge for edge in wanted if edge is not None]
-    readers, useful, reached = _dependencies([node for node, _ in roots], wanted, accumulate)
+    readers = useful = reached = count_readers([node for node, _ in roots])
+    capture: dict = {}                       # node → numbers of its outputs whose gradients are wanted
+    for node, nr in wanted or ():
+        capture.setdefault(node, set()).add(nr)
+    targets = set(capture)
+    if wanted is not None:
+        useful, readers = on_the_way(readers, targets, accumulate)
+        reached = useful | targets
     buffers: dict = {}
     for (node, nr), g in zip(roots, grads, strict=True):
         add(buffers, node, nr, g)
     captured: dict = {}
-    capture = {}
-    for edge in wanted or ():
-        capture.setdefault(edge[0], set()).add(edge[1])
     if accumulate:
         recent_roots.append((weakref.ref(roots[0][0]), site))
     waiting = {node for node, _ in roots}
@@ -63,46 +68,21 @@ def run_backward(roots, grads, retain_graph, create_graph, wanted=None, accumula
     emptied = trace.emptied if older is not None else -1
     before, around, outer, casting = modes.grad, modes.backward_pass, trace.site, modes.autocast
     this_pass = BackwardPass(reached, wanted is None and (around is None or around.whole))
-    careful = modes.anomaly or wanted is not None or observers.node_ran is not None     # nodes are looked at one by one
+    careful = modes.anomaly or observers.node_ran is not None      # nodes are looked at one by one
     try:
         modes.grad, modes.backward_pass, trace.site = create_graph, this_pass, outer or site
         modes.autocast = None                            # a gradient is of the dtype that its operation ran in
         if (tell := observers.backward_began) is not None:
             tell(this_pass)
         # Behind a call: see "Loops and interrupts" in CONTRIBUTING.md.
-        run_nodes(ready, readers, buffers, reached, careful, retain_graph, create_graph, site,
-                  functools.partial(_run, capture, captured, useful, create_graph), emptied, older)
+        run_nodes(ready, readers, buffers, None if wanted is None else reached, targets, careful, retain_graph,
+                  create_graph, site, functools.partial(_run, capture, captured, useful, create_graph), emptied, older)
     finally:
         modes.grad, modes.backward_pass, modes.autocast = before, around, casting
         trace.site = outer
         if (tell := observers.backward_ended) is not None:
             tell(this_pass)
     return captured
-
-
-def _dependencies(roots, wanted, accumulate):
-    """(How many readers each node has; the nodes that must run to reach the wanted ones; those and the wanted ones.)
-
-    Where gradients go into `.grad` the wanted ones run too.
-    """
-    readers = count_readers(roots)
-    if wanted is None:
-        return readers, readers, readers
-    order = list(readers)
-    targets = {node for node, _ in wanted}
-    useful = set(targets) if accumulate else set()
-    # A node is useful when any of its edges leads to a target or a useful node; parents were made before.
-    for node in sorted(order, key=lambda n: n.seq if n.__class__ is not AccumulateGrad else -1):
-        if any(e is not None and (e[0] in targets or e[0] in useful) for e in node.edges):
-            useful.add(node)
-    # Readers that will not run must not be waited for.
-    readers = {}
-    for node in order:
-        if node in useful:
-            for edge in node.edges:
-                if edge is not None:
-                    readers[edge[0]] = readers.get(edge[0], 0) + 1
-    return readers, useful, useful | targets
 
 
 def _run_tensor_hooks(node, gs):
@@ -186,7 +166,12 @@ def _run(capture, captured, useful, create_graph, node, gs):
                     for g, kind, edge in zip(made, node.kinds, node.edges, strict=False)]
     if modes.anomaly and modes.check_nan:
         _check_nan(node, made)
-    return _run_node_hooks(node.hooks, made, tuple(gs)) if node.hooks else made
+    if not node.hooks:
+        return made
+    if isinstance(node, OpNode):                 # as in PyTorch, they are not shown what nobody wants
+        made = [g if edge is None or edge[0] in useful or edge[0] in capture else None
+                for g, edge in zip(made, node.edges, strict=True)]
+    return _run_node_hooks(node.hooks, made, tuple(gs))
 
 
 def _anomaly_note(node, error):

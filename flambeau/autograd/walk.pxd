@@ -6,17 +6,23 @@ from flambeau.trace.runner cimport TraceRunner
 from flambeau.trace.value cimport Storage, TensorBase, Value
 
 
-cdef object OpNode, AccumulateGrad, Kept, door, ref
+cdef object OpNode, AccumulateGrad, Kept, door, ref, _seq_of
 cdef bint COMPILED
+cdef int LIST, NUMBER, OUT, SPEC, TENSOR
 
 
-@cython.locals(readers=dict, stack=list, node=NodeBase)
+@cython.locals(readers=dict, stack=list, node=NodeBase, edge=tuple)
 cpdef dict count_readers(list roots)
 
 
-@cython.locals(node=NodeBase, target=NodeBase, recipe=RecipeBase, gs=list, left=Py_ssize_t)
-cpdef run_nodes(list ready, dict readers, dict buffers, reached, bint careful, bint retain_graph, bint create_graph, site,
-                run_with_hooks, emptied, list older)
+@cython.locals(useful=set, left=dict, node=NodeBase, runs=bint, edge=tuple)
+cpdef tuple on_the_way(dict readers, set targets, bint run_targets)
+
+
+@cython.locals(node=NodeBase, target=NodeBase, recipe=RecipeBase, gs=list, left=Py_ssize_t, g=TensorBase,
+               edge=tuple)
+cpdef run_nodes(list ready, dict readers, dict buffers, set reached, set targets, bint careful, bint retain_graph,
+                bint create_graph, site, run_with_hooks, long long emptied, list older)
 
 
 cpdef list gradients_of(NodeBase node, list grads)
@@ -26,11 +32,11 @@ cpdef list gradients_of(NodeBase node, list grads)
 cpdef list by_rules(NodeBase node, list grads, dict fetched)
 
 
-cdef wanted_by(NodeBase node, how, what, dict fetched)
+cdef wanted_by(NodeBase node, int how, what, dict fetched)
 
 
-@cython.locals(tensor=TensorBase, storage=Storage)
-cpdef fetch(NodeBase node, how, what)
+@cython.locals(tensor=TensorBase, storage=Storage, version=Py_ssize_t)
+cpdef fetch(NodeBase node, int how, what)
 
 
 @cython.locals(value=Value, recording=HeldRecording, pending=bint, large=bint)

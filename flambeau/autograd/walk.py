@@ -4,6 +4,7 @@ A part of the compiled core: see Note [One source, two speeds] in base/core.py.
 """
 import heapq
 import itertools
+from operator import attrgetter
 from weakref import ref
 
 from ..base import observers
@@ -13,7 +14,7 @@ from ..trace.held import HeldRecording
 from ..trace.value import Storage
 from .accumulate import accumulate, add, match_spec
 from .base_node import AccumulateGrad
-from .node import LIST, NUMBER, SPEC, TENSOR, Kept, OpNode, second_error
+from .node import LIST, NUMBER, OUT, SPEC, TENSOR, Kept, OpNode, second_error
 
 
 def count_readers(roots):
@@ -33,12 +34,37 @@ def count_readers(roots):
     return readers
 
 
-def run_nodes(ready, readers, buffers, reached, careful, retain_graph, create_graph, site, run_with_hooks, emptied,
-              older):
+_seq_of = attrgetter("seq")
+
+
+def on_the_way(readers, targets, run_targets):
+    """Of the nodes in `readers` those that must run for a gradient of the `targets` to come about, and how many readers
+    each node has among them. With `run_targets` these run too."""
+    useful = set(targets) if run_targets else set()
+    # A node is useful when any of its edges leads to a target or a useful node; parents were made before. Readers that
+    # will not run must not be waited for.
+    left = {}
+    for node in sorted(readers, key=_seq_of):          # leaves come last, and have no edges
+        runs = node in useful
+        for edge in node.edges:
+            if edge is not None and (edge[0] in targets or edge[0] in useful):
+                useful.add(node)
+                runs = True
+                break
+        if runs:
+            for edge in node.edges:
+                if edge is not None:
+                    left[edge[0]] = left.get(edge[0], 0) + 1
+    return useful, left
+
+
+def run_nodes(ready, readers, buffers, reached, targets, careful, retain_graph, create_graph, site, run_with_hooks,
+              emptied, older):
     """Run the nodes in the heap `ready`, and those that become so: a node is when all its `readers` have run.
 
-    `run_with_hooks` is a function of the engine's. What nodes had kept that were made before the number `emptied` goes
-    to the list `older`.
+    Only nodes in `reached` are come to, all if it is None, and `targets` are those among them whose gradients somebody
+    asked for. These, nodes with hooks, and all nodes where one has to be `careful`, are run by the engine's function
+    `run_with_hooks`. What nodes had kept that were made before the number `emptied` goes to the list `older`.
     """
     node = gs = None
     while node is not None or ready:
@@ -46,7 +72,8 @@ def run_nodes(ready, readers, buffers, reached, careful, retain_graph, create_gr
             node = heapq.heappop(ready)[2]
             gs = buffers.pop(node, None) or [None] * node.n_outputs
         edges = node.edges
-        if node.__class__ is OpNode and not careful and not node.hooked and gs[0] is not None:
+        if type(node) is OpNode and not careful and not node.hooked and gs[0] is not None \
+                and (reached is None or node not in targets):
             recipe = node.recipe
             made, kinds = gradients_of(node, gs), recipe.input_specs
             if not retain_graph and recipe.saves:
@@ -56,7 +83,7 @@ def run_nodes(ready, readers, buffers, reached, careful, retain_graph, create_gr
             if len(edges) == 1 and edges[0] is not None:
                 target, g = edges[0][0], made[0]
                 if readers[target] == 1 and target not in buffers and target.n_outputs == 1 \
-                        and (not ready or -target.seq < ready[0][0]):
+                        and (not ready or -target.seq < ready[0][0]) and type(target) is not AccumulateGrad:
                     if g is not None and g._spec is not kinds[0]:
                         g = match_spec(g, kinds[0])
                     node, gs = target, [g]           # a chain: straight on, nothing else is due before it
@@ -79,13 +106,13 @@ def run_nodes(ready, readers, buffers, reached, careful, retain_graph, create_gr
             if edge is None:
                 continue
             target, nr = edge
-            if careful and target not in reached:
+            if reached is not None and target not in reached:
                 continue
             if g is not None and kind is not None and g._spec is not kind:
                 g = match_spec(g, kind)
             readers[target] = left = readers[target] - 1
-            if left == 0 and target.__class__ is AccumulateGrad and g is not None and target not in buffers \
-                    and not careful and not target.hooked:
+            if left == 0 and type(target) is AccumulateGrad and g is not None and target not in buffers \
+                    and not careful and not target.hooked and (reached is None or target not in targets):
                 accumulate(target, g, create_graph)         # a leaf's turn is as soon as it is ready
                 continue
             if g is not None:
@@ -142,7 +169,7 @@ def fetch(node, how, what):
     """One argument that a rule asks for."""
     if how == TENSOR:
         held = node.kept if what is None else node.kept[what]
-        if held.__class__ is Kept:
+        if type(held) is Kept:
             return held.unpack(node)
         tensor, storage, version, maker = held                        # see Note [What is kept] in node.py
         if storage.version == version and storage.fingerprint is None and tensor._node is maker:
@@ -155,7 +182,18 @@ def fetch(node, how, what):
         return what
     if how == LIST:
         return tuple([h if h is None else h.unpack(node) for h in node.kept[what]])
-    return node.kept[what] if how == NUMBER else node.result(what)
+    if how == NUMBER:
+        return node.kept[what]
+    if how == OUT and node.n_outputs == 1:
+        held = node.kept[-1]
+        if type(held) is not Kept:
+            storage, version, kind, offset = held                     # see Note [What is kept] in node.py
+            if storage.version == version and storage.fingerprint is None:
+                tensor = door.wrap(storage, kind, offset)
+                if kind.dtype.category >= 2:
+                    tensor._node, tensor._nr = node, 0
+                return tensor
+    return node.result(what)
 
 
 class _Methods:

@@ -115,6 +115,93 @@ def backward_inputs(torch):
 
 
 @program
+def wanted_on_the_way(torch):
+    """Gradients of leaves, of what lies between, of a root, and of one of several results, with branches that lead to
+    none of them."""
+    def grown():
+        x, w, other = (torch.tensor([1.0, 2.0, 4.0][i:] + [3.0] * i, requires_grad=True) for i in range(3))
+        a = x * w
+        b = a.exp() + other.sigmoid()
+        c, d = (a * b).split([1, 2])
+        top, which = (b * other + a).max(0)
+        return x, w, other, a, b, c, d, top, (c.sum() * d).sum() + top * which
+    found = []
+    for wanted in ((0,), (3,), (0, 3), (1, 2), (4, 0), (5,), (6, 5), (7,), (8,), (8, 4, 2)):
+        ends = grown()
+        found.append(torch.autograd.grad(ends[8], [ends[i] for i in wanted]))
+        ends = grown()
+        ends[8].backward(inputs=[ends[i] for i in wanted])
+        found.append([t.grad if i in wanted or t.is_leaf else None for i, t in enumerate(ends)])
+        ends = grown()
+        both = torch.autograd.grad([ends[8], ends[4]], [ends[i] for i in wanted],
+                                   [torch.tensor(2.0), torch.tensor([1.0, -1.0, 0.5])], create_graph=True)
+        found.append(both)
+        if any(g.requires_grad for g in both):
+            found.append(torch.autograd.grad(sum((g * g).sum() for g in both), ends[:2], allow_unused=True))
+    return found
+
+
+@program
+def hooks_on_the_way(torch):
+    """Hooks are called where the way to what is wanted goes, and only there."""
+    told = []
+    x, y = (torch.tensor([value], requires_grad=True) for value in (1.0, 2.0))
+    a = x * 3
+    b = a * y
+    c = y.exp()
+    loss = (b + c).sum()
+    for word, tensor in (("x", x), ("y", y), ("a", a), ("b", b), ("c", c)):
+        tensor.register_hook(lambda g, word=word: told.append((word, g.tolist())))
+    b.grad_fn.register_hook(lambda made, given: told.append(("node", [g is not None for g in made])))
+    b.grad_fn.register_prehook(lambda given: (given[0] * 10,))
+    first = torch.autograd.grad(loss, x, retain_graph=True)
+    told.append("both")
+    second = torch.autograd.grad(loss, [a, y], retain_graph=True)
+    told.append("into")
+    loss.backward(inputs=[x])
+    return told, first, second, x.grad, y.grad
+
+
+@program
+def freed_on_the_way(torch):
+    """What `grad` came by is freed, and nothing else."""
+    x, y = (torch.tensor([value], requires_grad=True) for value in (1.0, 2.0))
+    a, b = x.exp(), y.exp()
+    loss = (a * b).sum()
+    found = [torch.autograd.grad(loss, b)]
+    found.append([name(t.grad_fn) for t in (a, b, loss)])
+    found.append(refusal(lambda: torch.autograd.grad(loss, a), "second time"))
+    found.append(torch.autograd.grad(b, y))
+    found.append(refusal(lambda: torch.autograd.grad(b, y), "second time"))
+    found.append(torch.autograd.grad(a, x))
+    return found
+
+
+@program
+def written_on_the_way(torch):
+    """A value that was kept and written since is refused, unless no rule on the way asks for it."""
+    x, y = (torch.tensor([value], requires_grad=True) for value in (1.0, 2.0))
+    a = x * 1
+    b = a.exp()
+    c = b + y.sin()
+    with torch.no_grad():
+        b.add_(1)
+    found = [torch.autograd.grad(c.sum(), y, retain_graph=True)]
+    found.append(refusal(lambda: torch.autograd.grad(c.sum(), x), "modified by an inplace operation"))
+    return found
+
+
+@program
+def leaves_of_a_graph(torch):
+    """Who walks a graph finds its leaves by asking nodes whether they have a `variable`."""
+    x = torch.tensor([1.0], requires_grad=True)
+    y = x.exp()
+    end = y.grad_fn.next_functions[0][0]
+    return hasattr(y.grad_fn, "variable"), name(end), end.variable is x, end.next_functions, \
+        end is (x * 2).grad_fn.next_functions[0][0]
+
+
+@program
 def gradient_argument(torch):
     x = torch.tensor([1., 2.], requires_grad=True)
     y = x * 3
