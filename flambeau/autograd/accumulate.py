@@ -57,7 +57,7 @@ def _summed(g, shape, wanted):
 
 def accumulate(node, g, create_graph):
     """Add `g` to the gradient of the leaf that a node stands for, and call the leaf's hooks."""
-    leaf = node.variable
+    leaf = node.leaf
     if leaf._node is not None:
         raise RuntimeError("leaf variable has been moved into the graph interior: it was written in place by "
                            f"{leaf._node.name()} at {line_of(leaf._node.site)}, after the forward pass had read it as "

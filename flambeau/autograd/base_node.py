@@ -112,8 +112,10 @@ class Handle:
 class AccumulateGrad(Node):
     """The end of the graph at a leaf: adds into its `.grad`. Held by the graph; the leaf knows it weakly."""
 
-    def __init__(self, variable):
-        self.variable = variable
+    variable = property(lambda self: self.leaf)       # programs ask nodes whether they have it: no other may
+
+    def __init__(self, leaf):
+        self.leaf = leaf
         self.seq = LEAF_SEQUENCE_NUMBER
 
     def name(self):

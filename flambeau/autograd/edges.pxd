@@ -1,10 +1,15 @@
 cimport cython
+from flambeau.autograd.slots cimport NodeBase
+from flambeau.trace cimport new
 from flambeau.trace.value cimport TensorBase
 
 
-cdef object AccumulateGrad, refresh
+cdef object AccumulateGrad, refresh, weak
+cdef bint COMPILED
+cdef long long LEAF_SEQUENCE_NUMBER
 
 
+@cython.locals(made=NodeBase)
 cpdef accumulator(TensorBase leaf)
 
 

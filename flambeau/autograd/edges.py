@@ -2,9 +2,12 @@
 
 A part of the compiled core: see Note [One source, two speeds] in base/core.py.
 """
-import weakref
+from weakref import ref as weak
 
-from .base_node import AccumulateGrad, refresh
+from ..base.core import COMPILED
+from ..trace import new
+from .base_node import LEAF_SEQUENCE_NUMBER, AccumulateGrad, refresh
+from .slots import NodeBase
 
 
 def accumulator(leaf):
@@ -12,8 +15,14 @@ def accumulator(leaf):
     ref = leaf._accumulator
     node = ref() if ref is not None else None
     if node is None:
-        node = AccumulateGrad(leaf)
-        leaf._accumulator = weakref.ref(node)
+        if COMPILED:                              # a graph needs one for each leaf, and ends with it
+            made = new.instance(NodeBase, AccumulateGrad)
+            made.leaf = leaf
+            made.seq = LEAF_SEQUENCE_NUMBER
+            node = made
+        else:
+            node = AccumulateGrad(leaf)
+        leaf._accumulator = weak(node)
         if leaf._leaf_hooks:
             node.tensor_hooks, node.hooked = {0: leaf._leaf_hooks}, True
     return node

@@ -234,6 +234,7 @@ class BackwardRecipe(RecipeBase):
         self.fetched = tuple(dict.fromkeys(one for _, _, wanted in self.steps for one in wanted if one[0] != SPEC))
         # whether the rules may be followed: see Note [Followed functions] in tensor/follow.py. A number that may be
         # another one every time would need a tape of its own every time.
+        self.has_float_result = False                         # whether there is one alone, and it is known to be such
         self.follows = FOLLOWED_PACKAGE in type(op).__module__ and not any(
             how == LIST or how == NUMBER and known[op].typed[self.asked[what][0]] for how, what in self.fetched)
 
@@ -336,15 +337,7 @@ class OpNode(Node):
         held = self.kept[-1]
         if self.n_outputs > 1:
             return held[nr].unpack(self) if nr is not None else tuple([h and h.unpack(self) for h in held])
-        if held.__class__ is Kept:
-            return held.unpack(self)
-        storage, version, kind, offset = held                             # see Note [What is kept]
-        if storage.version != version or storage.fingerprint is not None:
-            return Kept.of_result(*held).unpack(self)
-        tensor = door.wrap(storage, kind, offset)
-        if kind.dtype.category >= 2:
-            tensor._node, tensor._nr = self, 0
-        return tensor
+        return (held if held.__class__ is Kept else Kept.of_result(*held)).unpack(self)
 
 
 def kept_places(node, kept, written=False):

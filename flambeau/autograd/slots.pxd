@@ -1,5 +1,6 @@
 cdef class NodeBase:
-    cdef public object edges, kept, outs, site, released, seq
+    cdef public object edges, kept, outs, site, released, leaf
+    cdef public long long seq
     cdef public RecipeBase recipe
     cdef public int n_outputs
     cdef public bint hooked
@@ -8,4 +9,4 @@ cdef class NodeBase:
 cdef class RecipeBase:
     cdef public object op, template, live, only_kept, keep_out, single_rule, name
     cdef public tuple inputs, input_specs, asked, steps, fetched
-    cdef public bint saves, follows
+    cdef public bint saves, follows, has_float_result

@@ -19,6 +19,7 @@ give_defaults(
     site=None,                # the line of the call
     released=None,            # the site of the backward that freed what was kept
     hooked=False,             # whether it has hooks, or a gradient is retained
+    leaf=None,                # the leaf that an AccumulateGrad stands for
     n_outputs=1)
 
 
@@ -26,4 +27,4 @@ class RecipeBase:
     """The fields of a BackwardRecipe (node.py)."""
 
     __slots__ = ("op", "template", "live", "inputs", "input_specs", "asked", "only_kept", "keep_out", "steps",
-                 "single_rule", "saves", "name", "fetched", "follows")
+                 "single_rule", "saves", "name", "fetched", "follows", "has_float_result")

@@ -11,7 +11,9 @@ from flambeau.trace.runner cimport TraceRunner
 from flambeau.trace.value cimport TensorBase, looks
 
 
-cdef object Tensor, NO_VALUE, WANTS_GRADIENT
+cdef object Tensor, NO_VALUE, WANTS_GRADIENT, modes
+cdef dict latest, questions
+cdef int NUMBER
 cdef set tensor_types, plain_types
 cdef bint COMPILED
 
@@ -21,6 +23,9 @@ cdef class TapedCall:
     cdef public tuple args, places, inputs, params
     cdef public bint is_view, owned
 
+    @cython.locals(args=list, at=Py_ssize_t, number=Py_ssize_t)
+    cdef tuple with_tensors(self, list held)
+
 
 cdef class Tape:
     cdef public tuple steps
@@ -28,21 +33,25 @@ cdef class Tape:
     cdef public bint several
 
 
-@cython.locals(held=list, step=TapedCall, args=list, inputs=list, at=Py_ssize_t, number=Py_ssize_t,
-               seen=TensorBase)
-cdef follow(Tape tape, list given)
+@cython.locals(step=TapedCall, args=tuple, inputs=tuple, number=Py_ssize_t, seen=TensorBase, wants_args=bint)
+cdef follow(TraceBase trace, Tape tape, list held)
 
 
 @cython.locals(trace=TraceRunner)
 cpdef taped(trace, tuple key, function, tuple args, list given)
 
 
-@cython.locals(trace=TraceBase, recipe=RecipeBase, key=list, given=list, fetched=dict, wanted=tuple)
+@cython.locals(trace=TraceBase, recipe=RecipeBase, key=list, given=list, values=list, fetched=dict, wanted=tuple,
+               whole=tuple, table=dict, last=tuple, how=int, g=TensorBase)
 cpdef list gradients(NodeBase node, list grads)
+
+
+@cython.locals(at=Py_ssize_t)
+cdef bint same(list one, list two)
 
 
 cdef bint is_plain(held) except -1
 
 
-@cython.locals(trace=TraceBase, key=list, given=list, whole=tuple)
+@cython.locals(trace=TraceBase, key=list, given=list, whole=tuple, table=dict)
 cpdef followed(op, tuple args, kwargs)

@@ -11,6 +11,7 @@ place, ran an operation at the call, warned, or took a tensor from elsewhere. No
 asked, and nothing is taped that was given the same tensor twice.
 """
 from ..autograd.edges import requires
+from ..autograd.modes import modes
 from ..autograd.node import NUMBER
 from ..autograd.walk import by_rules, fetch
 from ..base import errors
@@ -18,7 +19,7 @@ from ..base.core import COMPILED
 from ..base.op import door
 from ..trace import quick
 from ..trace.record import _local
-from ..trace.value import looks
+from ..trace.value import TensorBase, looks
 from . import overrides
 from .composite import run_composite
 from .find import plain_types
@@ -32,7 +33,9 @@ MAX_TAPES = 20_000            # some thirty MiB of them
 NO_VALUE = object()           # of an argument that is a tensor
 WANTS_GRADIENT = object()     # in a key, behind the spec of a tensor that does
 tapes: dict = {}              # key of a call → Tape, False where it cannot be followed
-tables.append(tapes)
+latest: dict = {}             # BackwardRecipe → (key of the last backward by it, without itself; its Tape)
+tables.extend((tapes, latest))
+questions = vars(overrides)   # a load nearer
 
 
 class TapedCall:
@@ -45,6 +48,13 @@ class TapedCall:
     def __init__(self, entry, args, places, inputs, params, is_view, owned):
         self.entry, self.args, self.places, self.inputs = entry, args, places, inputs
         self.params, self.is_view, self.owned = params, is_view, owned
+
+    def with_tensors(self, held):
+        """All arguments, with tensors out of the list `held`."""
+        args = list(self.args)
+        for at, number in self.places:
+            args[at] = held[number]
+        return tuple(args)
 
 
 class Tape:
@@ -59,18 +69,18 @@ class Tape:
         self.steps, self.made, self.several = steps, made, several
 
 
-def follow(tape, given):
-    """What a call like the one that was taped gives for the tensors `given`."""
-    held = list(given)
+def follow(trace, tape, held):
+    """What a call like the one that was taped gives for the tensors in the list `held`, to which it adds its own."""
+    wants_args = modes.grad or trace.tape is not None         # nobody but nodes and tapes asks for all arguments
+    args = None
     for step in tape.steps:
-        args = list(step.args)
-        for at, number in step.places:
-            args[at] = held[number]
+        if wants_args:
+            args = step.with_tensors(held)
         if not step.is_view:
-            inputs = [held[number] for number in step.inputs]
-            held.append(record_one(step.entry, tuple(args), inputs, step.params, 3))
+            inputs = tuple([held[number] for number in step.inputs])
+            held.append(record_one(step.entry, args, inputs, step.params, 3))
         else:
-            seen = view_one(step.entry, tuple(args), held[step.inputs[0]], 0, 3)
+            seen = view_one(step.entry, args, held[step.inputs[0]], 0, 3)
             if step.owned:
                 seen._base = seen._view_of = None
             held.append(seen)
@@ -93,11 +103,17 @@ def taped(trace, key, function, args, given):
     # other the next call may tell.
     if _local.trace is trace and (trace.emptied == emptied or looked == looks()):
         if len(tapes) >= MAX_TAPES:
-            tapes.clear()
+            forget_tapes()
         recorded = len([one for one in tape if one[4] < 0])
         tapes[key] = looked == looks() and warned == errors.warned and _count(trace) - before == recorded \
             and _as_tape(tape, given, made)
     return made
+
+
+def forget_tapes():
+    """Follow nothing that was taped so far."""
+    tapes.clear()
+    latest.clear()
 
 
 def _count(trace):
@@ -137,10 +153,9 @@ def gradients(node, grads):
     """The gradients of a node (autograd/walk.py), followed if a call like it was taped before."""
     trace = quick.this_trace() if COMPILED else _local.trace
     recipe = node.recipe
-    if trace.special or overrides.regions:
+    if trace.special or questions["regions"]:
         return by_rules(node, grads, None)
-    key = [recipe]
-    given = []
+    key, given, values = [], [], []
     for g in grads:
         if g is None:
             key.append(None)
@@ -151,11 +166,10 @@ def gradients(node, grads):
             if requires(g):
                 key.append(WANTS_GRADIENT)
             given.append(g)
-    fetched = {}
     for wanted in recipe.fetched:
-        how, what = wanted
-        held = fetch(node, how, what)
-        fetched[wanted] = held
+        how = wanted[0]
+        held = fetch(node, how, wanted[1])
+        values.append(held)
         if how == NUMBER:
             if not is_plain(held):
                 return by_rules(node, grads, None)
@@ -164,14 +178,34 @@ def gradients(node, grads):
         elif type(held) is tuple:                 # all results of several
             return by_rules(node, grads, None)
         elif held is not None:
-            key.append(held._spec)                # a hook may have laid it out in another way than it was
-            if requires(held):
+            tensor: TensorBase = held
+            key.append(tensor._spec)              # a hook may have laid it out in another way than it was
+            if requires(tensor):
                 key.append(WANTS_GRADIENT)
-            given.append(held)
-    found = tapes.get(tuple(key))
+            given.append(tensor)
+    last = latest.get(recipe)
+    if last is not None and same(last[0], key):
+        return follow(trace, last[1], given)
+    whole = (recipe, *key)
+    table = tapes
+    found = table.get(whole)
+    if found:
+        latest[recipe] = key, found
+        return follow(trace, found, given)
+    fetched = dict(zip(recipe.fetched, values, strict=True))
     if found is None and all_differ(given):
-        return taped(trace, tuple(key), by_rules, (node, grads, fetched), given)
-    return follow(found, given) if found else by_rules(node, grads, fetched)
+        return taped(trace, whole, by_rules, (node, grads, fetched), given)
+    return by_rules(node, grads, fetched)
+
+
+def same(one, two):
+    """Whether two lists hold the same objects."""
+    if len(one) != len(two):
+        return False
+    for at in range(len(one)):
+        if one[at] is not two[at]:
+            return False
+    return True
 
 
 def is_plain(held):
@@ -197,15 +231,16 @@ def followed(op, args, kwargs):
     Of its arguments nobody needs to be asked whether the call is his: they are plain tensors and plain values.
     """
     trace = quick.this_trace() if COMPILED else _local.trace
-    if trace.special or overrides.regions:
+    if trace.special or questions["regions"]:
         return None
     key = [op, len(args)]
     given = []
     for a in args if not kwargs else (*args, *kwargs.values()):
         c = type(a)
         if c is Tensor or c in tensor_types:
-            key.append(a._spec)
-            if requires(a):
+            tensor: TensorBase = a
+            key.append(tensor._spec)
+            if requires(tensor):
                 key.append(WANTS_GRADIENT)
             given.append(a)
         elif is_plain(a):
@@ -218,7 +253,8 @@ def followed(op, args, kwargs):
             return None
         key.extend(kwargs)
     whole = tuple(key)
-    found = tapes.get(whole)
+    table = tapes
+    found = table.get(whole)
     if found is False or found is None and not all_differ(given):
         return None
     outer = trace.site
@@ -227,6 +263,6 @@ def followed(op, args, kwargs):
     try:
         if found is None:
             return taped(trace, whole, run_composite, (op, args, kwargs), given)
-        return follow(found, given)
+        return follow(trace, found, given)
     finally:
         trace.site = outer

@@ -7,7 +7,10 @@ from flambeau.trace.value cimport Storage, TensorBase
 
 
 cdef bint COMPILED
-cdef object OpNode, Tensor, BackwardRecipe, tensor_types, numbering, keep
+cdef object OpNode, Tensor, BackwardRecipe, numbering, keep
+cdef dict events
+cdef set tensor_types
+cdef int NUMBER, TENSOR
 
 
 @cython.locals(recipe=RecipeBase, node=NodeBase, t=TensorBase, out=TensorBase, storage=Storage, i=Py_ssize_t)

@@ -19,6 +19,8 @@ from .messages import called_as, said
 from .overrides import tensor_types
 from .tensor import Tensor
 
+events = vars(observers)          # a load nearer
+
 
 def add_history(op, entry, args, inputs, outs, site):
     """Give `outs` their history: the autograd node, and in forward mode the tangents."""
@@ -68,7 +70,10 @@ def make_node(entry, args, inputs, outs, site, wanted, special):
             for out in outs:
                 out._cut = (f"{called_as(op)}(), which has no gradient", site)
             return
-        recipe = entry.recipes[wanted] = BackwardRecipe(op, entry.kinds, entry.template, wanted)
+        recipe = BackwardRecipe(op, entry.kinds, entry.template, wanted)
+        recipe.has_float_result = entry.outs is not None and len(entry.outs) == 1 and not entry.many \
+            and entry.outs[0].dtype.category >= 2
+        entry.recipes[wanted] = recipe
     if recipe.only_kept is not None:
         kept = _kept(args[recipe.only_kept], special)
     elif not recipe.asked and not recipe.keep_out:
@@ -105,12 +110,12 @@ def make_node(entry, args, inputs, outs, site, wanted, special):
             else:
                 storage.saved_at = storage.version
                 kept.append((storage, storage.version, out._spec, out._offset))
-        if out._spec.dtype.category >= 2:
+        if recipe.has_float_result or out._spec.dtype.category >= 2:
             out._node = node
             out._nr = 0
         else:
             out._cut = (f"{called_as(entry.op)}(), whose result is {out._spec.dtype.name} and so has no gradient", site)
-        if observers.node_made is not None:
+        if events["node_made"] is not None:
             node._tell_made()
         return
     node.n_outputs, op = len(outs), entry.op
@@ -138,7 +143,7 @@ def _kept(tensor, special):
     if storage.inference:
         tensor = _tracked(tensor)
         storage = tensor._storage
-    if special or storage.exported or tensor.__class__ is not Tensor and tensor.__class__ not in tensor_types:
+    if special or storage.exported or type(tensor) is not Tensor and type(tensor) not in tensor_types:
         return keep(tensor)
     storage.saved_at = version = storage.version
     if tensor._base is not None and tensor._seen != version:

@@ -1,7 +1,7 @@
 cimport cython
 from flambeau.autograd.edges cimport requires
 from flambeau.base.entry cimport Entry
-from flambeau.tensor cimport history
+from flambeau.tensor.history cimport make_node
 from flambeau.trace cimport new, quick
 from flambeau.trace.append cimport TraceBase
 from flambeau.trace.value cimport Storage, TensorBase, Value

@@ -26,7 +26,7 @@ def record_one(entry, args, inputs, params, inside):
     kind = value.spec
     storage = new.storage()
     storage.value = value
-    storage.nbytes = kind.nbytes
+    storage.nbytes = entry.nbytes
     storage.device = kind.device
     storage.version = 0
     storage.exported = storage.inference = False

@@ -35,16 +35,15 @@ class TraceBase:
             slots = None
             if len(inputs) == 2:                  # what `_read` does, without its loop, for inputs that are known here
                 one, two = inputs
-                value = one._storage.value
-                slot = value.slot if value.trace is self else ready.get(value)
-                value = two._storage.value
-                more = value.slot if value.trace is self else ready.get(value)
-                if (slot is None or more is None) and COMPILED and not self.own_append:     # else `_read` is as quick
+                if COMPILED and not self.own_append:
                     slot = TraceBase._slot(self, one._storage.value)
-                    more = TraceBase._slot(self, value)
-                    if slot < 0 or more < 0:
-                        slot = None
-                if slot is not None and more is not None:
+                    more = TraceBase._slot(self, two._storage.value)
+                else:                             # interpreted, to call `_slot` takes as long as all of this
+                    value = one._storage.value
+                    slot = value.slot if value.trace is self else ready.get(value, -1)
+                    value = two._storage.value
+                    more = value.slot if value.trace is self else ready.get(value, -1)
+                if slot >= 0 and more >= 0:
                     last[slot] = last[more] = index
                     slots = (slot, more)
                     if one._offset or two._offset:
@@ -109,7 +108,9 @@ class TraceBase:
     def _slot(self, value):
         """The slot of a Value, a new one of one that is ready; -1 if it is pending elsewhere, and must be run there
         first."""
-        slot = value.slot if value.trace is self else self.slots.get(value)
+        if value.trace is self:
+            return value.slot
+        slot = self.slots.get(value)
         if slot is None:
             if value.trace is not None:
                 return -1

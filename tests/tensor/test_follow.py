@@ -14,16 +14,17 @@ from hypothesis import given, settings, strategies as st
 import flambeau as torch
 from flambeau.base.core import COMPILED
 
-tapes = sys.modules["flambeau.tensor.follow"].tapes
+follow = sys.modules["flambeau.tensor.follow"]
+tapes = follow.tapes
 F = torch.nn.functional
 compiled_only = pytest.mark.skipif(not COMPILED, reason="interpreted, nothing is followed")
 
 
 @pytest.fixture(autouse=True)
 def forgotten():
-    tapes.clear()
+    follow.forget_tapes()
     yield
-    tapes.clear()
+    follow.forget_tapes()
 
 
 def drawn(*shape, seed=0, grad=False):
@@ -57,9 +58,9 @@ def test_what_was_taped_is_followed():
 
 def by_first_calls(program, *args):
     """What a program gives if nothing in it is like anything before."""
-    tapes.clear()
+    follow.forget_tapes()
     made = program(*args)
-    tapes.clear()
+    follow.forget_tapes()
     return made
 
 
