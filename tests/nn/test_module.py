@@ -430,3 +430,31 @@ def test_an_error_says_in_which_module_it_was_raised():
     with pytest.raises(RuntimeError) as caught:
         net.body[1](torch.ones(1, 8))
     assert caught.value.__notes__ == ["in Linear(in_features=3, out_features=2, bias=True)"]
+
+
+def test_parameters_come_in_the_order_of_their_names_however_modules_are_shared():
+    shared = nn.Linear(3, 3)
+    some = nn.ModuleList([nn.BatchNorm1d(5), shared, nn.Sequential(shared, nn.LSTM(3, 3))])
+    net = nn.Sequential(nn.Linear(4, 5), some, nn.TransformerEncoderLayer(8, 2))
+    net[0].again, net.scale = net[0].bias, nn.Parameter(torch.ones(2))
+    net.register_parameter("missing", None)
+    net.add_module("nothing", None)
+    named = [p for _, p in net.named_parameters()]
+    assert [id(p) for p in net.parameters()] == [id(p) for p in named] and len(set(map(id, named))) == len(named)
+    assert [id(p) for p in net.parameters(recurse=False)] == [id(net.scale)]
+
+
+def test_who_finds_parameters_in_a_way_of_his_own_is_asked():
+    class Wrapped(nn.Linear):
+        def named_parameters(self, prefix="", recurse=True, remove_duplicate=True):
+            yield "only", self.weight
+
+    class Hidden(nn.Sequential):
+        def named_modules(self, memo=None, prefix="", remove_duplicate=True):
+            yield prefix, self
+
+    wrapped, plain = Wrapped(2, 2), nn.Linear(2, 2)
+    assert [p is wrapped.weight for p in wrapped.parameters()] == [True]
+    assert list(Hidden(nn.Linear(2, 2)).parameters()) == []
+    plain.named_parameters = lambda prefix="", recurse=True: iter([("bias", plain.bias)])
+    assert [p is plain.bias for p in plain.parameters()] == [True]

@@ -397,8 +397,11 @@ class Module(Hooked, Stateful):
 
     def parameters(self, recurse=True):
         """The module's own parameters and those of all below it."""
-        for _, param in self.named_parameters(recurse=recurse):
-            yield param
+        if recurse and _is_walked_as_usual(self):
+            yield from _parameters_below(self)               # without names, which take most of the time
+        else:
+            for _, param in self.named_parameters(recurse=recurse):
+                yield param
 
     def named_buffers(self, prefix="", recurse=True, remove_duplicate=True):
         """(path, buffer) of the module's own buffers and those of all below it."""
@@ -569,6 +572,30 @@ def _addindent(s_, numSpaces):
     """`s_` with all lines but the first moved to the right."""
     first, *rest = s_.split("\n")
     return "\n".join([first, *(" " * numSpaces + line if line.strip() else "" for line in rest)])
+
+
+def _is_walked_as_usual(module):
+    """Whether a module has none of its own of the methods by which parameters are found."""
+    cls, own = type(module), module.__dict__
+    return (cls.named_parameters is Module.named_parameters and cls._named_members is Module._named_members
+            and cls.named_modules is Module.named_modules and "named_parameters" not in own
+            and "_named_members" not in own and "named_modules" not in own)
+
+
+def _parameters_below(module):
+    """The parameters of a module and of all below it, each once, in the order of `named_parameters`."""
+    known, seen, stack = set(), set(), [module]
+    while stack:
+        one = stack.pop()
+        if one is None or one in known:
+            continue
+        known.add(one)
+        for held in one._parameters.values():
+            if held is not None and held not in seen:
+                seen.add(held)
+                yield held
+        if one._modules:
+            stack += list(one._modules.values())[::-1]
 
 
 def _part(module, name):
