@@ -161,7 +161,7 @@ class AffineProduct:
     def _new(self, kind, *given):
         """A description of cuBLASLt's, there as long as this."""
         made = _made(self.library, f"{kind}Create", *given)
-        weakref.finalize(self, getattr(self.library, f"{kind}Destroy"), made)
+        weakref.finalize(self, getattr(self.library, f"{kind}Destroy"), made).atexit = False
         return made
 
     def _set(self, what, attribute, value, kind="Desc"):
