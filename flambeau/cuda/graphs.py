@@ -201,7 +201,7 @@ class CUDAGraph:
         self._sources = [source(value) for value in trace.slots]
         self._runner = Runner(trace.code, [value.spec for value in trace.values], list(trace.slots.values()), wanted,
                               (), {})
-        self._checks = Checks(trace.checks, self._runner, {}).late if trace.checks else None
+        self._checks = Checks(trace.checks, list(trace.code), {}) if trace.checks else None
 
     def replay(self):
         """Run what was recorded, over the contents that the tensors from before have now."""
@@ -216,7 +216,7 @@ class CUDAGraph:
         values = tuple([found(*source) for source in self._sources])
         shared = [found(*source) for _, source in self._outputs]         # before anything is written
         if self._checks is not None:
-            self._checks(values)
+            self._checks.make(dict(zip(self._runner.inputs, values, strict=True)))
         self._runner.run(values, (), results)
         for (storage, source), value in zip(self._outputs, shared, strict=True):
             value = found(*source) if source[0] == "result" else value
