@@ -347,7 +347,6 @@ class Words:
             return self.cast(TraceNode("gemm", halves[0].dtype, shape, halves), a.dtype)
         return TraceNode("gemm", a.dtype, shape, (a, b))
 
-
     def affine(self, a, b, bias):
         """The product of two matrices, to each row of which `bias` is added; by the library too, where it has that."""
         shape = a.shape[0], b.shape[1]
