@@ -42,11 +42,17 @@ ELEMENTS_UNDER_WAY = 32           # with so many loaded elements of them all
 TILE_SIDE = 32                    # of the squares that go through shared memory
 TILE_ROWS = 8                     # of them that the threads of a block take at once
 MAX_GIVEN_WORDS = 512             # CUDA's bound: 4096 bytes of arguments
+PART_POSITION = "block", "x", "y"  # what a part of a kernel is told: the number of its block, and of its thread
 
 
 def render(kernel, schedule, name):
     """The CUDA C++ of `kernel` as a function called `name`."""
     return {"positions": _Positions, "rows": _Rows, "turned": _Turned}[schedule.way](kernel, schedule, name).text()
+
+
+def render_part(kernel, schedule):
+    """The same as a function `part(given, block, x, y)`, told which thread it is, for kernels made of several."""
+    return render(kernel, schedule, None)
 
 
 def check(kernel):
@@ -90,11 +96,12 @@ class _CppWriter:
 
     `self.lane` is the dimension whose neighbours a thread takes `self.width` of at once; a value that varies over it is
     a list of so many names, any other a list of one. `self.at` tells the position in each dimension now, of the first
-    of these.
+    of these. Without a `name`, what is written is a part of a kernel.
     """
 
     def __init__(self, kernel, schedule, name):
         self.kernel, self.schedule, self.name = kernel, schedule, name
+        self.block, self.x, self.y = ("blockIdx.x", "threadIdx.x", "threadIdx.y") if name is not None else PART_POSITION
         self.names, self.helpers = count(), set()
         self.deps = dependencies(kernel)
         self.index = "long long" if schedule.wide else "int"
@@ -112,12 +119,17 @@ class _CppWriter:
             raise Unrenderable(f"{len(fields) + len(ints) + len(numbers)} arguments of a kernel")
         struct = ["struct Given {", f"  unsigned long long {', '.join(fields)};" if fields else None,
                   f"  long long {', '.join(ints)};" if ints else None, *numbers, "};"]
-        bounds = ", ".join(map(str, self.schedule.bounds))
         helpers = dict.fromkeys(h for name in sorted(self.helpers) for h in (*HELPERS_CALLED.get(name, ()), name))
         return "\n".join([*(line for line in struct if line is not None),
                           *(HELPERS[name] if name != "digamma" else digamma() for name in helpers),
-                          f'extern "C" __global__ void __launch_bounds__({bounds}) {self.name}(const Given given) {{',
-                          *_indented(self.entry.lines), "}", ""])
+                          f"{self._head()} {{", *_indented(self.entry.lines), "}", ""])
+
+    def _head(self):
+        if self.name is None:
+            given = ", ".join(f"const int {name}" for name in PART_POSITION)
+            return f"static __device__ __forceinline__ void part(const Given &given, {given})"
+        bounds = ", ".join(map(str, self.schedule.bounds))
+        return f'extern "C" __global__ void __launch_bounds__({bounds}) {self.name}(const Given given)'
 
     def _line(self, text, scope=None):
         (scope or self.scopes[-1]).lines.append(text)
@@ -427,12 +439,12 @@ class _Positions(_CppWriter):
         if s.tiled:
             self.level_of[self.lane] = 2
             self.scopes = [self.entry, _CppScope()]
-            place = self._put(self.index, f"({self.index})blockIdx.x")
+            place = self._put(self.index, f"({self.index}){self.block}")
             row, piece = self._tile_of(place, self.lane)
             self._positions_of(row, s.order[:-1])
             first, total = self._put(self.index, f"{piece} * {tile}"), self._int(f"size {self.lane}")
         else:
-            first = self._put(self.index, f"({self.index})blockIdx.x * {tile}")
+            first = self._put(self.index, f"({self.index}){self.block} * {tile}")
             total = self._int("count")
         self._tile(first, total, tile, threads)
         if s.tiled:
@@ -442,13 +454,13 @@ class _Positions(_CppWriter):
         """The positions from `first` on, of `total`."""
         s = self.schedule
         if s.units * s.vector == 1:
-            place = self._put(self.index, f"{first} + (int)threadIdx.x")
+            place = self._put(self.index, f"{first} + (int){self.x}")
             if not s.order:               # of one position, all is read here; the only thread that has one may write
                 self._line(f"if ({place} >= {total}) return;")     # its results over that before others look
             self._block(f"if ({place} < {total})", self._unit(place))
             return
         self.width = s.vector
-        places = [f"{first} + {(u * threads) * s.vector} + (int)threadIdx.x * {s.vector}" for u in range(s.units)]
+        places = [f"{first} + {(u * threads) * s.vector} + (int){self.x} * {s.vector}" for u in range(s.units)]
         whole, rest = _CppScope(), _CppScope()
         self._several(whole, places)
         ready = f"{self._alignment()} && {total} - {first} >= {tile}"
@@ -460,7 +472,7 @@ class _Positions(_CppWriter):
         self._line(f"const {self.index} {last} = {total} - {first} < {tile} ? {total} : {first} + {tile};")
         if not self.kernel.reduced:                           # seldom gone through, so that it had better be short
             self._line("#pragma unroll 1")
-        self._block(f"for ({self.index} {place} = {first} + (int)threadIdx.x; {place} < {last}; {place} += {threads})",
+        self._block(f"for ({self.index} {place} = {first} + (int){self.x}; {place} < {last}; {place} += {threads})",
                     inner)
         self.scopes.pop()
         self._block("else", rest)
@@ -624,11 +636,11 @@ class _Rows(_CppWriter):
 
     def _row(self):
         k, s = self.kernel, self.schedule
-        along, beside = ("y", "x") if s.abreast else ("x", "y")
+        along, beside = (self.y, self.x) if s.abreast else (self.x, self.y)
         several = s.at_once > 1
-        self.thread = self._put("int", f"(int)threadIdx.{along}")
-        row = self._put(self.index, f"({self.index})blockIdx.x" + (f" * {s.at_once} + (int)threadIdx.{beside}"
-                                                                    if several else ""))
+        self.thread = self._put("int", f"(int){along}")
+        row = self._put(self.index, f"({self.index}){self.block}" + (f" * {s.at_once} + (int){beside}" if several
+                                                                       else ""))
         self.live = None
         if several:                                           # the last block may have more threads than rows
             total = self._int("count")
@@ -651,8 +663,8 @@ class _Rows(_CppWriter):
         """Rows one after the other, with what is the same in all of them before, and the columns' stores after."""
         k, s = self.kernel, self.schedule
         before = self.scopes[1]
-        self.thread = self._put("int", "(int)threadIdx.x")
-        self._positions_of(self._put(self.index, f"({self.index})blockIdx.x"), s.order)
+        self.thread = self._put("int", f"(int){self.x}")
+        self._positions_of(self._put(self.index, f"({self.index}){self.block}"), s.order)
         first, last = self._cut()
         self.live, self.lane_bounds = None, ("0", self._int(f"size {self.last}"))
         self._deal_out()
@@ -1019,7 +1031,7 @@ class _Rows(_CppWriter):
     def _fold_abreast(self, folded):
         """The accumulators of threads that are in different warps, each of which has a part of the same rows."""
         group, width, at, out = self.schedule.group, self.schedule.at_once, 0, []
-        place = self._put("int", f"{self.thread} * {width} + (int)threadIdx.x")
+        place = self._put("int", f"{self.thread} * {width} + (int){self.x}")
         rooms = []
         for _, type, ((acc,),) in folded:
             kind = _memory_type(type)
@@ -1030,7 +1042,7 @@ class _Rows(_CppWriter):
         self._line("__syncthreads();")
         for (kind, type, _), room in zip(folded, rooms, strict=True):
             end = " != 0" if type == "b1" else ""
-            parts = [(self._put(CPP_TYPE[type], f"{room}[{i * width} + (int)threadIdx.x]{end}"),) for i in range(group)]
+            parts = [(self._put(CPP_TYPE[type], f"{room}[{i * width} + (int){self.x}]{end}"),) for i in range(group)]
             out.append((kind, type, self._fold_lanes(kind, type, parts)))
         self._line("__syncthreads();")                        # before others write there again
         self.room, self.boxes = max(self.room, at), max(self.boxes, 1)
@@ -1109,7 +1121,7 @@ class _Turned(_CppWriter):
         across, along = s.order[-2:]
         outer = _CppScope()
         self.scopes = [self.entry, outer]
-        place = self._put(self.index, "(int)blockIdx.x")
+        place = self._put(self.index, f"(int){self.block}")
         corners = {}
         for d in (along, across):
             place, tile = self._tile_of(place, d)
@@ -1120,7 +1132,7 @@ class _Turned(_CppWriter):
             kind = _memory_type(k.accesses[number].type)
             self.tiles[number] = f"tile{number}"
             self._line(f"__shared__ {kind} tile{number}[{TILE_SIDE}][{TILE_SIDE + 1}];")
-        x, y = self._put("int", "(int)threadIdx.x"), self._put("int", "(int)threadIdx.y")
+        x, y = self._put("int", f"(int){self.x}"), self._put("int", f"(int){self.y}")
         self.filling, self.x, self.y = True, x, y
         self._square({across: f"{corners[across]} + {x}", along: f"{corners[along]} + {y}"}, along, self._fill)
         self._line("__syncthreads();")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, assume, example, given, settings as tuned
 
 import flambeau as torch
-from flambeau.backends.cuda import schedule
+from flambeau.backends.cuda import horizontal, program, schedule
 
 from ..thorough import THOROUGH
 from ..trace.programs import differ, leaves, run, scale_of, steps
@@ -27,6 +27,8 @@ def cuda(request):
     patch = pytest.MonkeyPatch()
     for name, value in SMALL.items():
         patch.setattr(schedule, name, value)
+    patch.setattr(program, "RUNS_BEFORE_FUSION", 1)           # kernels in a row are one launch at once
+    patch.setattr(horizontal, "MIN_PARTS", 2)
     with simulating(devices=2, **request.param):
         yield torch.device("cuda", 0)
     patch.undo()

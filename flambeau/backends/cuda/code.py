@@ -116,8 +116,8 @@ class DeviceKernels:
     def __init__(self, driver, index):
         self.driver, self.index = weakref.ref(driver), index
         self.architecture = driver.properties(index).architecture
-        self.options = _options(driver)
-        self.kind = "\0".join((str(NVRTC_PIPELINE_VERSION), type(driver).__name__, str(driver.versions()["nvrtc"]),
+        self.options, self.versions = _options(driver), driver.versions()
+        self.kind = "\0".join((str(NVRTC_PIPELINE_VERSION), type(driver).__name__, str(self.versions["nvrtc"]),
                                self.architecture, *self.options))
         self.texts: dict = {}
         self._calls: dict = {}                    # (source, name) of a call → (unique name, source under that)

@@ -85,9 +85,9 @@ class Captured:
 
     __slots__ = ("graph", "launches", "_words", "_native", "_nodes", "_cells")
 
-    def __init__(self, program, graph, nodes, cells):
+    def __init__(self, native, words, graph, nodes, cells):
         self.graph, self.launches = graph, 0
-        self._words, self._native = program.words, program.launcher
+        self._words, self._native = words, native                 # the words outlive it, which nodes are found by
         self._nodes, self._cells = nodes, cells.tobytes()         # nodes: (its node, where its words are) of launches
 
     def update(self, table, cells):
@@ -109,7 +109,7 @@ class Captured:
 
 def captured(program, table, cells, current):
     """`program` over a table as a Captured for the stream `current`; DeviceFailed where it cannot be captured."""
-    driver = program.driver
+    driver, pieces = program.driver, program.pieces
     with _capturing, driver.on(program.index):
         stream, nodes = _stream(driver, program.index, current), array("q")
         try:
@@ -119,7 +119,7 @@ def captured(program, table, cells, current):
         except RuntimeError as error:
             raise DeviceFailed(str(error)) from error
         try:
-            _hand_over(program, table, cells, stream, nodes)
+            _hand_over(program, pieces, table, cells, stream, nodes)
         except BaseException:
             with contextlib.suppress(RuntimeError):               # it is told that it could not be captured
                 driver.end_capture(stream)
@@ -130,19 +130,19 @@ def captured(program, table, cells, current):
             raise DeviceFailed(str(error)) from error
         if graph.copies_from_host():
             raise DeviceFailed("a library copies from memory of the CPU, which holds something else at the next launch")
-    return Captured(program, graph, nodes, cells)
+    return Captured(program.launcher, pieces.words, graph, nodes, cells)
 
 
-def _hand_over(program, table, cells, stream, nodes):
-    """Hand the tasks of a program to a stream that is being captured, and note the nodes of those that read numbers."""
+def _hand_over(program, pieces, table, cells, stream, nodes):
+    """Hand the Pieces of a program to a stream that is being captured; note the nodes of those that read numbers."""
     driver, native = program.driver, program.launcher
-    for piece in program.single:
+    for piece in pieces.single:
         try:
             if not piece.is_launch:
                 piece.run(table, stream.handle)
                 continue
             native.run(native.address, piece.start, 1, table.buffer_info()[0], cells.buffer_info()[0], stream.handle)
-            if program.words.numbers(piece.first):
+            if pieces.words.numbers(piece.first):
                 nodes.extend((driver.captured_node(stream), piece.start))
         except DeviceFailed:
             raise

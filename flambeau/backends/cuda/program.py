@@ -1,8 +1,8 @@
 """Programs of a GPU: launches, calls of the library, and graphs of both.
 
 Launches in a row are one native call (launcher.py); between them stand calls of NVIDIA's libraries, from Python. All of
-it is handed to the current stream, and nothing waits. A program that runs again over the same addresses is launched as
-one graph (graphs.py).
+it is handed to the current stream, and nothing waits. A program that runs again has maps in a row put together
+(horizontal.py), and over the same addresses it is launched as one graph (graphs.py).
 
 Note [Interrupts amid a program]: the last program of a trace may write over what it was given, so once it has begun it
 must come to its end (Note [All or nothing] in trace/plan.py). One of launches alone, or a graph, is one call of C. A
@@ -17,18 +17,19 @@ from functools import partial
 from ...base import observers
 from ...loops.ir import Launch
 from ..backend import DeviceFailed
-from . import graphs, launcher
-from .calls import HostCall, LaunchCall
+from . import graphs, horizontal, launcher
+from .calls import HostCall
 from .code import kernels_of
+from .horizontal import HorizontalLaunch
 
 _thread = threading.local()              # `began`: in this thread, CUDA knows on which device
 
-
+RUNS_BEFORE_FUSION = 2             # of a program: its maps are put together at the second, before it is captured
 NOTHING = HostCall(lambda addresses, stream: None, "nothing")
 
 
 class HostPiece:
-    """A HostCall of a program, and the places of what it reads and writes."""
+    """A HostCall of a program, and the places of what it reads and writes; it is task number `task`."""
 
     __slots__ = ("fn", "prepare", "places", "task")
     is_launch = False
@@ -42,48 +43,66 @@ class HostPiece:
 
 
 class LaunchPiece:
-    """Launches in a row: `words` from launch number `first` on, `count` of them; the first is task number `task`."""
+    """Launches in a row: `words` from launch number `first` on; `tasks` has the number of each one's first task."""
 
-    __slots__ = ("words", "first", "count", "task", "start")
+    __slots__ = ("words", "first", "tasks", "start")
     is_launch = True
 
-    def __init__(self, words, first, count, task):
-        self.words, self.first, self.count, self.task = words, first, count, task
+    def __init__(self, words, first, tasks):
+        self.words, self.first, self.tasks = words, first, tasks
         self.start = words.address(first)
 
+    @property
+    def task(self):
+        """The number of its first task."""
+        return self.tasks[0]
 
-class GPUProgram:
-    """Tasks in a row on a device; see `Backend.program`."""
 
-    lasts = False                             # the current stream, and whether there is a graph, are other ones later
+class Pieces:
+    """Tasks, each with its number, as what is handed to a stream: `single` has a piece for each, `joined` the same with
+    launches in a row put together."""
 
-    def __init__(self, backend, tasks):
-        self.driver, self.index, self.tasks = backend.driver, backend.index, len(tasks)
-        self.launcher, kernels = launcher.of(self.driver), kernels_of(backend)
-        self.words = launcher.LaunchWords()
+    def __init__(self, kernels, tasks):
+        self.words = words = launcher.LaunchWords()
         rows: list = []                       # a HostPiece, or the number of a launch, for each task
-        for number, (work, places, numbers) in enumerate(tasks):
+        for task, number in tasks:
+            work = task if isinstance(task, HorizontalLaunch) else task.work
             plan = work.schedule if isinstance(work, Launch) else work
             grid = plan.grid(work) if plan is not work else getattr(work, "grid", ())
             if 0 in grid:                     # over nothing, which CUDA refuses to launch
                 rows.append(HostPiece(NOTHING, (), number))
-            elif isinstance(work, Launch):
-                self.words.add(kernels.of_launch(work), grid, plan.block, plan.shared_bytes, places, plan.ints(work),
-                               numbers)
-                rows.append(self.words.launches - 1)
-            elif isinstance(work, LaunchCall):
-                self.words.add(kernels.of_call(work), grid, work.block, work.shared_bytes, places, work.ints, numbers)
-                rows.append(self.words.launches - 1)
+            elif isinstance(work, HostCall):
+                rows.append(HostPiece(work, task.places, number))
             else:
-                rows.append(HostPiece(work, places, number))
-        self.single = [row if isinstance(row, HostPiece) else LaunchPiece(self.words, row, 1, number)
-                       for number, row in enumerate(rows)]
-        self.pieces = _joined(self.single)
-        self.prepares = {piece.prepare for piece in self.single if not piece.is_launch} - {None}
-        self.only_launches = len(self.pieces) == 1 and self.pieces[0].is_launch
+                function = kernels.of_launch(work) if isinstance(work, Launch) else kernels.of_call(work)
+                words.add(function, grid, plan.block, plan.shared_bytes, task.places,
+                          plan.ints(work) if plan is not work else work.ints, task.numbers)
+                rows.append(words.launches - 1)
+        self.single = [row if isinstance(row, HostPiece) else LaunchPiece(words, row, [number])
+                       for row, (_, number) in zip(rows, tasks, strict=True)]
+        self.joined = _joined(self.single)
+        # one call of C, whose launches are the tasks
+        self.is_one_call = len(self.joined) == 1 and self.joined[0].is_launch and self.joined[0].tasks == list(
+            range(words.launches))
+
+
+class GPUProgram:
+    """Tasks in a row on a device; see `Backend.program`.
+
+    A program that comes again has its maps put together (horizontal.py): `pieces` are other ones from then on.
+    """
+
+    lasts = False                             # the current stream, and whether there is a graph, are other ones later
+
+    def __init__(self, backend, tasks):
+        self.driver, self.index, self.tasks = backend.driver, backend.index, tasks
+        self.launcher, self.kernels = launcher.of(self.driver), kernels_of(backend)
+        self.by_task = self.pieces = Pieces(self.kernels, [(task, number) for number, task in enumerate(tasks)])
+        self.prepares = {piece.prepare for piece in self.pieces.single if not piece.is_launch} - {None}
         self.only_device = self.driver.device_count() == 1
-        worth_it = self.tasks >= graphs.MIN_TASKS or any(not piece.is_launch for piece in self.single)
+        worth_it = len(tasks) >= graphs.MIN_TASKS or any(not piece.is_launch for piece in self.pieces.single)
         self.graphs = graphs.Graphs(self) if worth_it else None
+        self.runs_before_fusion = RUNS_BEFORE_FUSION
 
     def run(self, table, cells, times=None):
         """Run over the addresses of `table` and the numbers in `cells`."""
@@ -95,18 +114,31 @@ class GPUProgram:
         driver = self.driver
         stream = driver.current_stream(self.index)
         if times is not None:
-            return ProgramWalk(self, self.single, table, cells, stream, times)
+            return ProgramWalk(self, self.by_task.single, table, cells, stream, times)
         if not hasattr(_thread, "began"):
             with driver.on(self.index):       # libcuda wants to be told once in every thread
                 _thread.began = True
+        if self.runs_before_fusion > 0:
+            self._come_again()
+        pieces = self.pieces
         if self.only_device or driver.current_device() == self.index:       # else it is made so, for the time of a walk
             graph = self.graphs.of(table, cells, stream) if self.graphs is not None else None
             if graph is not None:
                 return graph.bound(stream)
-            if self.only_launches:
-                return partial(self.launcher.run, self.launcher.address, self.words.start, self.words.launches,
+            if pieces.is_one_call:
+                return partial(self.launcher.run, self.launcher.address, pieces.words.start, pieces.words.launches,
                                table.buffer_info()[0], cells.buffer_info()[0], stream.handle)
-        return ProgramWalk(self, self.pieces, table, cells, stream)
+        return ProgramWalk(self, pieces.joined, table, cells, stream)
+
+    def _come_again(self):
+        """Count a run, and put maps together once there were enough of them."""
+        self.runs_before_fusion -= 1
+        if self.runs_before_fusion == 0:
+            found = horizontal.fused(self.tasks, self.kernels.versions)
+            if len(found) < len(self.tasks):
+                self.kernels.place(dict([self.kernels.known_call(work) for work, _ in found
+                                         if isinstance(work, HorizontalLaunch)]))       # several at once
+                self.pieces = Pieces(self.kernels, found)
 
 
 class ProgramWalk:
@@ -145,7 +177,7 @@ class ProgramWalk:
                     self.at += 1
             except DeviceFailed as error:
                 self.at = len(pieces)         # there is no rest
-                error.task = piece.task + (error.task or 0)
+                error.task = piece.tasks[error.task or 0] if piece.is_launch else piece.task
                 raise
             except Exception as error:        # CUDA's, or of one of NVIDIA's libraries
                 self.at = len(pieces)
@@ -156,7 +188,7 @@ class ProgramWalk:
 
     def _launch(self, piece):
         native = self.program.launcher
-        launch = partial(native.run, native.address, piece.start, piece.count, self.table.buffer_info()[0],
+        launch = partial(native.run, native.address, piece.start, len(piece.tasks), self.table.buffer_info()[0],
                          self.cells.buffer_info()[0], self.stream.handle)
         self.at += 1                          # no interrupt comes between this and the end of the call
         launch()
@@ -176,9 +208,9 @@ def _joined(single):
     for piece in single:
         last = pieces[-1] if pieces else None
         if piece.is_launch and last is not None and last.is_launch:
-            last.count += 1
+            last.tasks += piece.tasks
         elif piece.is_launch:
-            pieces.append(LaunchPiece(piece.words, piece.first, 1, piece.task))
+            pieces.append(LaunchPiece(piece.words, piece.first, [*piece.tasks]))
         else:
             pieces.append(piece)
     return pieces
