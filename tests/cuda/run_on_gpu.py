@@ -32,7 +32,7 @@ GROUPS_SHOWN = 30
 SANITIZED = ("maps", "rows", "columns", "reductions", "movement", "scans", "products", "training", "random")
 # The tests that use a GPU; the others of the folder simulate one.
 TESTS = [f"tests/cuda/{name}.py" for name in ("test_on_gpu", "test_against_torch", "test_rows_against_torch",
-                                              "test_training_against_torch")]
+                                              "test_training_against_torch", "test_horizontal")]
 OBSERVING = ["tests/cuda/test_observing.py", "tests/test_memory.py", "tests/profiler/test_profile.py::test_on_a_gpu"]
 
 REPORT = """
