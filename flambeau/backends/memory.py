@@ -16,6 +16,11 @@ again.
 Note [Spare arrays]: a Block and the array over it take longer to make than a small kernel to run. So where the core is
 compiled, a small array whose Value is gone, and that nobody else holds, is kept in `spares`, and the next result of its
 spec is made there. Its block counts as idle. It happens only while nobody observes memory.
+
+Note [Lined up]: a vector of 64 bytes that lies across two cache lines takes twice as long to read. Blocks begin at a
+line; what NumPy allocates begins anywhere. So arrays of more than a few lines that may become a parameter, which
+kernels read for the rest of the program, are made here, or moved here (`lined_up`): results of the reference executor,
+random numbers, and what `torch.tensor` copies.
 """
 import contextlib
 import ctypes
@@ -33,6 +38,7 @@ from ..base import observers, settings
 from ..base.locks import new_lock
 from ..base.spec import CPU
 from .memory_limits import available, held, limit
+from .place import address
 
 PAGE_BYTES = mmap.PAGESIZE
 MAX_SMALL_BYTES = 256 << 10     # up to here blocks are carved out of slabs
@@ -41,6 +47,8 @@ HUGE_PAGE_BYTES = 2 << 20       # the most of a slab too
 SPARE_BYTES = 16 << 10          # of an array that is kept when nobody looks at it any more; see Note [Spare arrays]
 SPARES_PER_SPEC = 4
 MAX_SPARE_SPECS = 250           # so that spare arrays hold 16 MiB at most
+LINED_UP_BYTES = 1 << 10        # of an array from which on it begins at a cache line; see Note [Lined up]
+CACHE_LINE_BYTES = 64
 SURPLUS_PERCENT = 25            # how much larger an idle block may be than the class that was asked for
 HUGE_PAGE_ADVICE = getattr(mmap, "MADV_HUGEPAGE", None)
 MADV_POPULATE_WRITE = 23        # Linux's, which Python does not name yet
@@ -138,6 +146,15 @@ def block(nbytes):
     if len(size_class.free) != size_class.idle:
         _update_counts(size_class)
     return made
+
+
+def lined_up(array, spec):
+    """`array`, or a copy of it that begins at a cache line where it does not; see Note [Lined up]."""
+    if address(array) % CACHE_LINE_BYTES == 0:
+        return array
+    laid, _ = blank(spec)
+    laid[...] = array
+    return laid
 
 
 def blank(spec):

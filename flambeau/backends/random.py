@@ -22,8 +22,10 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from ..base import dtypes
 from ..base.locks import new_lock
-from ..base.spec import CPU
+from ..base.spec import CPU, spec as make_spec
+from . import memory
 from .binomial import binomial_one
 from .twister import STATE_WORDS, coins, words as twister_words
 
@@ -205,7 +207,7 @@ class MersenneTwister(RandomStream):
             with self._lock:
                 drawn = source(count)
             return rounded(drawn if rule is None else rule(drawn), np.dtype(dtype)).reshape(shape)
-        out = np.empty(shape, dtype)
+        out = lined_up_room(shape, dtype)
         flat = out.reshape(-1)
         with self._lock:
             for start in range(0, flat.size, CHUNK_SAMPLES):
@@ -261,7 +263,7 @@ class MersenneTwister(RandomStream):
         dtype = np.dtype(dtype)
         if dtype.name in REAL_DTYPE:
             return self._complex(self.normal, shape, dtype, mean, std / math.sqrt(2), contiguous)
-        out = np.empty(shape, dtype)
+        out = lined_up_room(shape, dtype)
         flat, n = out.reshape(-1), out.size
         with self._lock:
             if n < 16 or not contiguous:
@@ -576,6 +578,14 @@ def representable(low, high, dtype):
     if high <= near(high - 1) < 2**63:      # PyTorch's conversion overflows at 2**63, and high stays
         high = int(near(high - 1)) - (1 << abs(high - 1).bit_length() - digits)
     return low, high
+
+
+def lined_up_room(shape, dtype):
+    """An uninitialised array; see Note [Lined up] in memory.py."""
+    dtype = np.dtype(dtype)
+    if math.prod(shape if isinstance(shape, tuple) else (shape,)) * dtype.itemsize < memory.LINED_UP_BYTES:
+        return np.empty(shape, dtype)
+    return memory.blank(make_spec(dtypes.from_numpy(dtype), shape if isinstance(shape, tuple) else (shape,)))[0]
 
 
 def swapped(places):

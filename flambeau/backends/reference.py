@@ -109,12 +109,12 @@ def fit(result, spec, inputs, xp=np):
             if result is given:
                 break
         else:
-            return result
+            return result if spec.nbytes < memory.LINED_UP_BYTES or xp is not np else memory.lined_up(result, spec)
     if (result.strides != spec.np_strides and not same_layout(result, spec)) or not fresh(result, inputs, xp):
         laid = blank(spec, xp)
         laid[...] = result
         return laid
-    return result
+    return result if spec.nbytes < memory.LINED_UP_BYTES or xp is not np else memory.lined_up(result, spec)
 
 
 def same_layout(result, spec):
@@ -141,8 +141,8 @@ def blank(spec, xp=np):
         order = sorted(range(spec.ndim), key=lambda d: -spec.strides[d])
         laid = xp.empty([spec.shape[d] for d in order], spec.dtype.np)
         return laid.transpose([order.index(d) for d in range(spec.ndim)])
-    if spec.nbytes > memory.MAX_SMALL_BYTES:
-        return memory.blank(spec)[0]                     # pages that were touched before
+    if spec.nbytes >= memory.LINED_UP_BYTES:
+        return memory.blank(spec)[0]                     # which is lined up, and on pages that were touched before
     if spec.contiguous:
         return np.empty(spec.shape, spec.dtype.np)
     return np.ndarray(spec.shape, spec.dtype.np, np.empty(spec.nbytes, np.uint8), 0, spec.np_strides)

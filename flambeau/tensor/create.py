@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 from ..autograd.modes import modes
+from ..backends import memory
 from ..base import dtypes, observers
 from ..base.arguments import asked, beyond_64_bits, fits, options
 from ..base.dtypes import as_dtype
@@ -22,6 +23,7 @@ from .storage import UntypedStorage
 from .tensor import Tensor, TensorType, wrap
 
 PUBLIC = ("tensor", "as_tensor", "asarray", "from_file")
+MAX_MOVED_BYTES = 1 << 20       # of an array that is moved to the beginning of a cache line
 
 
 def from_array(array, requires_grad=False, where=None):
@@ -41,6 +43,8 @@ def from_array(array, requires_grad=False, where=None):
 
 def from_array_of(kind, array, requires_grad):
     """A tensor of the dense spec `kind` that takes over an array of its device nobody else holds; None on META."""
+    if array is not None and kind.device is CPU and memory.LINED_UP_BYTES <= kind.nbytes <= MAX_MOVED_BYTES:
+        array = memory.lined_up(array, kind)
     return from_value(kind, None if array is None else Value.of(array, kind), requires_grad)
 
 
@@ -202,6 +206,10 @@ def holds_buffer(thing):
 
 def copy_of(array):
     """A dense copy whose dimensions lie in the order of `array`'s."""
+    if array.nbytes > MAX_MOVED_BYTES and array.flags.c_contiguous and array.dtype.isnative:
+        laid, _ = memory.blank(of_array(array))                  # see Note [Lined up] in backends/memory.py
+        laid[...] = array
+        return laid
     return np.array(array, copy=True, order="K", subok=False)
 
 

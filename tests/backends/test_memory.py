@@ -562,3 +562,21 @@ def test_a_failed_operation_keeps_nothing_alive():
     del x, y
     torch.cpu.synchronize()
     assert seen() is None
+
+
+# --- cache lines -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [20, 700])
+def test_what_kernels_read_again_and_again_begins_at_a_cache_line(rows):
+    """See Note [Lined up]: NumPy's own arrays begin at multiples of 16, and seldom at one of 64."""
+    shape, many = (rows, 37), range(5)
+    made = [torch.rand(shape) for _ in many] + [torch.randn(shape) for _ in many]
+    made += [torch.empty(shape).uniform_(-1, 1) for _ in many] + [torch.randint(0, 9, shape) for _ in many]
+    made += [torch.tensor(np.ones(shape, np.float32)) for _ in many] + [torch.tensor([[1.5] * 37] * rows) for _ in many]
+    made += [torch.nn.Linear(37, rows).weight.detach() for _ in many]
+    with torch.config.using(executor="reference"):
+        made += [torch.ones(shape) * 2 + 1 for _ in many] + [torch.ones(37, rows).t() @ torch.ones(37, 37)]
+    assert {t.data_ptr() % 64 for t in made} == {0}
+    shared = np.ones(shape)
+    assert torch.from_numpy(shared).data_ptr() == shared.ctypes.data          # which stays where it is
