@@ -251,6 +251,10 @@ class GemmKernels:
         with w.loop(0, panels, f["group"]) as g:
             until = w.least(w.add(g.i, f["group"]), panels)
             left = start(g.i)
+            # What is not stored is computed all the same; and numbers too small to be normal, which may be what stood
+            # here, take some processors a hundred times as long.
+            with w.when(small), w.loop(0, w.mul(size, n), n) as i:
+                self.v.store(w, "zeroinitializer", w.at(elt, b_pack, i.i))
             with w.when(w.is_("ne", f["pack_b"], 0)):
                 w.do(f"call void {w.function(f['pack_b'])}(ptr {b_pack}, ptr {b}, i64 {f['b_row']}, i64 {f['b_col']}, "
                      f"i64 {size}, i64 {g.i}, i64 {until}, i64 {thin}, i64 {wider}, i64 {cols})")

@@ -124,6 +124,10 @@ class TapKernels(GemmKernels):
         table = w.at("i64", "%ints", f["table_at"])
         exact, even = w.is_("ne", f["exact"], 0), w.is_("ne", f["even"], 0)
         to_row = w.pick(exact, f["y_m"], f["y_row"])
+        # the last vector of a row reads on behind it, and what stands there should not be slow to compute with: see
+        # `block` in kernels.py
+        with w.loop(0, w.pick(exact, 0, w.sub(f["x_room"], n - 1)), n) as i:
+            self.v.store(w, "zeroinitializer", w.at(elt, x_room, i.i))
         with w.loop(0, MAX_KERNEL_ROWS) as i:
             w.store("i64", w.mul(i.i, f["a_m"]), w.at("i64", a_rows, i.i))
             w.store("i64", w.mul(i.i, to_row), w.at("i64", c_rows, i.i))
@@ -230,9 +234,11 @@ class TapKernels(GemmKernels):
                     w.do(f"call void @turn(ptr {g_room}, i64 {f['m_wide']}, ptr {g}, i64 {f['g_m']}, i64 {places}, "
                          f"i64 {m})")
 
-                def gather(g=g, rows=rows, cols=cols, m=m):
+                def gather(g=g, rows=rows, cols=cols, m=m, vectors=vectors):
                     with w.loop(0, rows) as r:
                         to = w.at(elt, g_room, w.mul(w.mul(r.i, cols), f["m_wide"]))
+                        with w.loop(0, cols) as q:
+                            self.clear_last(w, w.at(elt, to, w.mul(q.i, f["m_wide"])), vectors)
                         source = w.at(elt, g, w.mul(r.i, f["g_h"]))
                         w.do(f"call void @gather(ptr {to}, i64 {f['m_wide']}, ptr {source}, "
                              f"i64 {f['g_w']}, i64 {f['g_m']}, i64 {cols}, i64 {m})")
@@ -282,10 +288,11 @@ class TapKernels(GemmKernels):
                     w.do(f"call void @turn(ptr {a_room}, i64 {f['m_wide']}, ptr {weight}, i64 {f['a_m']}, i64 {k}, "
                          f"i64 {m})")
 
-                def gather(weight=weight, k=k, m=m):
+                def gather(weight=weight, k=k, m=m, vectors=vectors):
                     with w.loop(0, k) as q:
                         source = w.at(elt, weight, w.load("i64", w.at("i64", weights, q.i)))
                         to = w.at(elt, a_room, w.mul(q.i, f["m_wide"]))
+                        self.clear_last(w, to, vectors)
                         w.do(f"call void @gather(ptr {to}, i64 0, ptr {source}, i64 0, i64 {f['a_m']}, i64 1, i64 {m})")
 
                 w.switch(f["flat"], {1: turn, 0: gather})
@@ -322,6 +329,10 @@ class TapKernels(GemmKernels):
                         into = w.at(elt, y, w.add(w.mul(i.i, f["y_m"]), w.mul(r.i, f["y_h"])))
                         w.do(f"call void @finish(ptr {into}, i64 {f['y_w']}, ptr {source}, i64 {cols})")
         return "\n".join([self.v.declarations(), self.turn(), self.gather(), self.finish(), w.text()])
+
+    def clear_last(self, w, row, vectors):
+        """Make the last of the vectors of a row zeros, which may not all be written over."""
+        self.v.store(w, "zeroinitializer", w.at(self.element, row, w.mul(w.sub(vectors, 1), self.lanes)))
 
     def steps(self, w, f):
         """Tables of columns, a vector each, and of rows that lie `m_wide` apart."""

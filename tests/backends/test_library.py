@@ -1,6 +1,10 @@
 """Products of matrices and convolutions as native steps, against NumPy's in float64."""
+import ctypes
+import ctypes.util
 import itertools
 import math
+import platform
+import sys
 
 import numpy as np
 import pytest
@@ -106,6 +110,62 @@ def test_nothing_is_written_beside_the_result(rng, dtype):
         check(room[1:m + 1, 2:n + 2], a.astype(float) @ b.astype(float), k, dtype)
         room[1:m + 1, 2:n + 2] = 7.0
         assert (room == 7.0).all()
+
+
+STACK_BYTES = 1 << 20
+POISON_TEXT = f"""
+define void @poison(i64 %word) {{
+entry:
+  %room = alloca [{STACK_BYTES // 8} x i64], align 64
+  br label %loop
+loop:
+  %i = phi i64 [0, %entry], [%next, %loop]
+  %place = getelementptr i64, ptr %room, i64 %i
+  store volatile i64 %word, ptr %place
+  %next = add i64 %i, 1
+  %more = icmp slt i64 %next, {STACK_BYTES // 8}
+  br i1 %more, label %loop, label %end
+end:
+  ret void
+}}
+"""
+SIGNALLING = {"float32": 0x7F80_0001_7F80_0001, "float64": 0x7FF0_0000_0000_0001}       # NaNs that show where they go
+
+
+def exceptions_of(dtype, run):
+    """What `run` raises of the processor's flags but "inexact", with a stack full of NaNs that raise one."""
+    libm = ctypes.CDLL(ctypes.util.find_library("m"))
+    x86 = platform.machine() == "x86_64"
+    flags, inexact = (0x3F, 0x20) if x86 else (0x1F, 0x10)    # x86: that an operand was denormal is one of them
+    poison = ctypes.CFUNCTYPE(None, ctypes.c_int64)(cpu.function("poison", POISON_TEXT))
+    run()                                                     # whatever is compiled is compiled now
+    poison(SIGNALLING[dtype])
+    libm.feclearexcept(flags)
+    run()
+    return libm.fetestexcept(flags) & ~inexact
+
+
+@pytest.fixture
+def one_thread():
+    before = threads.get_num_threads()
+    threads.set_num_threads(1)
+    yield
+    threads.set_num_threads(before)
+
+
+POSIX_FLAGS = pytest.mark.skipif(sys.platform != "linux" or platform.machine() not in ("x86_64", "aarch64"),
+                                 reason="the flags have other numbers")
+
+
+@POSIX_FLAGS
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("m, n, k", SIZES)
+def test_nothing_but_the_operands_is_computed_with(rng, one_thread, dtype, m, n, k):
+    """Whatever stands in memory beside them may be numbers that take a processor a hundred times as long."""
+    a, b = rng.standard_normal((m, k)).astype(dtype), rng.standard_normal((k, n)).astype(dtype)
+    for ways in itertools.product(("rows", "columns", "gaps"), repeat=2):
+        given, c = [laid(x, how) for x, how in zip((a, b), ways, strict=True)], np.empty((m, n), dtype)
+        assert exceptions_of(dtype, lambda given=given, c=c: product(*given, c)) == 0, ways
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -227,6 +287,31 @@ def test_products_on_other_machines(rng, vector_bytes, dtype):
             c = np.full((m, n), np.nan, dtype)
             assert product(laid(a, left), laid(b, right), c)
             check(c, a.astype(float) @ b.astype(float), k, dtype)
+
+
+@POSIX_FLAGS
+@pytest.mark.parametrize("dtype", TYPES)
+def test_nothing_but_the_operands_is_computed_with_on_other_machines(rng, one_thread, vector_bytes, dtype):
+    for m, n, k in ((64, 4, 64), (32, 10, 64), (30, 5, 600), (9, 21, 40), (3, 30, 300)):
+        a, b = rng.standard_normal((m, k)).astype(dtype), rng.standard_normal((k, n)).astype(dtype)
+        for ways in itertools.product(("rows", "columns", "apart"), repeat=2):
+            given, c = [laid(x, how) for x, how in zip((a, b), ways, strict=True)], np.empty((m, n), dtype)
+            assert exceptions_of(dtype, lambda given=given, c=c: product(*given, c)) == 0, (m, n, k, ways)
+
+
+@POSIX_FLAGS
+@pytest.mark.parametrize("dtype", TYPES)
+def test_nothing_but_the_operands_is_convolved_on_other_machines(rng, one_thread, vector_bytes, dtype):
+    for name in CONVOLUTIONS:
+        x, weight, how = make(rng, dtype, **CONVOLUTIONS[name])
+        g = rng.standard_normal(convolved(x.astype(float), weight.astype(float), *how).shape).astype(dtype)
+        y, d_x, d_weight = np.empty_like(g), np.empty_like(x), np.empty_like(weight)
+        back = library.convolve(dtype, layout(g), layout(weight), layout(d_x), *how, transposed=True)
+        for steps, buffers in (
+                (library.convolve(dtype, layout(x), layout(weight), layout(y), *how), [x, weight, y]),
+                (back, [g, weight, d_x]),
+                (library.convolve_weight(dtype, layout(x), layout(g), layout(d_weight), *how), [x, g, d_weight])):
+            assert exceptions_of(dtype, lambda steps=steps, buffers=buffers: execute(steps, buffers)) == 0, name
 
 
 @pytest.mark.parametrize("dtype", TYPES)
