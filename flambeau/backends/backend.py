@@ -117,6 +117,7 @@ class Backend:
     recomputed_operations = 12    # what takes no more of an element is computed again rather than kept in memory
     function_operations = 13      # that a function such as exp counts as
     product_row_bytes = 0         # rows of matrices that are multiplied had best begin at multiples of this; 0: any
+    masked_row_bytes = 0          # shorter rows end in a store that loads of the next row wait for
 
     def __init__(self, index=0):
         self.index = index
@@ -361,6 +362,11 @@ class CPUBackend(Backend):
     @property
     def vector_bytes(self):
         return self._native.cpu.vector_bytes()
+
+    @property
+    def masked_row_bytes(self):
+        target = self._native.cpu.target()
+        return target.vector_bytes if target.masked_bytes else 0
 
     def schedule(self, launch):
         return self._native.schedule(launch)

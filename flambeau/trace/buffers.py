@@ -119,7 +119,8 @@ class Buffers:
         nest = step.nest
         ends, held_by = [*nest.passes[-1].stores, *nest.finals], [self.of(read.node) for read in nest.reads]
         pairs = [(number, other) for number, _ in ends for other in range(len(nest.reads))
-                 if _fits(nest.reads, held_by, number, other)]
+                 if _fits(nest.reads, held_by, number, other)
+                 and not (held_by[other].kind == "working" and _has_masked_rows(step, number))]
         if len(pairs) > 1 and len(ends) > 1:
             # Memory goes to what is computed from it before it goes to others: an optimizer's average of gradients to
             # the next average, not to the gradient. In a loop, each of them then stays where it is.
@@ -261,6 +262,18 @@ def _give(free, offset, size):
             free.remove(hole)
             size += hole[1]
     free.append((offset, size))
+
+
+def _has_masked_rows(step, number):
+    """Whether access `number` of a kernel goes along rows that are shorter than a vector.
+
+    The rest of the vector is masked off, and lies over the beginning of the next row. A processor that meets a load
+    there waits until the store is through. So rows that are written over their own operands come one after the other,
+    and each takes all the time from its load to its store, where elsewhere in memory they would overlap.
+    """
+    kernel, launch = step.launch.kernel, step.launch
+    return kernel.rows > 0 and launch.strides[number][-1] == 1 and \
+        launch.sizes[-1] * BYTES_OF_TYPE[kernel.accesses[number].type] < step.device.backend.masked_row_bytes
 
 
 def _fits(reads, held_by, number, other):

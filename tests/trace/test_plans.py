@@ -6,6 +6,7 @@ import pytest
 pytest.importorskip("llvmlite")
 
 import flambeau as torch
+from flambeau.backends.backend import CPUBackend
 from flambeau.trace import plan as planning
 from flambeau.trace.record import current
 
@@ -98,6 +99,16 @@ def test_memory_that_is_taken_over():
     x = ready(1000)
     x.mul_(2)
     assert str(torch.plans.of(x)).endswith("reads %0  gives %1 in %0")
+
+
+def test_rows_shorter_than_a_vector_are_not_written_over_themselves(monkeypatch):
+    """Where such a row ends in a masked store, loads of the next one would wait for it."""
+    x, w, b, v = (ready(*shape) for shape in ((32, 64), (64, 10), (10,), (10, 64)))
+    for vector_bytes, takes_over in ((0, True), (32, True), (64, False)):
+        monkeypatch.setattr(CPUBackend, "masked_row_bytes", vector_bytes)
+        y = (x @ w + b).softmax(1) @ v
+        kept = str(torch.plans.of(y).kernels[0]).partition("keeps ")[2]
+        assert (" in " in kept) == takes_over, (vector_bytes, kept)
 
 
 def test_a_long_step_is_cut_short():
