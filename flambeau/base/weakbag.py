@@ -28,4 +28,8 @@ class WeakBag:
             self._most = 2 * len(self._held) + SPARE_REFERENCES
 
     def __iter__(self):
-        return iter([thing for held in list(self._held.values()) if (thing := held()) is not None])
+        return iter(self.all())
+
+    def all(self):
+        """A list of those that live."""
+        return [thing for held in list(self._held.values()) if (thing := held()) is not None]

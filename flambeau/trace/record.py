@@ -394,9 +394,7 @@ def milestone(least):
 
 def run_all():
     """Run every thread's trace: before memory is shared with the outside."""
-    with _registry:
-        found = list(_traces)
-    for trace in found:
+    for trace in _traces.all():                     # a trace that comes now has nothing recorded yet
         trace.run()
 
 

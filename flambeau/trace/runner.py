@@ -76,6 +76,9 @@ class TraceRunner(TraceBase):
         """
         if COMPILED and _by_owner(self):
             return
+        if asked is None and not self.code and not self.sealed and not self.busy and not self.asides \
+                and self.begun is None and self.unsettled is None and not effects.pending:
+            return                                # nothing is recorded, and nobody runs it
         if events["during_runs"] and not observers.gathering():
             with observers.gathered():            # see Note [Told after the run] in observers.py
                 TraceRunner.run(self, asked)
