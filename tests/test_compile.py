@@ -1680,3 +1680,104 @@ def test_distributions_are_replayed():
     assert compiled.recordings
     with pytest.raises(ValueError, match="to satisfy the constraint GreaterThan"):
         compiled(torch.tensor([1.0, -1.0]))
+
+
+# --- what a training step is asked for before every replay ------------------------------------------------------------
+
+
+class Trained:
+    """A perceptron with Adam, and a step of it, compiled or not."""
+
+    def __init__(self, compile=None):
+        nn = torch.nn
+        torch.manual_seed(3)
+        self.net = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3))
+        self.optimizer = torch.optim.Adam(self.net.parameters(), 0.1)
+        self.x, self.y, self.held = torch.randn(8, 6), torch.randint(0, 3, (8,)), []
+        self.step = compile(self._step) if compile else self._step
+
+    def _step(self):
+        self.optimizer.zero_grad()
+        loss = F.cross_entropy(self.net(self.x), self.y)
+        loss.backward()
+        self.optimizer.step()
+        return loss
+
+    def all(self):
+        state = [held for p in self.net.parameters() for held in self.optimizer.state[p].values()]
+        return [p.detach().clone() for p in self.net.parameters()], \
+            [p.grad.clone() for p in self.net.parameters() if p.grad is not None], \
+            [s.detach().clone() if isinstance(s, torch.Tensor) else s for s in state]
+
+
+def _average(made):
+    return made.optimizer.state[made.net[0].weight]["exp_avg"]
+
+
+EVENTS = {
+    "nothing": lambda made: None,
+    "a gradient is held": lambda made: made.held.append(made.net[0].weight.grad),
+    "a gradient's memory is held": lambda made: made.held.append(made.net[0].weight.grad.numpy()),
+    "a parameter's memory is held": lambda made: made.held.append(made.net[2].bias.detach().numpy()),
+    "an average is held": lambda made: made.held.append(_average(made).detach()),
+    "a gradient is another": lambda made: setattr(made.net[0].bias, "grad", torch.ones(5)),
+    "a gradient is none": lambda made: setattr(made.net[0].bias, "grad", None),
+    "a gradient lies otherwise": lambda made: setattr(made.net[0].weight, "grad", torch.ones(6, 5).t()),
+    "a gradient is part of another": lambda made: setattr(made.net[0].bias, "grad", torch.ones(10)[::2]),
+    "a gradient requires grad": lambda made: setattr(made.net[0].bias, "grad", torch.ones(5, requires_grad=True)),
+    "a hook": lambda made: made.net[0].weight.register_hook(lambda g: g * 2),
+    "a hook that comes after": lambda made: made.net[2].weight.register_post_accumulate_grad_hook(
+        lambda p: setattr(p, "grad", p.grad * 0.5)),
+    "the state of a parameter is another": lambda made: made.optimizer.state.__setitem__(
+        made.net[0].weight, dict(made.optimizer.state[made.net[0].weight], exp_avg=torch.ones(5, 6))),
+    "an average is another": lambda made: made.optimizer.state[made.net[0].weight].__setitem__(
+        "exp_avg", torch.ones(5, 6)),
+    "an average is written to": lambda made: _average(made).mul_(0.5),
+    "a rate": lambda made: made.optimizer.param_groups[0].__setitem__("lr", 0.01),
+    "a weight is frozen": lambda made: made.net[0].weight.requires_grad_(False),
+    "another default dtype": lambda made: torch.set_default_dtype(torch.float64),
+    "other labels": lambda made: made.y.copy_((made.y + 1) % 3),
+    "other data": lambda made: made.x.mul_(2),
+}
+
+
+@pytest.mark.parametrize("event", EVENTS)
+def test_what_happens_between_steps(event):
+    """A step that is replayed does what it does, whatever happened before it, bit for bit."""
+    compiled, plain = Trained(torch.compile), Trained()
+    try:
+        for number in range(9):
+            if number in (5, 7):
+                for made in (compiled, plain):
+                    EVENTS[event](made)
+            assert same(compiled.step(), plain.step()) and same(compiled.all(), plain.all()), number
+            assert number < 4 or sum(recording.hits for recording in compiled.step.recordings) > 1
+            for held, other in zip(compiled.held, plain.held, strict=True):
+                assert same(torch.as_tensor(held), torch.as_tensor(other)), number
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_modes_between_steps():
+    """Modes are a thread's own, and a replay asks for those of its thread."""
+    net, x = torch.nn.Linear(4, 3), torch.randn(5, 4)
+    compiled, found = torch.compile(lambda: net(x).sum()), []
+    for _ in range(4):
+        assert compiled().requires_grad
+
+    def elsewhere():
+        with torch.no_grad():
+            found.extend(compiled().requires_grad for _ in range(4))
+        found.append(compiled().requires_grad)
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join()
+    assert found == [False] * 4 + [True] and compiled().requires_grad
+    with torch.no_grad():
+        assert not compiled().requires_grad
+    with torch.inference_mode():
+        assert compiled().is_inference()
+    with torch.device("meta"):
+        assert compiled().device.type == "cpu"
+    assert compiled().requires_grad

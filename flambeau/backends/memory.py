@@ -15,7 +15,8 @@ again.
 
 Note [Spare arrays]: a Block and the array over it take longer to make than a small kernel to run. So where the core is
 compiled, a small array whose Value is gone, and that nobody else holds, is kept in `spares`, and the next result of its
-spec is made there. Its block counts as idle. It happens only while nobody observes memory.
+spec is made there. So is the working memory of a replay, if it is little (compiler/replay.py). Their blocks count as
+idle. It happens only while nobody observes memory.
 
 Note [Lined up]: a vector of 64 bytes that lies across two cache lines takes twice as long to read. Blocks begin at a
 line; what NumPy allocates begins anywhere. So arrays of more than a few lines that may become a parameter, which
@@ -46,7 +47,7 @@ MIN_SLAB_BYTES = 64 << 10       # of the smallest slab
 HUGE_PAGE_BYTES = 2 << 20       # the most of a slab too
 SPARE_BYTES = 16 << 10          # of an array that is kept when nobody looks at it any more; see Note [Spare arrays]
 SPARES_PER_SPEC = 4
-MAX_SPARE_SPECS = 250           # so that spare arrays hold 16 MiB at most
+MAX_SPARE_SPECS = 250           # so that spare arrays hold 16 MiB at most, and twice that for replays
 LINED_UP_BYTES = 1 << 10        # of an array from which on it begins at a cache line; see Note [Lined up]
 CACHE_LINE_BYTES = 64
 SURPLUS_PERCENT = 25            # how much larger an idle block may be than the class that was asked for

@@ -1,31 +1,34 @@
+# cython: boundscheck=False
 """A plan bound to what a replay gives it: addresses and numbers are put where native code finds them, and it is called.
 
 A part of the compiled core: see Note [One source, two speeds] in base/core.py. What is rare (steps of the reference
-executor, a second thread) stands in replay.py.
+executor, a second thread, a check that does not hold) stands in replay.py, head.py and runtime.py.
 """
 from ..backends.backend import DeviceFailed
-from ..base import observers
+from ..base import observers, settings
 from ..base.spec import CPU
 from ..trace.lower import cell
+from ..trace.one_call import give_spare, new_value, taken_spare
 from ..trace.program import handed
 from ..trace.sole import are_sole
-from ..trace.value import Value
 from .made import in_memory_of
 
-events = vars(observers)
+events, switches = vars(observers), vars(settings)
 
 
 class BoundBase:
     """The fields of a BoundPlan (replay.py), and the run that is one native call, with what comes before it.
 
     `free`: places of the inputs that are donated; `read`: (place of an input, index in the table of addresses);
-    `outputs`: (place of a result, spec, index, what makes an array of it); `takes`: (place of a result, spec, place of
-    the input whose memory it takes); `floats`, `halves`, `others`: (cell, place of a number), with a dtype where it is
-    to be converted.
+    `outputs`: (place of a result, spec, index, what makes an array of it, and its size class where that may be a spare
+    one); `takes`: (place of a result, spec, place of the input whose memory it takes); `floats`, `halves`, `others`:
+    (cell, place of a number), with a dtype where it is to be converted. Of the working memory, `rooms` are (spec, size
+    class, index) of what is little and taken from the spare arrays, `blocks` (device, bytes, index) of the rest.
+    `call` runs all of a program of the CPU's; `again` serves for every run of another device's, where there is such.
     """
 
     __slots__ = ("plan", "program", "runner", "free", "read", "at", "outputs", "takes", "floats", "halves", "others",
-                 "words", "table", "scalars", "cells", "native", "call", "lock")
+                 "rooms", "blocks", "words", "table", "scalars", "cells", "native", "call", "again", "lock")
 
     def run(self, values, numbers, made, happened):
         """Run, unless somebody else holds what would be donated; whether it did."""
@@ -35,7 +38,7 @@ class BoundBase:
             for value in values:
                 if value.trace is not None:
                     value.ready()
-            value, table = None, self.table
+            value, table, cells = None, self.table, self.cells
             for at, index in self.read:
                 value = values[at]
                 try:
@@ -46,53 +49,138 @@ class BoundBase:
             value = None                                     # who holds the contents is asked by counting
             if self.free and not are_sole(values, self.free):
                 return False
-            makers = self.program.makers(self.runner.code) if events["during_runs"] and observers.gathering() else None
-            blocks = []
-            for device, nbytes, index in self.program.blocks:
-                if makers is not None:
-                    observers.begin(*makers[None])
+            for index, at in self.floats:
+                cells[index] = numbers[at]
+            for index, at, dtype in self.halves:
+                cells[index] = cell(numbers[at], dtype)
+            for index, at, dtype in self.others:
+                self.scalars[index] = cell(numbers[at], dtype)
+            if events["during_runs"] or self.call is None:
+                self._run_observed(values, made)
+                return True
+            blocks, rooms = [], []
+            for device, nbytes, index in self.blocks:
                 block = device.backend.block(nbytes)
                 blocks.append(block)
                 table[index] = block.address
-            for at, spec, index, blank in self.outputs:
+            for spec, size_class, index in self.rooms:
+                room = taken_spare(spec, size_class)
+                rooms.append(room)
+                table[index] = room[1]
+            for at, spec, index, blank, size_class in self.outputs:
                 value = made[at]
                 if value is None:                            # otherwise memory that may be written over
-                    if makers is not None:
-                        observers.begin(makers[self.runner.wanted[at]])
-                    value = made[at] = Value()
-                    value.array, value._address = blank(spec)
-                    value.spec, value.trace, value._memory = spec, None, None
-                elif spec.device is not CPU:
-                    value.on_host = None                     # what it was
+                    value = made[at] = new_value(spec, blank(spec) if size_class is None else
+                                                 taken_spare(spec, size_class), size_class is not None)
                 table[index] = value._address
             for at, spec, index in self.takes:
                 made[at] = in_memory_of(values[index], spec)
-            for index, at in self.floats:
-                self.cells[index] = numbers[at]
-            for index, at, dtype in self.halves:
-                self.cells[index] = cell(numbers[at], dtype)
-            for index, at, dtype in self.others:
-                self.scalars[index] = cell(numbers[at], dtype)
-            for stretch in self.program.before:
-                self.program.run_stretch(stretch, self.words, self.scalars, self.runner.code, makers is not None)
-            times = self.native.times() if makers is not None else None
-            run = self.call if times is None else None
-            if run is None:
-                run = self.native.bound(self.words, self.scalars, times)
-            try:
-                made[-1] = True                   # no interrupt comes between this and the end of the call
-                run()
-            except DeviceFailed as error:
-                self.native.explain(error, self.runner.code)
-                raise
-            except BaseException:
-                if made[-1] and hasattr(run, "resume"):
-                    run.resume()
-                raise
-            if self.native.runs_ahead:
-                handed.append((self.native, self.runner.code))
-            if times is not None:
-                self.native.tell(times, self.runner.code)
+            made[-1] = True                       # no interrupt comes between this and the end of the call
+            self.call()
+            for index in range(len(rooms)):
+                give_spare(self.rooms[index][0], rooms[index])
             return True
         finally:
             self.lock.release()
+
+    def _run_observed(self, values, made):
+        """The rest of a run that somebody observes, or of one that is more than one call."""
+        makers = self.program.makers(self.runner.code) if events["during_runs"] and observers.gathering() else None
+        blocks, table = [], self.words
+        for device, nbytes, index in self.program.blocks:
+            if makers is not None:
+                observers.begin(*makers[None])
+            block = device.backend.block(nbytes)
+            blocks.append(block)
+            table[index] = block.address
+        for at, spec, index, blank, _ in self.outputs:
+            value = made[at]
+            if value is None:
+                if makers is not None:
+                    observers.begin(makers[self.runner.wanted[at]])
+                value = made[at] = new_value(spec, blank(spec), False)
+            elif spec.device is not CPU:
+                value.on_host = None                         # what it was
+            table[index] = value._address
+        for at, spec, index in self.takes:
+            made[at] = in_memory_of(values[index], spec)
+        for stretch in self.program.before:
+            self.program.run_stretch(stretch, self.words, self.scalars, self.runner.code, makers is not None)
+        times = self.native.times() if makers is not None else None
+        run = self.again if times is None else None
+        if run is None:
+            run = self.native.bound(self.words, self.scalars, times)
+        try:
+            made[-1] = True                       # no interrupt comes between this and the end of the call
+            run()
+        except DeviceFailed as error:
+            self.native.explain(error, self.runner.code)
+            raise
+        except BaseException:
+            if made[-1] and hasattr(run, "resume"):
+                run.resume()
+            raise
+        if self.native.runs_ahead:
+            handed.append((self.native, self.runner.code))
+        if times is not None:
+            self.native.tell(times, self.runner.code)
+
+
+class RunnerBase:
+    """A Runner (replay.py), as far as it is asked at every replay."""
+
+    __slots__ = ("bound",)        # the BoundPlan that donates; None: there is none yet, or it is not enough
+
+    def run(self, values, numbers, made):
+        """Fill `made` with the Values of the wanted slots, and then True: what was donated has been overwritten.
+
+        `values` are those of the inputs, a tuple; `numbers`, another, stand in the order of their places. A Value that
+        stands in `made` already may be written over.
+        """
+        bound = self.bound
+        if bound is not None and not events["during_runs"] and switches["executor"] != "reference":
+            try:
+                if bound.run(values, numbers, made, None):
+                    return
+            except MemoryError:                              # nothing has changed
+                pass
+        self._run(values, numbers, made)
+
+
+class HeadBase:
+    """A Head (head.py), as far as it is asked at every replay."""
+
+    __slots__ = ("runner", "fixed", "kept", "answers", "places")
+
+    def __call__(self, values):
+        made, self.kept = self.kept, None         # another thread that comes now finds nothing
+        if made is None or not are_sole(tuple(made), self.places):           # the list holds them, and the tuple
+            made = [None] * len(self.places)
+        made.append(self.answers.pop() if self.answers else None)
+        made.append(None)
+        self.runner.run((*values, *self.fixed), (), made)
+        made.pop()
+        answer = made.pop()
+        holds = bool(answer.array)
+        self.answers.append(answer)               # nobody else sees it
+        if not holds and not self.holds(values):
+            return None
+        return made
+
+
+class ChecksBase:
+    """Checks (runtime.py) of contents, as far as they are asked for at every replay."""
+
+    __slots__ = ("last",)         # (Value, version) of each storage that was looked at last; None: they are not kept
+
+    def __call__(self, storages):
+        """Whether all of them hold for the contents of these storages; asked again only if they have changed."""
+        if self.last is None:
+            return self.look(storages)
+        at = 0
+        for storage in storages:
+            value, version = self.last[at]
+            if storage.value is not value or storage.version != version or storage.exported:
+                return self.look(storages)
+            at += 1
+        return True

@@ -5,7 +5,9 @@ from flambeau.trace.value cimport Storage, TensorBase
 
 
 cdef class TensorLook:
-    cdef public object spec
+    cdef public Py_ssize_t number
+    cdef public TensorBase tensor
+    cdef public object kind, spec
     cdef public Storage storage
     cdef public Py_ssize_t offset, leaf_hooks, post_hooks
     cdef public bint bare, needs, leaf, has_node
@@ -13,31 +15,42 @@ cdef class TensorLook:
     cpdef bint is_off(self, TensorBase tensor) except -1
 
 
+cdef class ModesLook:
+    cdef public Py_ssize_t number
+    cdef public object modes, grad, inference, held
+    cdef public unsigned long long version
+
+    cpdef bint are_off(self) except -1
+
+
 cdef class ClassLook:
     cdef public object cls
     cdef public bint lasting
     cdef public unsigned int version
-    cdef public list rows
+    cdef public list rows, missing
 
-    @cython.locals(version=cython.uint, number=Py_ssize_t)
+    @cython.locals(version=cython.uint, row=tuple)
     cpdef Py_ssize_t first_unmet(self) except -2
 
 
 cdef class DictLook:
-    cdef public dict held
+    cdef public object held
     cdef public unsigned long long version
     cdef public list items, missing, keys
 
-    @cython.locals(row=tuple, names=tuple, held=dict, at=Py_ssize_t, version=cython.ulonglong)
+    @cython.locals(row=tuple, names=tuple, at=Py_ssize_t, version=cython.ulonglong)
     cpdef Py_ssize_t first_unmet(self) except -2
 
 
 cdef class Guards:
-    cdef public list classes, owners, dicts, items, attributes, functions, kinds, tensors, missing, keys
+    cdef public list classes, owners, dicts, items, attributes, functions, kinds, tensors, grads, outside, sizes, sets
+    cdef public list missing, keys
     cdef public dict looks
+    cdef public ModesLook modes
+    cdef public Py_ssize_t outside_number
 
-    @cython.locals(row=tuple, look=ClassLook, seen=DictLook, look_of=TensorLook, tensor=TensorBase, names=tuple,
-                   number=Py_ssize_t)
+    @cython.locals(row=tuple, look=ClassLook, seen=DictLook, look_of=TensorLook, grad=TensorBase, names=tuple,
+                   number=Py_ssize_t, storage=Storage, modes=ModesLook)
     cpdef Py_ssize_t first_unmet(self) except -2
 
 

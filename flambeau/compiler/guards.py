@@ -1,3 +1,4 @@
+# cython: boundscheck=False
 """What has to be as it was for a recording to be replayed, as far as it is about things that are known beforehand.
 
 A part of the compiled core: see Note [One source, two speeds] in base/core.py. A small training step asks some two
@@ -18,10 +19,12 @@ class TensorLook:
     """What a tensor looked like: its spec, where in memory it begins, and what of autograd's hangs on it.
 
     `bare`: it had no grad; `needs`: it required one, with a node (`has_node`) or as a leaf (`leaf`), and with so many
-    hooks. `storage` is None where another one may have taken its place.
+    hooks. `storage` is None where another one may have taken its place. Where it is guarded by a table of `Guards`,
+    `number` is the guard's; `tensor` is the one that is looked at, or that whose gradient is, which is of class `kind`.
     """
 
-    __slots__ = ("spec", "storage", "offset", "bare", "needs", "leaf", "has_node", "leaf_hooks", "post_hooks")
+    __slots__ = ("number", "tensor", "kind", "spec", "storage", "offset", "bare", "needs", "leaf", "has_node",
+                 "leaf_hooks", "post_hooks")
 
     def __init__(self, tensor, bare, storage):
         self.spec, self.storage, self.offset, self.bare = tensor._spec, storage, tensor._offset, bare
@@ -37,34 +40,68 @@ class TensorLook:
             return tensor._node is not None or tensor._requires_grad or tensor._base is not None and requires(tensor)
         if tensor._requires_grad != self.leaf or (tensor._node is not None) != self.has_node:
             return True
+        if tensor._leaf_hooks is None and tensor._post_hooks is None:
+            return self.leaf_hooks + self.post_hooks > 0
         return len(tensor._leaf_hooks or ()) != self.leaf_hooks or len(tensor._post_hooks or ()) != self.post_hooks
 
 
+class ModesLook:
+    """The modes (autograd/modes.py) that a replay needs: grad mode and inference mode as they were, no others.
+
+    A thread's modes stand in a dictionary of its own. As long as that has the `version` for which they were gone
+    through, none has changed.
+    """
+
+    __slots__ = ("number", "modes", "grad", "inference", "held", "version")
+
+    def __init__(self, number, modes):
+        self.number, self.modes, self.grad, self.inference = number, modes, modes.grad, modes.inference
+        self.held, self.version = None, 0
+
+    def are_off(self):
+        """Whether this thread's are others."""
+        modes, held = self.modes, self.modes.__dict__
+        if self.version != 0 and held is self.held and quick.dict_version(held) == self.version:
+            return False
+        if modes.grad is not self.grad or modes.inference is not self.inference or modes.level >= 0 or modes.anomaly \
+                or modes.saved_hooks or modes.autocast is not None:
+            return True
+        self.held, self.version = held, quick.dict_version(held)
+        return False
+
+
 class ClassLook:
-    """What a class has, or has not: rows (number, table, facts) as `Guards` has them.
+    """What a class has, or has not: `rows` (number, whether it is an attribute, name, what is had under it, whether
+    something equal will do), of its `__dict__` where it is no attribute, and `missing` (number, names).
 
     As long as the class has the `version` for which they were gone through, none of that has changed: Python gives a
     class another one when an attribute is set, of it or of a base. What is not `lasting` is asked every time: a
     metaclass or a descriptor of the program's has a say in it.
     """
 
-    __slots__ = ("cls", "lasting", "version", "rows")
+    __slots__ = ("cls", "lasting", "version", "rows", "missing")
 
     def __init__(self, cls, lasting):
-        self.cls, self.lasting, self.version, self.rows = cls, lasting, 0, []
+        self.cls, self.lasting, self.version, self.rows, self.missing = cls, lasting, 0, [], []
+
+    def add(self, number, table, facts):
+        """Take up guard `number` of a table of `Guards`."""
+        if table == "missing":
+            self.missing.append((number, facts[1]))
+        else:
+            name, expected, *may_be_equal = facts
+            self.rows.append((number, table == "attributes", name, expected, bool(may_be_equal)))
 
     def first_unmet(self):
         """The number of a guard that does not hold any more; -1 where all of them do."""
         version, cls = quick.class_version(self.cls) if self.lasting else 0, self.cls
-        for number, table, facts in self.rows:
-            if table == "missing":
-                if not cls.__dict__.keys().isdisjoint(facts[1]):
-                    return number
-                continue
-            name, expected, *may_be_equal = facts
-            found = getattr(cls, name) if table == "attributes" else cls.__dict__[name]
-            if found is not expected and not (may_be_equal and is_equal(found, expected)):
-                return number
+        for row in self.rows:
+            found = getattr(cls, row[2]) if row[1] else cls.__dict__[row[2]]
+            if found is not row[3] and not (row[4] and is_equal(found, row[3])):
+                return row[0]
+        for row in self.missing:
+            if not cls.__dict__.keys().isdisjoint(row[1]):
+                return row[0]
         self.version = version
         return -1
 
@@ -73,7 +110,7 @@ class DictLook:
     """What a dictionary holds, and what not: rows of `Guards`, in the tables `items`, `missing` and `keys`.
 
     Where dictionaries have versions (quick.py), one that has the `version` for which they were gone through holds what
-    it held.
+    it held. Some subclasses are looked at like this, too: see `is_dict`.
     """
 
     __slots__ = ("held", "version", "items", "missing", "keys")
@@ -114,17 +151,20 @@ class Guards:
     `items`: (number, container, key, what it holds), with True behind it where something equal will do; `missing`:
     (number, container, names that it does not hold); `keys`: (number, container, its keys in order). All of these are
     for dictionaries in `dicts`, a DictLook each. `owners`: (number, object, its `__dict__`); `attributes`: (number,
-    object, name, what is had under it), and True as above; `kinds`: (number, object, its type); `tensors`: (number,
-    tensor, TensorLook); `functions`: (number, function, its code, defaults, defaults of names); `classes`: a ClassLook
-    each.
+    object, name, what is had under it), and True as above; `kinds`: (number, object, its type); `sizes`: (number,
+    container, how much it holds); `sets`: (number, set, what is in it); `functions`: (number, function, its code,
+    defaults, defaults of names). `modes`: a ModesLook; `classes`: a ClassLook each; `tensors`, `grads`: a TensorLook
+    each, of a tensor or of its gradient; `outside`: storages that nobody outside may hold, by guard `outside_number`.
     """
 
-    __slots__ = ("classes", "owners", "dicts", "items", "attributes", "functions", "kinds", "tensors", "missing",
-                 "keys", "looks")
+    __slots__ = ("modes", "classes", "owners", "dicts", "items", "attributes", "functions", "kinds", "tensors", "grads",
+                 "outside", "outside_number", "sizes", "sets", "missing", "keys", "looks")
 
     def __init__(self):
         self.classes, self.owners, self.dicts, self.items, self.attributes = [], [], [], [], []
         self.functions, self.kinds, self.tensors, self.missing, self.keys = [], [], [], [], []
+        self.grads, self.outside, self.sizes, self.sets = [], [], [], []
+        self.modes, self.outside_number = None, -1
         self.looks = {}               # what is guarded, as something that can be a key → what looks at it
 
     def add(self, table, number, held, *facts):
@@ -136,7 +176,16 @@ class Guards:
             if look is None:
                 look = self.looks[id(held), lasting] = ClassLook(held, lasting)
                 self.classes.append(look)
-            look.rows.append((number, table, facts))
+            look.add(number, table, facts)
+            return
+        if table in ("tensors", "grads"):
+            look = facts[-1]
+            look.number, look.tensor, look.kind = number, held, facts[0] if table == "grads" else None
+            getattr(self, table).append(look)
+            return
+        if table == "outside":
+            self.outside_number = number
+            self.outside.append(held)
             return
         if table == "entries" or table == "missing" and facts[0]:
             held = self._dict_of(number, held)
@@ -146,7 +195,7 @@ class Guards:
             facts = facts[1:]
         elif table == "kinds" and not facts[0].__flags__ & HEAP_TYPE and not issubclass(facts[0], ModuleType):
             return                                           # nobody can give it another class
-        if type(held) is dict and table in ("items", "missing", "keys"):
+        if is_dict(held) and table in ("items", "missing", "keys"):
             look = self.looks.get(id(held))
             if look is None:
                 look = self.looks[id(held)] = DictLook(held)
@@ -165,6 +214,9 @@ class Guards:
 
     def first_unmet(self):
         """The number of a guard that does not hold any more; -1 where all of them do."""
+        modes = self.modes
+        if modes is not None and modes.are_off():
+            return modes.number
         for look in self.classes:
             if look.version == 0 or quick.class_version(look.cls) != look.version:
                 number = look.first_unmet()
@@ -192,9 +244,22 @@ class Guards:
         for row in self.kinds:
             if type(row[1]) is not row[2]:
                 return row[0]
-        for row in self.tensors:
-            look_of, tensor = row[2], row[1]
-            if look_of.is_off(tensor):
+        for look_of in self.tensors:
+            if look_of.is_off(look_of.tensor):
+                return look_of.number
+        for look_of in self.grads:
+            grad = look_of.tensor._grad
+            if type(grad) is not look_of.kind or look_of.is_off(grad):
+                return look_of.number
+        grad = None                                          # whoever writes over it counts who holds it
+        for storage in self.outside:
+            if storage.exported and storage.still_exported():
+                return self.outside_number
+        for row in self.sizes:
+            if len(row[1]) != row[2]:
+                return row[0]
+        for row in self.sets:
+            if len(row[1]) != len(row[2]) or row[1] != row[2]:
                 return row[0]
         for row in self.missing:
             names = row[2]
@@ -206,6 +271,13 @@ class Guards:
             if len(row[1]) != len(names) or names and tuple(row[1]) != names:
                 return row[0]
         return -1
+
+
+def is_dict(held):
+    """Whether a dictionary holds what dict's own methods find in it, and nothing changes that but through them."""
+    cls = type(held)
+    return cls is dict or issubclass(cls, dict) and all(getattr(cls, name) is getattr(dict, name) for name in (
+        "__getitem__", "__contains__", "__iter__", "__len__"))
 
 
 def is_equal(found, expected):

@@ -12,8 +12,8 @@ from ..autograd.modes import modes
 from ..base.spec import CPU
 from ..tensor.tensor import Tensor
 from ..trace.record import Trace, current, set_current
-from ..trace.sole import are_sole
 from ..trace.value import Value
+from .bound import HeadBase
 from .capture import Noted
 from .made import new_storage, new_tensor
 from .replay import Runner
@@ -22,7 +22,7 @@ from .runtime import Checks
 MAXIMUM_CHECKED_BYTES = 1 << 26           # of what checks look at: more is not put into a trace
 
 
-class Head:
+class Head(HeadBase):
     """Instructions that run before the rest of a recording. Called with the Values of its inputs it gives those of what
     it `gives`, a list, or None where a check refuses. Who is done with that list puts it back (`kept`), and if nobody
     else holds what is in it, the next call writes over it.
@@ -55,19 +55,9 @@ class Head:
         self.checks = Checks(checks, code, dict(fixed))
         self.kept, self.answers, self.places = None, [], list(range(len(self.gives)))
 
-    def __call__(self, values):
-        made, self.kept = self.kept, None         # another thread that comes now finds nothing
-        if made is None or not are_sole(tuple(made), self.places):           # the list holds them, and the tuple
-            made = [None] * len(self.gives)
-        made += (self.answers.pop() if self.answers else None, None)
-        self.runner.run((*values, *self.fixed), (), made)
-        made.pop()
-        answer = made.pop()
-        holds = bool(answer.array)
-        self.answers.append(answer)               # nobody else sees it
-        if not holds and not self.checks.hold(dict(zip(self.reads, values, strict=True))):
-            return None
-        return made
+    def holds(self, values):
+        """Whether the checks hold after all, for the Values of what it `reads`."""
+        return self.checks.hold(dict(zip(self.reads, values, strict=True)))
 
 
 def head_of(diff, specs):

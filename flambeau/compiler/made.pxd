@@ -18,6 +18,10 @@ cpdef new_tensor(Storage storage, tuple facts)
 cpdef Value in_memory_of(Value old, spec)
 
 
+@cython.locals(storage=Storage)
+cpdef list values_of(list storages)
+
+
 @cython.locals(storage=Storage, at=Py_ssize_t, rose=Py_ssize_t)
 cpdef put_results(list made, list rows)
 

@@ -1,3 +1,4 @@
+# cython: boundscheck=False
 """What a replay reads and makes, Value by Value, storage by storage, tensor by tensor.
 
 A part of the compiled core: see Note [One source, two speeds] in base/core.py.
@@ -39,6 +40,11 @@ def in_memory_of(old, spec):
     return Value.of(old.look(spec, 0), spec)
 
 
+def values_of(storages):
+    """The Values that are in these storages, a list of them."""
+    return [storage.value for storage in storages]
+
+
 def put_results(made, rows):
     """Give storages what was made for them: rows of (storage, place in `made`, by how much its version rises, who wrote
     it)."""
@@ -72,10 +78,11 @@ def renew(made, found, rows):
 
 def recycled(tensor):
     """The contents of a tensor's gradient that is about to be replaced, if nobody else can see them; else None."""
-    if tensor._grad._storage.value.trace is not None or not is_sole_grad(tensor):
+    if not is_sole_grad(tensor):
         return None
     grad = tensor._grad
-    value, storage = grad._storage.value, grad._storage
+    storage = grad._storage
+    value = storage.value
     if value.spec is not grad._spec or value._memory is not None or storage.exported or storage.readonly:
         return None
     value.address()

@@ -8,19 +8,26 @@ raises, the call ends there: those before it have happened, and those after it d
 """
 from array import array
 
+from ..backends.memory import SPARE_BYTES, class_of
 from ..base import observers, settings
+from ..base.core import COMPILED
+from ..base.dtypes import uint8
 from ..base.locks import new_lock
+from ..base.spec import CPU, spec as make_spec
 from ..trace import effects, plan as plans
 from ..trace.lower import HALVES, Unfusable
+from ..trace.one_call import bound_call
 from ..trace.record import Trace
 from ..trace.runner import Failure
 from ..trace.sole import are_sole
 from ..trace.value import Value
-from .bound import BoundBase
+from .bound import BoundBase, RunnerBase
 from .made import in_memory_of
 
+MAX_SPARE_ROOM_BYTES = 128 << 10      # of working memory that is kept among the spare arrays; see backends/memory.py
 
-class Runner:
+
+class Runner(RunnerBase):
     """The instructions of a recording, ready to run.
 
     `inputs` are the slots of what comes in, in order; `wanted` those of what is given back; `free` the inputs that are
@@ -33,17 +40,14 @@ class Runner:
         self.places = {slot: i for i, slot in enumerate(inputs)}
         self.effects = any(entry.op.effect for entry, *_ in code)
         self.plans = {}               # donating or not → BoundPlan, None where there is no plan
+        self.bound = None
         self.lock = new_lock()
 
-    def run(self, values, numbers, made):
-        """Fill `made` with the Values of the wanted slots, and then True: what was donated has been overwritten.
-
-        `values` are those of the inputs, a tuple; `numbers`, another, stand in the order of their places. A Value that
-        stands in `made` already may be written over.
-        """
+    def _run(self, values, numbers, made):
+        """What `run` does where it takes more than one call."""
         if observers.during_runs and not observers.gathering():
             with observers.gathered():                       # see Note [Told after the run] in observers.py
-                self.run(values, numbers, made)
+                self._run(values, numbers, made)
             return
         happened, raised = {}, None           # index of an effect → its results
         if self.effects:
@@ -73,7 +77,7 @@ class Runner:
             if donates not in self.plans:
                 try:
                     made = plans.new_plan(self.code, self.specs, self.wanted, self.free if donates else ())
-                    self.plans[donates] = BoundPlan(made, self, donates)
+                    self._bind(made, donates)
                 except Unfusable:
                     self.plans[donates] = None
             return self.plans[donates]
@@ -81,7 +85,12 @@ class Runner:
     def adopt(self, plan):
         """Take over a plan that was made for the same instructions, wanted and free slots, if it is ready."""
         if plan and plan.waiting is None:
-            self.plans[True] = BoundPlan(plan, self, True)
+            self._bind(plan, True)
+
+    def _bind(self, plan, donates):
+        bound = self.plans[donates] = BoundPlan(plan, self, donates)
+        if donates and bound.native is not None and not self.effects:
+            self.bound = bound
 
     def with_numbers(self, numbers):
         """The instructions, with the numbers of this replay in their places."""
@@ -144,7 +153,9 @@ class BoundPlan(BoundBase):
         self.free = [places[slot] for slot in sorted(free)]
         self.read = [(places[slot], index) for slot, index in program.inputs]
         self.at = at = {slot: i for i, slot in enumerate(runner.wanted)}
-        self.outputs = [(at[slot], spec, index, spec.device.backend.blank) for slot, spec, index in program.outputs]
+        self.outputs = [(at[slot], spec, index, spec.device.backend.blank,
+                         class_of(spec) if COMPILED and spec.device is CPU and spec.nbytes <= SPARE_BYTES else None)
+                        for slot, spec, index in program.outputs]
         self.takes = [(at[slot], spec, places[source]) for slot, spec, source in program.takes]
         moving = [(k, runner.numbers[i, n], d) for k, (i, n, d) in enumerate(program.numbers)
                   if (i, n) in runner.numbers]
@@ -155,9 +166,18 @@ class BoundPlan(BoundBase):
         self.scalars = program.scalars([runner.code[i][3][n] for i, n, _ in program.numbers])
         self.cells = memoryview(self.scalars).cast("B").cast("d")
         self.native = program.native
-        self.call = None              # where it serves for every replay
+        self.call = self.again = None
         if self.native is not None and self.native.lasts:
-            self.call = self.native.bound(self.words, self.scalars)
+            self.again = self.native.bound(self.words, self.scalars)
+            if not program.before and hasattr(self.native.program, "direct"):
+                self.call = bound_call(self.native.program, self.words, self.scalars)
+        self.rooms, self.blocks = [], []
+        for device, nbytes, index in program.blocks:
+            if COMPILED and device is CPU and nbytes <= MAX_SPARE_ROOM_BYTES:
+                room = make_spec(uint8, (nbytes,))
+                self.rooms.append((room, class_of(room), index))
+            else:
+                self.blocks.append((device, nbytes, index))
         self.lock = new_lock()
 
     def _run_step_by_step(self, values, numbers, made, happened):

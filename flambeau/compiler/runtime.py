@@ -2,6 +2,7 @@
 from ..tensor.random import filled
 from ..trace import on_host
 from ..trace.value import Value
+from .bound import ChecksBase
 from .capture import Noted, evaluate
 from .gradient import is_live
 
@@ -52,7 +53,7 @@ class Draws:
         return [Value.of(filled(draw, kind), kind) for draw, kind in self.draws]
 
 
-class Checks:
+class Checks(ChecksBase):
     """The checks of data that operations made at the call, made again."""
 
     def __init__(self, checks, code, fixed, overwritten=()):
@@ -70,14 +71,8 @@ class Checks:
         self.remembers = not set(overwritten).intersection(self.needs)    # or somebody else would hold what is donated
         self.last = None
 
-    def __call__(self, storages):
-        """Whether all of them hold for the contents of these storages; asked again only if they have changed."""
-        if self.last is not None:
-            for storage, (value, version) in zip(storages, self.last, strict=True):
-                if storage.value is not value or storage.version != version or storage.exported:
-                    break
-            else:
-                return True
+    def look(self, storages):
+        """Whether all of them hold for the contents of these storages, which may be remembered."""
         now = [(s.value.ready(), s.version) for s in storages]
         if not self.hold(dict(zip(self.places, [value for value, _ in now], strict=True))):
             return False

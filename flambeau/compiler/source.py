@@ -5,20 +5,23 @@ It is Python, made with `exec`; `print(recording.source)` shows it. Constants ar
 numbers are `n0`, and `t0` what was computed from them.
 """
 import math
+import re
 import weakref
+from collections import Counter
+from itertools import groupby
 
 from ..autograd.edges import requires
 from ..autograd.modes import modes
 from ..base import dtypes
 from ..base.core import COMPILED
 from ..base.errors import PACKAGE
-from ..base.spec import place
+from ..base.spec import _default_devices, place
 from ..tensor.tensor import Tensor
 from .capture import mode_state
-from .guards import Guards, TensorLook
+from .guards import Guards, ModesLook, TensorLook
 from .head import head_of
 from .journal import EQUALITY_TYPES, MISSING, PLAIN_TYPES, content, has_plain_keys, short
-from .made import new_storage, new_tensor, put_results, recycle, recycled, renew
+from .made import new_storage, new_tensor, put_results, recycle, recycled, renew, values_of
 from .replay import Runner
 from .runtime import REFUSED, Checks, Draws, Miss, count_hidden_writes, facts_of, new_record
 from .traced import TRACED, traced_in, word
@@ -66,7 +69,7 @@ class ReplayWriter:
         self.space = {"modes": modes, "requires": requires, "content": content, "MISSING": MISSING, "place": place,
                       "dtypes": dtypes, "cell": new_storage, "hidden": count_hidden_writes, "tensor": new_tensor,
                       "record": new_record, "recycled": recycled, "recycle": recycle, "renew": renew,
-                      "put": put_results, "math": math, "inf": math.inf, "nan": math.nan,
+                      "put": put_results, "values": values_of, "math": math, "inf": math.inf, "nan": math.nan,
                       "copysign": math.copysign}
         self.misses = []              # the Miss of each guard
         self.names = {}               # id of an object → its name
@@ -74,6 +77,7 @@ class ReplayWriter:
         self.loose = []               # storages that are others at every call
         self.paths = {}               # name of a number → where it stands
         self.rows = Guards()          # compiled: the guards that are no lines
+        self.grads = []               # compiled: those that have lines, and perhaps need none; see _drop_grads
         self.bare = {id(edge.holder) for edge in self.journal.edges if edge.kind == "grad" and edge.child is None}
         self.things = set(self.journal.things)
         self.lines = ["def replay(args, kwargs):", "  try:"]
@@ -109,6 +113,7 @@ class ReplayWriter:
         self._no_overlap()
         self._numbers()
         self._run()
+        self._drop_grads()
         self.source = "\n".join(self.lines)
 
     # --- names and lines ---------------------------------------------------------------------------------------------
@@ -221,10 +226,16 @@ class ReplayWriter:
             self.guard(f"(*kwargs,) != {self.fresh(tuple(journal.kwargs))}",
                        f"the names come in the order {', '.join(journal.kwargs)}")
         grad, inference, default, where = mode_state()
+        words = f"grad mode is {'on' if grad else 'off'}" + ", inference mode on" * inference
+        if COMPILED and _default_devices[-1] is where:
+            number = self._number(words)
+            self.rows.modes = ModesLook(number, modes)
+            self.rows.add("items", number, vars(dtypes), "default", default)
+            self.rows.add("items", number, _default_devices, -1, where)
+            return
         self.guard(f"modes.grad is not {grad} or modes.inference is not {inference} or modes.level >= 0 or "
                    "modes.anomaly or modes.saved_hooks or modes.autocast is not None or "
-                   f"dtypes.default is not {self.const(default)} or place(None) is not {self.const(where)}",
-                   f"grad mode is {'on' if grad else 'off'}" + ", inference mode on" * inference)
+                   f"dtypes.default is not {self.const(default)} or place(None) is not {self.const(where)}", words)
 
     def _edge(self, edge):
         child, proxy, path = edge.child, self.capture.proxies.get(edge), edge.path
@@ -325,9 +336,12 @@ class ReplayWriter:
 
     def _tensor(self, edge, tensor, text):
         if edge.loose:
-            name = self.names[id(tensor)] = f"v{len(self.names)}"
+            name, known = f"v{len(self.names)}", tensor._storage in self.cells
+            self.names[id(tensor)], first = name, len(self.lines)
             self.line(f"{name} = {text}")
             self._looks(tensor, name, edge.path, f"{name}.__class__ is not {self.const(type(tensor))} or ")
+            if COMPILED and edge.kind == "grad" and not known and self.holder(edge) in self.space:
+                self.grads.append((edge.holder, tensor, name, self.cells[tensor._storage], self.lines[first:]))
         else:
             self._same_tensor(tensor, edge.path, text, edge)
 
@@ -395,11 +409,14 @@ class ReplayWriter:
             return
         name = self.const(held)
         if keys.__class__ is int:
-            self.guard(f"len({name}) != {keys}", f"{path} holds {keys}")
+            if self.row("sizes", f"{path} holds {keys}", name, keys) is None:
+                self.guard(f"len({name}) != {keys}", f"{path} holds {keys}")
         elif keys.__class__ is bytes:
             self.guard(f"{name}.tobytes() != {self.fresh(keys)}", f"{path} has the same contents")
         elif keys.__class__ is frozenset:
-            self.guard(f"{name} != {self.const(keys)}", f"{path} holds the same {len(keys)}")
+            words = f"{path} holds the same {len(keys)}"
+            if not isinstance(held, (set, frozenset)) or self.row("sets", words, name, keys) is None:
+                self.guard(f"{name} != {self.const(keys)}", words)
         else:
             plain, words = has_plain_keys(held), f"{path} has the same {len(keys)} keys"
             if not plain or self.row("keys", words, name, keys) is None:
@@ -423,11 +440,15 @@ class ReplayWriter:
                 self.guard(f"{self.cells[storage]}.nbytes != {storage.nbytes}",
                            f"{self.diff.trace.storages[storage]} is all of its memory, or part of as much")
         kept_or_written = dict.fromkeys([*stored, *[what for kind, what in sources if kind == "entry"]])
-        tests = [f"{self.cells[s]}.exported and {self.cells[s]}.still_exported()" for s in kept_or_written]
+        tests = [f"{self.cells[s]}.exported and {self.cells[s]}.still_exported()" for s in kept_or_written
+                 if not COMPILED or s in self.loose]
         tests += [f"{self.cells[s]}.readonly" for s in stored if s in self.loose]
-        if tests:
-            self.recording.outside = self.guard(" or ".join(tests),
-                                                "nobody outside holds memory that is written or kept")
+        words = "nobody outside holds memory that is written or kept"
+        if kept_or_written:
+            self.recording.outside = outside = self.guard(" or ".join(tests), words) if tests else self._number(words)
+            for storage in kept_or_written:
+                if storage not in self.loose:
+                    self.row("outside", outside, self.cells[storage])
 
     def _numbers(self):
         """The lines that numbers come from, and what was asked about them."""
@@ -466,7 +487,7 @@ class ReplayWriter:
         self.space["OFF"] = Miss(len(recording.guards))
         recording.guards.append("everything that is read is still there")
         self.lines += ["  except Exception:", "    return OFF"]
-        read = "".join(f"{self.cells[storage]}.value, " for _, storage in diff.read)
+        read = self._values([self.cells[storage] for _, storage in diff.read])
         places, head = dict(diff.read), recording.head
         if diff.early:
             self.space["REFUSED"] = REFUSED
@@ -478,7 +499,7 @@ class ReplayWriter:
                       "return REFUSED")
         if head is not None:
             self.space["head"] = head
-            self.line(f"h = head(({''.join(self.cells[places[slot]] + '.value, ' for slot in head.reads)}))")
+            self.line(f"h = head(({self._values([self.cells[places[slot]] for slot in head.reads])}))")
             self.line("if h is None: return REFUSED")
         after = self._after()
         if diff.trace.draws:
@@ -507,6 +528,35 @@ class ReplayWriter:
         if head is not None:
             self.line("head.kept = h")
         self.line(f"return {self._expression(diff.result)}")
+
+    def _values(self, cells):
+        """The Values in storages of these names, as items of a tuple. Compiled, those in a row are fetched together."""
+        found = []
+        for known, names in groupby(cells, lambda name: COMPILED and name in self.space):
+            names = list(names)
+            if known and len(names) > 2:
+                found.append(f"*values({self.fresh([self.space[name] for name in names])}), ")
+            else:
+                found += [f"{name}.value, " for name in names]
+        return "".join(found)
+
+    def _drop_grads(self):
+        """Make rows of the guards of gradients that are only looked at, and then let go of."""
+        uses = Counter(word for line in self.lines for word in set(re.findall(r"\w+", line)))
+        last = next((line for line in self.lines if line.startswith("  del ")), "")
+        gone = last.removeprefix("  del ").split(", ")
+        for holder, tensor, name, cell, lines in self.grads:
+            if name in gone and cell in gone and uses[name] == len(lines) + 1 and uses[cell] == 2:
+                number = next(int(line.rpartition("return M")[2]) for line in lines if "return M" in line)
+                bare = id(tensor) in self.bare
+                self.rows.add("grads", number, holder, type(tensor), TensorLook(tensor, bare, None))
+                for line in lines:
+                    self.lines.remove(line)
+                gone.remove(name)
+                gone.remove(cell)
+        if last:
+            at = self.lines.index(last)
+            self.lines[at:at + 1] = [f"  del {', '.join(gone)}"] if gone else []
 
     def _after(self):
         """The statements that do what the call did."""

@@ -44,8 +44,6 @@ class Tensor(TensorFields, metaclass=TensorType):
     __dict__ = property(attributes, replace_attributes)      # type: ignore[assignment]  # see user_attributes.py
 
     # What most tensors never set stays on the class. Fields that recording asks for stand in TensorBase.
-    _leaf_hooks = None
-    _post_hooks = None
     _retains = None           # the node that will put its gradient into `.grad`
     _tangent = None           # (level, tangent) in forward mode
     _dual_of = None           # the dual tensor that it is a view of
@@ -211,8 +209,7 @@ class Tensor(TensorFields, metaclass=TensorType):
             raise TypeError("len() of a 0-d tensor")
         return self._spec.shape[0]
 
-    def __hash__(self):
-        return id(self)
+    __hash__ = TensorBase.__hash__        # whoever says what `==` is has to say this too
 
     # --- its gradient ---
 

@@ -1,4 +1,10 @@
 from flambeau.trace.runner cimport TraceRunner
+from flambeau.trace.value cimport Value
+
+
+cpdef tuple taken_spare(spec, size_class)
+cpdef give_spare(spec, tuple one)
+cpdef Value new_value(spec, tuple made, bint whole_block)
 
 
 cdef class OneCall:

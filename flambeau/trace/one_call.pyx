@@ -26,7 +26,7 @@ cdef enum:
 ctypedef void (*Runner)(size_t words, long long steps, long long* table, long long* cells) noexcept nogil
 
 cdef dict spares = all_spares
-cdef Py_ssize_t spares_per_spec = SPARES_PER_SPEC, max_spare_specs = MAX_SPARE_SPECS
+cdef Py_ssize_t spares_per_spec = SPARES_PER_SPEC, max_spare_specs = MAX_SPARE_SPECS, spare_bytes = SPARE_BYTES
 
 
 def one_call(program):
@@ -42,7 +42,7 @@ def one_call(program):
     return OneCall(program, direct())
 
 
-cdef tuple taken_spare(spec, size_class):
+cpdef tuple taken_spare(spec, size_class):
     """An array of `spec` and its address; one that is spare, if there is one: see Note [Spare arrays] in
     backends/memory.py."""
     cdef list found = <list>spares.get(spec)
@@ -52,15 +52,44 @@ cdef tuple taken_spare(spec, size_class):
     return blank(spec)
 
 
-cdef give_spare(spec, tuple one):
-    """Keep an array that nobody else holds."""
+cpdef give_spare(spec, tuple one):
+    """Keep an array that nobody else holds; one of a spec, if it is large."""
     cdef list found = <list>spares.get(spec)
     if found is None:
         if len(spares) > max_spare_specs:
             spares.clear()
         found = spares[spec] = []
-    if len(found) < spares_per_spec:
+    if len(found) < (spares_per_spec if spec.nbytes <= spare_bytes else 1):
         found.append(one)
+
+
+cpdef Value new_value(spec, tuple made, bint whole_block):
+    cdef Value value = Value.__new__(Value)
+    value.array, value._address = made
+    value.spec = spec
+    value.whole_block = whole_block
+    return value
+
+
+cdef class BoundCall:
+    """A program of the CPU's over words that stay where they are."""
+    cdef object held
+    cdef size_t runner, words, table, cells
+    cdef long long steps
+
+    def __init__(self, program, table, cells):
+        self.runner, self.words, self.steps = program.direct()
+        self.held = program, table, cells
+        self.table, self.cells = table.buffer_info()[0], cells.buffer_info()[0]
+
+    def __call__(self):
+        cdef Runner runner = <Runner>self.runner
+        with nogil:
+            runner(self.words, self.steps, <long long*>self.table, <long long*>self.cells)
+
+
+def bound_call(program, table, cells):
+    return BoundCall(program, table, cells)
 
 
 cdef class OneCall:

@@ -98,7 +98,7 @@ cpdef unsigned int class_version(cls):
     return (<Class*><PyObject*>cls).tp_version_tag if versions_tell else 0
 
 
-cpdef unsigned long long dict_version(dict held):
+cpdef unsigned long long dict_version(held):
     return FLAMBEAU_DICT_VERSION(<PyObject*>held)
 
 

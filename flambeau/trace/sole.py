@@ -17,5 +17,5 @@ def are_sole(values, places):
 
 
 def is_sole_grad(tensor):
-    """Whether nobody sees the memory of a tensor's gradient but through that tensor."""
-    return ownership.may_recycle_grad(tensor)
+    """Whether a tensor's gradient is there, and nobody sees its memory but through that tensor."""
+    return tensor._grad._storage.value.trace is None and ownership.may_recycle_grad(tensor)

@@ -42,4 +42,4 @@ cpdef bint is_sole_grad(TensorBase tensor) except -1:
     if Py_REFCNT(storage) != 1:
         return False
     cdef PyObject* value = <PyObject*>(<Storage>storage).value
-    return Py_REFCNT(value) == 1 and Py_REFCNT(<PyObject*>(<Value>value).array) == 1
+    return (<Value>value).trace is None and Py_REFCNT(value) == 1 and Py_REFCNT(<PyObject*>(<Value>value).array) == 1

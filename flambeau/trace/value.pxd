@@ -15,6 +15,7 @@ cdef class Value:
     cdef bint whole_block         # `array` stands alone in a small block of the allocator's
 
     cpdef Value ready(self)
+    cpdef address(self)
     cpdef look(self, spec, offset)
     cpdef read(self, spec, offset)
 
@@ -30,6 +31,7 @@ cdef class Storage:
 cdef class TensorBase:
     cdef public Storage _storage
     cdef public object _spec, _site, _node, _grad, _base, _view_of, _cut, _accumulator, _data_version
+    cdef public object _leaf_hooks, _post_hooks
     cdef public Py_ssize_t _offset, _seen
     cdef public int _nr
     cdef public bint _requires_grad

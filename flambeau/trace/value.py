@@ -149,6 +149,9 @@ class TensorBase:
     They begin with an underscore, as all fields of ours do: other names are the program's to use.
     """
 
+    def __hash__(self):           # optimizers find their state by it, some times a step
+        return id(self)
+
 
 give_defaults(
     TensorBase,
@@ -162,6 +165,8 @@ give_defaults(
     _view_of=None,            # why writing in place to this view is restricted
     _cut=None,                # (what, site) where the graph to it was cut
     _accumulator=None,        # weak reference to its AccumulateGrad node
+    _leaf_hooks=None,         # {number: function}, of a leaf: what its gradient goes through,
+    _post_hooks=None,         # and what is called when it has arrived
     _data_version=None)       # of `.data` and its views: their own count; see Note [Writes through .data]
 
 
