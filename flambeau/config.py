@@ -65,6 +65,15 @@ def _set_processor(given):
         plan.forget()
 
 
+def _set_convolutions(given):
+    from .trace import plan
+    try:
+        _record.run_all()                      # see Note [Run before the switch]
+    finally:
+        _settings.convolutions = given
+        plan.forget()
+
+
 def _set_executor(given):
     try:
         _record.run_all()                      # see Note [Run before the switch]
@@ -94,12 +103,14 @@ def _finding_names(name, given):
 
 
 _CHECKS = {"executor": _one_of(_settings.EXECUTORS), "num_threads": _integer(1), "cpu": _processor,
-           "tracebacks": _one_of(_settings.TRACEBACKS), "trace_instructions": _integer(1),
-           "trace_bytes": _integer(1), "cache_bytes": _integer(), "object_dir": _folder, "object_bytes": _integer(0),
+           "convolutions": _one_of(_settings.CONVOLUTIONS), "tracebacks": _one_of(_settings.TRACEBACKS),
+           "trace_instructions": _integer(1), "trace_bytes": _integer(1), "cache_bytes": _integer(),
+           "object_dir": _folder, "object_bytes": _integer(0),
            "watch": _one_of(tuple(_settings.WATCHES.values())), "watch_ignore": _finding_names}
 _READ = {"num_threads": _threads.get_num_threads}                    # those that somebody else holds
-_WRITE = {"executor": _set_executor, "cpu": _set_processor, "num_threads": _threads.set_num_threads,
-          "watch": _set_watch, "object_dir": _set_objects("object_dir"), "object_bytes": _set_objects("object_bytes")}
+_WRITE = {"executor": _set_executor, "cpu": _set_processor, "convolutions": _set_convolutions,
+          "num_threads": _threads.set_num_threads, "watch": _set_watch,
+          "object_dir": _set_objects("object_dir"), "object_bytes": _set_objects("object_bytes")}
 
 
 class Switch:

@@ -15,7 +15,8 @@ from flambeau.backends import cpu
 PINS = ("x86-64", "x86-64-v3", "x86-64-v4", "generic")
 FILES = ("tests/ops/test_bodies.py", "tests/ops/test_bodies_rows.py", "tests/loops/test_scalar.py",
          "tests/loops/test_halves.py", "tests/trace/test_native.py", "tests/trace/test_native_programs.py",
-         "tests/trace/test_not_compiled.py", "tests/backends/test_library.py", "tests/backends/test_threads.py")
+         "tests/trace/test_not_compiled.py", "tests/backends/test_library.py", "tests/backends/test_winograd.py",
+         "tests/backends/test_threads.py")
 
 
 def main(arguments):

@@ -15,23 +15,24 @@ matrix of columns is made: the innermost kernel has, for every k, an offset into
     to the weight   (input channel, tap) down, output channels across, k over positions, with the gradient turned so
                     that the channels of a position are a vector
 
-Each sum is taken in an order that the shapes alone fix.
+Each sum is taken in an order that the shapes alone fix. Convolutions by 3 x 3 may go another way: see winograd.py.
 """
 import math
 from collections import namedtuple
 from itertools import product
 
-from .gemm import PIECE_CYCLES, LibraryCall, evenly, gemm, up
+from .cuts import MAX_STACK_BYTES, even_part, kernels, last_part, up, widest
+from .gemm import PIECE_CYCLES, LibraryCall, evenly, gemm
 from .kernels import LLVM_ELEMENT, STEP_FIELDS, compiled_kernels
 from .taps import BACKWARD_FIELDS, FORWARD_FIELDS, POSITION_FIELDS, TapKernels
 from .threads import get_num_threads
+from .winograd import winograd, winograd_weight
 
 Tap = namedtuple("Tap", "weight d h w")        # its offset in the weight, and where it reads from, by input elements
 Layout = namedtuple("Layout", "size step")
 MAX_CONVOLUTION_K = 512                        # of one block
 MAX_BLOCK_POSITIONS = 512                      # of one block, where they are not across
 MAX_COPIED_ELEMENTS = 48 << 10                 # of the copied input, and of the gathered output
-MAX_STACK_BYTES = 2 << 20                      # that a step may take
 
 
 def tap_kernels(dtype):
@@ -63,7 +64,7 @@ def convolve(dtype, x, weight, y, stride, padding, dilation, groups=1, transpose
                  for size, d, p in zip(weight.size[2:], dilation, padding, strict=True)]
         job = Convolution(dtype, x, taps_of(reach, weight), y, 0, stride, O, C, weight.step[0], weight.step[1],
                           O * weight.step[0], groups)
-        return whole([plan(job)])
+        return plan(job)
     steps = []
     for residue in product(*map(range, stride)):
         size = [-(-(n - r) // s) for n, r, s in zip(y.size[2:], residue, stride, strict=True)]
@@ -75,7 +76,7 @@ def convolve(dtype, x, weight, y, stride, padding, dilation, groups=1, transpose
         start = sum(r * t for r, t in zip(residue, y.step[2:], strict=True))
         steps.append(plan(Convolution(dtype, x, taps_of(reach, weight), part, start, (1, 1, 1), C, O, weight.step[1],
                                       weight.step[0], O * weight.step[0], groups)))
-    return whole(steps)
+    return None if None in steps else sum(steps, [])
 
 
 def pointwise(dtype, x, weight, y, groups, transposed):
@@ -99,18 +100,15 @@ def pointwise(dtype, x, weight, y, groups, transposed):
 Convolution = namedtuple("Convolution", "dtype x taps y start stride m channels a_m a_c a_g groups")
 
 
-def whole(steps):
-    """The steps, if there are all of them."""
-    return None if None in steps else steps
-
-
 def plan(job):
-    """The step of one convolution: positions across, or channels across, whichever takes less time by count."""
+    """The steps of one convolution: positions across, or channels across, whichever takes less time by count; or with
+    fewer multiplications, where that pays. None where there is no way."""
     machine = tap_kernels(job.dtype)
-    forth, spots = plan_forth(machine, job), plan_spots(machine, job)
-    if forth is None or spots is None:
-        return forth and forth[1]() or spots and spots[1]()
-    return (forth if forth[0] <= spots[0] else spots)[1]()
+    ways = [way for way in (plan_forth(machine, job), plan_spots(machine, job)) if way is not None]
+    if not ways:
+        return None
+    cycles, make = min(ways, key=lambda way: way[0])
+    return winograd(job, cycles, make) or [make()]
 
 
 def convolve_weight(dtype, x, g, weight, stride, padding, dilation, groups=1):
@@ -128,7 +126,9 @@ def convolve_weight(dtype, x, g, weight, stride, padding, dilation, groups=1):
                                  for fill, given in ((1, stride), (0, padding), (1, dilation))]
     reach = [[(k, k * d - p) for k in range(size)]
              for size, d, p in zip(weight.size[2:], dilation, padding, strict=True)]
-    return whole([plan_back(dtype, x, taps_of(reach, weight), g, weight, stride, groups)])
+    job = dtype, x, taps_of(reach, weight), g, weight, stride, groups
+    direct = plan_back(*job)
+    return direct and (winograd_weight(*job, lambda: direct) or [direct])
 
 
 def in_three(shape, strides):
@@ -313,44 +313,6 @@ def places_of(out_h, out_w):
     """(rows, columns) of the blocks of positions, where positions are not across."""
     cols = min(out_w, MAX_BLOCK_POSITIONS)
     return even_part(out_h, MAX_BLOCK_POSITIONS // cols if cols == out_w else 1), cols
-
-
-def even_part(n, most):
-    """The size of parts of at most `most` (or of one), of which as few as possible make up `n`, all about as large."""
-    return -(-n // -(-n // max(1, most)))
-
-
-def last_part(n, part):
-    """The size of the last of the parts of `n`."""
-    return n - (n - 1) // part * part
-
-
-def split(n, most):
-    """`n` in equal parts of at most `most`: [(size, how many)]."""
-    parts = -(-n // most)
-    low, more = divmod(n, parts)
-    return [(size, many) for size, many in ((low + 1, more), (low, parts - more)) if many]
-
-
-def widest(machine, M, N, K):
-    """How many vectors wide the panels are at most: what takes the fewest cycles, by count."""
-    vectors, best = -(-N // machine.lanes), None
-    call = 60 / max(K, 1)                  # what a call of the innermost kernel costs beside its work, for each k
-    for width in (3, 2, 4, 1, 6, 8) if machine.registers == 32 else (3, 2, 1, 4):
-        rows = machine.rows(width)
-        cost = 0
-        for n, panels in split(vectors, width):
-            for m, strips in split(M, rows):
-                cost += panels * strips * (max(m * n / 2, (m + n) / 2, 4) + call)
-        if best is None or cost < best[0] * 0.98:
-            best = cost, width
-    return best[1]
-
-
-def kernels(counts, height, widths, width):
-    """The shapes of the innermost kernels for so many rows and vectors."""
-    return [(h, v) for h in sorted({h for one in counts for h, _ in split(one, height)})
-            for v in sorted({v for one in widths for v, _ in split(one, width)})]
 
 
 def run(rows, cols, pitch, lanes):

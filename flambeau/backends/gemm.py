@@ -23,10 +23,13 @@ import math
 from collections import namedtuple
 
 from ..base.shapes import merged_dims
+from .cuts import up
 from .kernels import COPY, DIRECT, GATHER, LLVM_ELEMENT, STEP_FIELDS, TURN, compiled_kernels
 from .threads import get_num_threads
 
-LibraryCall = namedtuple("LibraryCall", "fn tiles grain ints")
+# `scratch`: bytes of working memory, the buffer behind the results. `share`: what it does of the arithmetic that the
+# operation is defined by, where it is one of several steps, or has another way; 0 where it only makes ready.
+LibraryCall = namedtuple("LibraryCall", "fn tiles grain ints scratch share", defaults=(0, 1.0))
 
 MAX_BLOCK_K = 384             # k of one block at most: a strip of A stays in the first cache; more is a sum of sums
 FEW_ROWS_BLOCK_K = 64         # for few rows, when B is read as it lies: whole rows of it, page after page
@@ -40,10 +43,6 @@ PIECE_CYCLES = 16_000         # of work, by estimate, that are worth handing to 
 def block_of(K, most=MAX_BLOCK_K):
     """How much of k is added up at a time."""
     return most if K <= most else up(-(-K // -(-K // most)), 16)
-
-
-def up(n, to):
-    return -(-n // to) * to
 
 
 def gemm(M, N, K, dtype, a, b, c, batch=()):

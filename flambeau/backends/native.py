@@ -129,7 +129,7 @@ class Stretch:
                 tiles = prod(work.schedule.counts(work.sizes))
                 grain = _grain(tiles, work.schedule.cost)
             else:
-                address, tiles, grain, ints = work
+                address, tiles, grain, ints = work[:4]
             add((address, tiles, grain, len(places), len(numbers), len(ints)))
             for index, offset in places:
                 add((index, offset))

@@ -51,6 +51,12 @@ precompiled = precompiled and os.path.abspath(os.path.expanduser(precompiled))
 # Which processor kernels are compiled for; backends/processor.py has the words.
 cpu = os.environ.get("FLAMBEAU_CPU", "").strip() or "native"
 
+# How the CPU convolves: with fewer multiplications where that pays (backends/winograd.py), or along taps always.
+CONVOLUTIONS = ("auto", "direct")
+convolutions = os.environ.get("FLAMBEAU_CONVOLUTIONS", "auto")
+if convolutions not in CONVOLUTIONS:
+    raise ValueError(f"FLAMBEAU_CONVOLUTIONS={convolutions!r}: must be one of {', '.join(CONVOLUTIONS)}")
+
 # How many threads to use at most; 0: as many as there are processors.
 num_threads = os.environ.get("FLAMBEAU_NUM_THREADS", "")
 if num_threads and not (num_threads.isdecimal() and int(num_threads)):
@@ -81,6 +87,8 @@ SWITCHES = {
                                           "frames where it refused something, or 'full'"),
     "cpu": ("FLAMBEAU_CPU", "which processor kernels are compiled for: 'native', or one that this can stand for, such "
                             "as 'x86-64-v3', or 'native,-fma'"),
+    "convolutions": ("FLAMBEAU_CONVOLUTIONS", "how the CPU convolves: 'direct', or 'auto', which takes Winograd's "
+                                              "minimal filtering where that is faster"),
     "trace_instructions": ("FLAMBEAU_TRACE_INSTRUCTIONS", "a trace runs when it has so many instructions"),
     "trace_bytes": ("FLAMBEAU_TRACE_BYTES", "a trace runs when its results would be so many bytes"),
     "cache_bytes": ("FLAMBEAU_CACHE_BYTES", "how many bytes of memory may lie idle in the allocator's cache; negative: "

@@ -254,7 +254,13 @@ class LibraryStep(Step):
             return (*self.results[0].shape, self.operands[0].shape[-1])
         return self.results[0].shape
 
+    def _bytes(self, reads, writes):
+        return super()._bytes(reads, writes) if getattr(self.call, "share", 1.0) else 0
+
     def _flops(self):
+        return round(self._defined_flops() * getattr(self.call, "share", 1.0))
+
+    def _defined_flops(self):
         node, made = self.group.opaque, self.results[0]
         if _is_product(node):
             return 2 * made.numel * self.operands[0].shape[-1]

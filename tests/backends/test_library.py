@@ -40,8 +40,8 @@ def strides(x):
 
 
 def execute(steps, buffers, scalars=()):
-    """Run steps that all read the same buffers."""
-    words = []
+    """Run steps that all read the same buffers, and the working memory that they ask for."""
+    words, buffers = [], [*buffers, np.full(max(getattr(step, "scratch", 0) for step in steps), 255, np.uint8)]
     for step in steps:
         words += [step.fn, step.tiles, step.grain, len(buffers), len(scalars), len(step.ints)]
         words += [word for index in range(len(buffers)) for word in (index, 0)]

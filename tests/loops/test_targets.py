@@ -15,7 +15,7 @@ import pytest
 llvm = pytest.importorskip("llvmlite.binding")
 
 import flambeau as torch
-from flambeau.backends import images, kernels, native_runtime, pools, taps
+from flambeau.backends import images, kernels, native_runtime, pools, taps, tiles
 from flambeau.backends.processor import PROCESSOR_LEVELS
 from flambeau.loops import scalar
 from flambeau.loops.ir import (
@@ -203,6 +203,12 @@ def steps_of_the_library(target):
             yield getattr(tap, what)(f"{what}_{element}")
         for what in ("max_pool", "drop", "add_rows", "add_weighted_rows", "sum_weighted_rows", "scan"):
             yield getattr(pool, what)(f"{what}_{element}")
+    made = tiles.WinogradKernels("float", target)
+    for what in ("filters", "inputs", "tiles", "unless", "gradients", "products", "weights", "to_tiles", "from_tiles",
+                 "to_gradients", "to_weights"):
+        yield getattr(made, what)(f"winograd_{what}")
+    for how in (tiles.FLAT_TAPS, tiles.MIRRORED_TAPS, tiles.STRIDED_TAPS):
+        yield made.filter_block(f"filter_block_{how}", how)
     made = images.ImageKernels("float", target)
     for element in ("i8", "float"):
         yield made.jitter(f"jitter_{element}", element)
@@ -219,7 +225,7 @@ def test_no_step_of_the_library_calls_another(number, name):
 @pytest.mark.parametrize("name", TARGETS)
 def test_no_step_calls_another_where_it_is_compiled_quickly(name):
     emitter, texts = Emitter(name), []
-    for kind in (kernels.GemmKernels, taps.TapKernels):
+    for kind in (kernels.GemmKernels, taps.TapKernels, tiles.WinogradKernels):
         made = kind("float", emitter.target)
         texts += [getattr(made, driver)(driver) for driver in made.drivers]
     assert undefined(emitter.object(texts, quickly=True)) <= ALLOWED

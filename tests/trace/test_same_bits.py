@@ -255,3 +255,19 @@ def test_what_is_handed_out_is_not_kept():
             memory = make().numpy()
             assert memory.tobytes() == first
             memory[...] = 1
+
+
+def test_convolutions_with_fewer_multiplications():
+    """They need working memory, in a plan and by themselves."""
+    x, weight = torch.randn(8, 48, 16, 16), torch.randn(48, 48, 3, 3)
+
+    def work():
+        a, b = x.clone().requires_grad_(), weight.clone().requires_grad_()
+        y = F.conv2d(a, b, padding=1)
+        y.square().sum().backward()
+        return y, a.grad, b.grad
+
+    with torch.config.using(executor="native"):
+        y = F.conv2d(x, weight, padding=1)
+        assert str(torch.plans.of(y)).count("convolve") > 1
+    same(in_every_way(work))
