@@ -19,7 +19,7 @@ import numpy as np
 from ...utils.data.sample_random import GOLDEN_STEP
 from .permute import key_from, permutation, ranks_of_hashes
 
-ORDER_VERSION = 6                 # counted up when the same (number of rows, seed, epoch) come to give another order
+ORDER_VERSION = 7                 # counted up when the same (number of rows, seed, epoch) come to give another order
 
 
 class BlockGroup(NamedTuple):

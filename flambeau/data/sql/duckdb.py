@@ -204,6 +204,7 @@ class DuckDBSource(RowSource):
     """A database file."""
     unordered = False                         # whether a fetch has found rows that do not lie in the order of their key
     memory_mib = MEMORY_MIB
+    short_of_memory = False                   # whether the last fetch was
     helpers = 1                               # DuckDB itself would use all cores, but not for a few ranges of rows
     settings = SETTINGS
 
@@ -235,10 +236,19 @@ class DuckDBSource(RowSource):
             raise
         return con
 
-    def more_memory(self):
-        """Let the instances that are opened from now on keep twice as much; False if that is enough for anything."""
-        self.memory_mib *= 2
-        return self.memory_mib <= SORTING_MEMORY_MIB
+    def more_memory(self, had_mib, alone):
+        """A statement was short of memory where instances keep `had_mib`: let those that are opened from now on keep
+        twice as much. False if that was enough for anything.
+
+        Not where another session has done so meanwhile. And once not where the session was not `alone`: of a large
+        table it happens now and then that all need much at the same moment, and they would keep more ever after.
+        """
+        with self.instance.changed:
+            if self.memory_mib == had_mib:
+                if alone or self.short_of_memory:
+                    self.memory_mib *= 2
+                self.short_of_memory = not self.short_of_memory and not alone
+            return self.memory_mib <= SORTING_MEMORY_MIB
 
     def prepare(self, con):
         try:
@@ -427,7 +437,7 @@ class FilesDialect(DuckDBDialect):
     rows_in_block = 30720                 # a quarter of DuckDB's own row groups
     blocks_in_group = 1
     neighbours_in_group = 4
-    groups_mixed = 256
+    groups_mixed = 512
 
 
 def gives_rows_of_a_table(tree):
@@ -520,12 +530,14 @@ class DuckDBSession(RowSession):
         self.source, self.dialect, self.given, self.holder = source, source.dialect, con, holder
         self.lock = new_lock() if holder is None else holder.lock
         self.shared, self.streamer, self.lent, self.holds = holder is not None, None, None, False
+        self.had_mib = getattr(source, "memory_mib", None)        # what the instance kept when it was lent
 
     @property
     def con(self):
         if self.given is not None:
             return self.given
         if self.lent is None:
+            self.had_mib = self.source.memory_mib
             self.lent = self.source.instance.cursor()
         return self.lent[0]
 
@@ -556,7 +568,8 @@ class DuckDBSession(RowSession):
             if isinstance(error, duckdb.IOException) or "IO Error" in said[:40]:
                 raise ConnectionLost(said) from error
             if isinstance(error, duckdb.OutOfMemoryException) or "Out of Memory Error" in said[:60]:
-                if isinstance(self.source, DuckDBSource) and self.source.more_memory():
+                if isinstance(self.source, DuckDBSource) and self.source.more_memory(
+                        self.had_mib, self.lent is None or self.lent[1].sessions == 1):
                     raise ConnectionLost(said) from error
             raise
 
@@ -681,6 +694,8 @@ class DuckDBSession(RowSession):
             ranges = boundaries.ranges(blocks)
             chunks = self.fetch_by_key(query, wanted, boundaries, ranges)
         yield from chunks
+        if self.lent:
+            self.source.short_of_memory = False
         if self.lent and boundaries.count > RANGES_OF_INSTANCE * ROW_GROUP_ROWS and \
                 self.source.instance.fetched(self.lent[1], len(ranges)):
             self.rest()

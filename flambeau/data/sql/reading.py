@@ -17,6 +17,7 @@ import tempfile
 import threading
 import time
 import warnings
+from array import array
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +29,7 @@ from .source import ConnectionLost, Order, SnapshotLost, TableChanged
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0      # seconds between attempts to connect again
 STREAM_ROWS = 16_384                        # rows of a piece of a stream
 WAITING_BYTES_IN_MEMORY = 16 << 20          # of rows that are to be mixed with others; more of them are in a file
+ARRANGED_ROWS = 4096                        # of a group that are put into the order of dealing at a time
 OF_THIS_PROCESS = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
 
 
@@ -503,6 +505,15 @@ class WaitingInMemory:
         self.pieces.clear()
 
 
+class Places:
+    """Where rows of a piece are in a file, and how many in each place. There are tens of thousands of places, which as
+    objects of Python's would be megabytes."""
+    __slots__ = ("numbers", "rows")
+
+    def __init__(self):
+        self.numbers, self.rows = array("i"), array("i")
+
+
 class WaitingInFile:
     """The same in a temporary file without a name, so that memory stays bounded however many rows are mixed.
 
@@ -518,23 +529,32 @@ class WaitingInFile:
             self.file.close()
             raise OSError(errno.ENOSPC, f"{free / 2 ** 20:.0f} MiB are free", tempfile.gettempdir())
         self.rows_of_place = max(int(dealing.rows.max()) // dealing.window, 1)
-        self.dealt = layout.empty(self.rows_of_place)
-        self.places: dict = {}                  # of a piece that has some of its rows: [(place, how many rows)]
-        self.free: list = []
+        self.arranged = layout.empty(max(ARRANGED_ROWS, self.rows_of_place))
+        self.places: dict = {}                  # of a piece that has some of its rows: Places
+        self.free = array("i")
         self.made = 0
 
     def deal(self, fetched, shares):
-        for piece, begin, end in shares:
-            places = self.places.setdefault(piece, [])
-            for at in range(begin, end, self.rows_of_place):
-                rows = min(self.rows_of_place, end - at)
-                if fetched.dealt is None:
-                    some = [array[at:at + rows] for array in fetched.arrays]
-                else:
-                    some = [np.take(array, fetched.dealt[at:at + rows], 0, dealt[:rows], "clip")
-                            for array, dealt in zip(fetched.arrays, self.dealt)]
-                places.append((self.free_place(), rows))
-                write_at(self.file, [flat_bytes(array) for array in some], self.offset(places[-1][0]))
+        begin, end, some = 0, 0, []             # rows of the group, in the order of dealing, and their bytes
+        for piece, first, last in shares:
+            places = self.places.get(piece) or self.places.setdefault(piece, Places())
+            for at in range(first, last, self.rows_of_place):
+                upto = min(at + self.rows_of_place, last)
+                if at < begin or upto > end:
+                    begin, end = at, min(at + len(self.arranged[0]), shares[-1][2])
+                    some = [flat_bytes(rows) for rows in self.arrange(fetched, begin, end)]
+                place = self.free_place()
+                places.numbers.append(place)
+                places.rows.append(upto - at)
+                write_at(self.file, parts_of(some, end - begin, at - begin, upto - begin), self.offset(place))
+
+    def arrange(self, fetched, begin, end):
+        """Rows `begin` to `end` of a group, in the order in which they are dealt out. Those of many shares at a time:
+        to gather those of one costs as much as to write them."""
+        if fetched.dealt is None:
+            return [rows[begin:end] for rows in fetched.arrays]
+        return [np.take(rows, fetched.dealt[begin:end], 0, arranged[:end - begin], "clip")
+                for rows, arranged in zip(fetched.arrays, self.arranged)]
 
     def free_place(self):
         if self.free:
@@ -546,11 +566,13 @@ class WaitingInFile:
         return place * self.rows_of_place * self.layout.record_bytes
 
     def take(self, piece):
-        arrays, at = self.layout.empty(int(self.sizes[piece])), 0
-        for place, rows in self.places.pop(piece, ()):
-            read_at(self.file, [flat_bytes(array[at:at + rows]) for array in arrays], self.offset(place))
-            self.free.append(place)
+        size, at = int(self.sizes[piece]), 0
+        arrays, places = self.layout.empty(size), self.places.pop(piece, Places())
+        some = [flat_bytes(rows) for rows in arrays]
+        for place, rows in zip(places.numbers, places.rows):
+            read_at(self.file, parts_of(some, size, at, at + rows), self.offset(place))
             at += rows
+        self.free.extend(places.numbers)
         return arrays
 
     def close(self):
@@ -560,6 +582,11 @@ class WaitingInFile:
 
 def flat_bytes(array):
     return memoryview(array.reshape(-1).view(np.uint8))
+
+
+def parts_of(some, rows, begin, end):
+    """Rows `begin` to `end` of the bytes of several arrays of `rows` rows."""
+    return [memory[len(memory) // rows * begin:len(memory) // rows * end] for memory in some]
 
 
 def write_at(file, some, at):

@@ -226,6 +226,18 @@ def test_duckdbs_public_ways_give_the_same(tmp_path, monkeypatch, installed):
     assert all_ways() == expected
 
 
+def test_what_happens_once_by_chance_costs_no_memory():
+    """Sessions that read at the same time may be short of memory together; more is kept where one needs it again."""
+    source = pytest.importorskip("flambeau.data.sql.duckdb", exc_type=ImportError).source(":memory:")
+    least = source.memory_mib
+    steps = [(least, False, 1), (least, False, 2), (least, True, 2), (2 * least, True, 4), (4 * least, False, 4),
+             (4 * least, False, 8)]
+    for had, alone, times in steps:
+        assert source.more_memory(had, alone) and source.memory_mib == times * least, (had, alone)
+    source.memory_mib = 1024
+    assert not source.more_memory(1024, True)
+
+
 def test_a_statement_that_needs_more_memory_gets_it(tmp_path, monkeypatch):
     needs("duckdb")
     from flambeau.data.sql import duckdb as engine

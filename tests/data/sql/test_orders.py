@@ -142,17 +142,18 @@ def test_shares_are_disjoint_and_exhaustive(rows, ranks, batch_size, drop_last):
 
 
 # rows of a block, blocks of a group, groups that are mixed: of databases in general, of DuckDB, and of Parquet files.
-# Mixed worst are tables a little larger than one round and a half: 6.4 and 12 million rows of the last two. How large
+# Mixed worst are tables a little larger than one round and a half: 6.4 and 24 million rows of the last two. How large
 # blocks are is nothing to that, so that it is also seen, and sooner, with small ones.
-BLOCKS, DUCKDB, FILES = (256, 256, 4), (8192, 4, 128), (30720, 1, 256)
+BLOCKS, DUCKDB, FILES = (256, 256, 4), (8192, 4, 128), (30720, 1, 512)
 SORTED_TABLES = sample([(300_000, 10, 16_384, BLOCKS), (6_400_000, 10, 16_384, DUCKDB),
                         (400_000, 100, 16_384, BLOCKS), (6_400_000, 100, 4096, DUCKDB),
                         (200_000, 10, 4096, (256, *DUCKDB[1:])), (8_000_000, 100, 16_384, DUCKDB),
-                        (100_000, 100, 4096, (256, *FILES[1:])), (12_000_000, 10, 16_384, FILES),
-                        (1_000_000, 10, 16_384, DUCKDB), (12_000_000, 100, 4096, FILES),
+                        (2_400_000, 100, 16_384, (3072, *FILES[1:])), (12_000_000, 10, 16_384, FILES),
+                        (1_000_000, 10, 16_384, DUCKDB), (24_000_000, 100, 16_384, FILES),
                         (1_000_000, 10, 16_384, FILES), (2_000_000, 10, 16_384, BLOCKS),
                         (70_001, 10, 16_384, BLOCKS), (1_000_000, 100, 16_384, BLOCKS),
-                        (300_000, 2, 16_384, BLOCKS), (400_000, 1000, 4096, BLOCKS), (70_001, 10, 16_384, DUCKDB)], 2)
+                        (300_000, 2, 16_384, BLOCKS), (400_000, 1000, 4096, BLOCKS), (70_001, 10, 16_384, DUCKDB),
+                        (2_400_000, 1000, 4096, (3072, *FILES[1:]))], 2)
 
 
 @pytest.mark.parametrize("rows, labels, largest, how", SORTED_TABLES)
