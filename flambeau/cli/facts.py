@@ -1,4 +1,5 @@
 """What is installed, on what machine, and how it is set: looked up without starting CUDA and without computing."""
+import contextlib
 import importlib.metadata
 import os
 import platform
@@ -109,8 +110,11 @@ def folder(path, trusted=False):
         why = f"{nearest} cannot be written by this user"
     elif trusted and nearest == path:
         why = distrusted(os.stat(path))
-    sizes = [found.stat().st_size for found in os.scandir(path) if found.is_file()] if os.path.isdir(path) and \
-        os.access(path, os.R_OK | os.X_OK) else []
+    sizes = []
+    for found in os.scandir(path) if os.path.isdir(path) and os.access(path, os.R_OK | os.X_OK) else ():
+        with contextlib.suppress(FileNotFoundError):         # another process was done with it meanwhile
+            if found.is_file():
+                sizes.append(found.stat().st_size)
     return {"folder": path, "writable": not why, "why": why or None, "files": len(sizes), "bytes": sum(sizes)}
 
 

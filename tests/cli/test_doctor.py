@@ -311,3 +311,19 @@ def test_exit_codes(machine, capsys, words, code, said):
 def test_the_command_answers_for_the_variable_itself():
     done = command("-m", "flambeau", "doctor", "--quick", FLAMBEAU_EXPECT_DEVICE="cuda", **NOWHERE)
     assert done.returncode == 1 and done.stdout.splitlines()[-1] == "result     failed"
+
+
+def test_a_file_that_vanishes_meanwhile_is_not_counted(tmp_path, monkeypatch):
+    """As one does that another process writes beside the others and then gives its name."""
+    (tmp_path / "kept").write_bytes(b"1234")
+    (tmp_path / "gone").write_bytes(b"12")
+    listed = os.scandir
+
+    def scandir(path):
+        found = list(listed(path))
+        (tmp_path / "gone").unlink()
+        return found
+
+    monkeypatch.setattr(facts.os, "scandir", scandir)
+    found = facts.folder(str(tmp_path))
+    assert (found["files"], found["bytes"]) == (1, 4)
