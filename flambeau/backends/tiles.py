@@ -196,6 +196,7 @@ class WinogradKernels(TapKernels):
         w, f = self.open(name, INPUT_FIELDS)
         X, room = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in (0, 3)]
         x_room = self.room(w, f["x_room"])
+        self.clear(w, f, x_room)
         with w.loop("%begin", "%end") as t:
             number, part = w.div(t.i, f["parts"]), w.rem(t.i, f["parts"])
             channel = w.mul(part, f["part"])
@@ -203,6 +204,12 @@ class WinogradKernels(TapKernels):
             V = w.at("i8", w.at("i8", room, f["v_at"]), w.mul(number, f["v_block"]))
             self.transform(w, f, self.block_of(w, f, number), X, channel, until, x_room, V, 0, f["channels"])
         return self.v.declarations() + w.text()
+
+    def clear(self, w, f, x_room):
+        """Make the room for copies of inputs zeros: vectors are read beyond the rows of a copy, and what stands there
+        should not be slow to compute with, see `block` in kernels.py."""
+        with w.loop(0, f["x_room"], self.lanes) as i:
+            self.v.store(w, "zeroinitializer", w.at(self.element, x_room, i.i))
 
     def block_of(self, w, f, number):
         """Block `number` of the rows of tiles: (the first, the end, how many tiles, in whole vectors)."""
@@ -268,6 +275,7 @@ class WinogradKernels(TapKernels):
         kernels = w(f"inttoptr i64 {f['kernels']} to ptr")
         apart = w.is_("ne", f["apart"], 0)
         v.store(w, "zeroinitializer", check)
+        self.clear(w, f, x_room)
         w.store("i64", 1, step)
         with w.loop(0, max(MAX_KERNEL_ROWS, MAX_KERNEL_VECTORS)) as i:
             w.store("i64", w.mul(i.i, n), w.at("i64", columns, i.i))
@@ -307,6 +315,9 @@ class WinogradKernels(TapKernels):
                                     w.at(elt, a, w.mul(strip, f["u_row"])), a_rows, b, columns,
                                     w.at(elt, to, w.mul(strip, wide)), c_rows, more)
                         s.next = [w.add(strip, height)]
+                # what is read behind the products of the last channel is looked at too
+                with w.when(w.is_("slt", m, f["m_part"])), w.loop(0, TILE_PLACES) as q:
+                    v.store(w, "zeroinitializer", w.at(elt, p_room, w.add(w.mul(q.i, p_place), w.mul(m, wide))))
                 with self.pieces(w, f, block) as p:
                     image, col, row, rows, at = self.piece(w, f, block, p.i)
                     down = w.mul(row, 2)
@@ -411,6 +422,7 @@ class WinogradKernels(TapKernels):
         apart = w.is_("ne", f["apart"], 0)
         with w.when(w.is_("eq", "%begin", 0)):
             w.store("i64", 0, room)
+        self.clear(w, f, x_room)
         w.store("i64", 1, step)
         w.store("i64", f["g_row"], w.at("i64", step, 1))
         with w.loop(0, max(MAX_KERNEL_ROWS, MAX_KERNEL_VECTORS)) as i:
