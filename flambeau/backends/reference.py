@@ -7,6 +7,7 @@ import os
 
 import numpy as np
 
+from ..base import settings
 from ..base.arguments import as_scalar
 from ..base.dtypes import as_dtype
 from ..base.op import wrapped
@@ -109,12 +110,17 @@ def fit(result, spec, inputs, xp=np):
             if result is given:
                 break
         else:
-            return result if spec.nbytes < memory.LINED_UP_BYTES or xp is not np else memory.lined_up(result, spec)
+            return memory.lined_up(result, spec) if xp is np and lines_up(spec) else result
     if (result.strides != spec.np_strides and not same_layout(result, spec)) or not fresh(result, inputs, xp):
         laid = blank(spec, xp)
         laid[...] = result
         return laid
-    return result if spec.nbytes < memory.LINED_UP_BYTES or xp is not np else memory.lined_up(result, spec)
+    return memory.lined_up(result, spec) if xp is np and lines_up(spec) else result
+
+
+def lines_up(spec):
+    """Whether a result of `spec` is to begin at a cache line: see Note [Lined up] in memory.py."""
+    return spec.nbytes >= memory.LINED_UP_BYTES and settings.executor != "reference"       # NumPy does not care
 
 
 def same_layout(result, spec):
@@ -141,7 +147,7 @@ def blank(spec, xp=np):
         order = sorted(range(spec.ndim), key=lambda d: -spec.strides[d])
         laid = xp.empty([spec.shape[d] for d in order], spec.dtype.np)
         return laid.transpose([order.index(d) for d in range(spec.ndim)])
-    if spec.nbytes >= memory.LINED_UP_BYTES:
+    if spec.nbytes > memory.MAX_SMALL_BYTES or lines_up(spec):
         return memory.blank(spec)[0]                     # which is lined up, and on pages that were touched before
     if spec.contiguous:
         return np.empty(spec.shape, spec.dtype.np)

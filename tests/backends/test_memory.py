@@ -575,8 +575,9 @@ def test_what_kernels_read_again_and_again_begins_at_a_cache_line(rows):
     made += [torch.empty(shape).uniform_(-1, 1) for _ in many] + [torch.randint(0, 9, shape) for _ in many]
     made += [torch.tensor(np.ones(shape, np.float32)) for _ in many] + [torch.tensor([[1.5] * 37] * rows) for _ in many]
     made += [torch.nn.Linear(37, rows).weight.detach() for _ in many]
-    with torch.config.using(executor="reference"):
+    with torch.config.using(executor="auto"):
         made += [torch.ones(shape) * 2 + 1 for _ in many] + [torch.ones(37, rows).t() @ torch.ones(37, 37)]
+        torch.cpu.synchronize()
     assert {t.data_ptr() % 64 for t in made} == {0}
     shared = np.ones(shape)
     assert torch.from_numpy(shared).data_ptr() == shared.ctypes.data          # which stays where it is
