@@ -227,6 +227,22 @@ def test_the_line_of_a_launch_that_fails_is_told(launches, monkeypatch):
         del made
 
 
+@simulated
+def test_what_cannot_be_compiled_together_runs_one_by_one(launches, monkeypatch):
+    text = horizontal._text
+    monkeypatch.setattr(horizontal, "_text", lambda *given: text(*given).replace("int part = 0", "int part = nothing"))
+    with simulating(devices=1), torch.config.using(executor="native"):
+        parts = [torch.ones(4 + k).cuda() for k in range(3)]
+        for run in range(4):
+            torch.cuda.synchronize()
+            made = [part * 2 for part in parts]
+            if run == 1:
+                with pytest.warns(UserWarning, match="could not be compiled together") as said:
+                    torch.cuda.synchronize()
+                assert "nothing" in str(said[0].message)
+            assert [t.tolist() for t in made] == [[2.0] * (4 + k) for k in range(3)]
+
+
 @pytest.mark.skipif(not nvrtc.is_there(), reason="NVRTC is not installed: pip install nvidia-cuda-nvrtc")
 @pytest.mark.parametrize("architecture", ("sm_80", "sm_90"))
 @simulated

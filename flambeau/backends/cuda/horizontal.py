@@ -119,7 +119,6 @@ class _Group:
             for index, ranges in more.items():
                 held.setdefault(index, []).extend(ranges)
 
-
     @staticmethod
     def _has_room(families):
         return len(families) <= MAX_FAMILIES and sum(families.values()) <= MAX_SHARED_BYTES

@@ -15,6 +15,7 @@ from array import array
 from functools import partial
 
 from ...base import observers
+from ...base.errors import warn
 from ...loops.ir import Launch
 from ..backend import DeviceFailed
 from . import graphs, horizontal, launcher
@@ -131,14 +132,21 @@ class GPUProgram:
         return ProgramWalk(self, pieces.joined, table, cells, stream)
 
     def _come_again(self):
-        """Count a run, and put maps together once there were enough of them."""
+        """Count a run, and put kernels together once there were enough of them."""
         self.runs_before_fusion -= 1
-        if self.runs_before_fusion == 0:
-            found = horizontal.fused(self.tasks, self.kernels.versions)
-            if len(found) < len(self.tasks):
-                self.kernels.place(dict([self.kernels.known_call(work) for work, _ in found
-                                         if isinstance(work, HorizontalLaunch)]))       # several at once
-                self.pieces = Pieces(self.kernels, found)
+        if self.runs_before_fusion:
+            return
+        found = horizontal.fused(self.tasks, self.kernels.versions)
+        fused = [work for work, _ in found if isinstance(work, HorizontalLaunch)]
+        if not fused:
+            return
+        failed = self.kernels.place(dict(map(self.kernels.known_call, fused)))       # several at once
+        if failed:
+            warn("kernels that would have been one launch could not be compiled together. Each is launched by itself, "
+                 "which is slower; nothing else is affected. This is a mistake in Flambeau: please report it, with "
+                 f"what `flambeau info` prints, and what NVRTC says: {next(iter(failed.values()))}")
+            return
+        self.pieces = Pieces(self.kernels, found)
 
 
 class ProgramWalk:
