@@ -23,6 +23,7 @@ import math
 from collections import namedtuple
 
 from ..base.shapes import merged_dims
+from .caches import second_cache
 from .cuts import up
 from .kernels import COPY, DIRECT, GATHER, LLVM_ELEMENT, STEP_FIELDS, TURN, compiled_kernels
 from .threads import get_num_threads
@@ -33,14 +34,26 @@ LibraryCall = namedtuple("LibraryCall", "fn tiles grain ints scratch share", def
 
 MAX_BLOCK_K = 384             # k of one block at most: a strip of A stays in the first cache; more is a sum of sums
 FEW_ROWS_BLOCK_K = 64         # for few rows, when B is read as it lies: whole rows of it, page after page
+MAX_PACKED_BYTES = 1920 << 10  # of both operands, on the stack
 MAX_PACKED_A_BYTES = 1 << 20  # that are packed together
-PACKED_B_BYTES = 640 << 10    # that are packed together: they stay in the second cache
+MAX_PACKED_B_BYTES = 1280 << 10
+PACKED_B_SHARE = 5 / 8        # of the second cache, in which what is packed of B stays
 HASTY_CYCLES = 64_000         # of work that are sooner done by code that is made quickly
 WIDTH = 3                     # vectors of C across that are held in registers, where there are as many columns
 PIECE_CYCLES = 16_000         # of work, by estimate, that are worth handing to another thread
 
 
-def block_of(K, most=MAX_BLOCK_K):
+def packed_b():
+    """How many bytes of B are packed together at most."""
+    return min(MAX_PACKED_B_BYTES, int(PACKED_B_SHARE * second_cache()))
+
+
+def packed_a():
+    """How many bytes of A are packed together at most."""
+    return min(MAX_PACKED_A_BYTES, MAX_PACKED_BYTES - packed_b())
+
+
+def block_of(K, most):
     """How much of k is added up at a time."""
     return most if K <= most else up(-(-K // -(-K // most)), 16)
 
@@ -169,7 +182,7 @@ def plan_gemm(machine, f, count):
     f["ahead"] = int(b_pack == COPY)
     cut(machine, f, count, rows, b_pack)
     m, n = min(M, f["tile_m"]), min(N, f["tile_n"])
-    f["group"] = max(1, min(PACKED_B_BYTES // (depth * across * size), -(-n // across)))
+    f["group"] = max(1, min(packed_b() // (depth * across * size), -(-n // across)))
     f["b_room"] = up(depth, 16) * (f["group"] * across + machine.lanes) + 4 * machine.lanes
     f["a_room"] = (m + 2 * rows) * (depth + 4 * machine.lanes) if f["a_pack"] else 1
     packs = {"pack_a": f["a_pack"], "pack_b": b_pack}
@@ -198,14 +211,14 @@ def cut(machine, f, count, rows, b_pack):
             if widths[-1] <= machine.lanes < N:            # no kernel of one vector for a rest that others can take
                 continue
             packed = len(widths) * M * PACK_A_CYCLES[f["a_pack"]] + len(heights) * N * PACK_B_CYCLES[b_pack]
-            fits = not f["a_pack"] or tile_m * f["block"] * machine.size <= MAX_PACKED_A_BYTES
+            fits = not f["a_pack"] or tile_m * f["block"] * machine.size <= packed_a()
             late = 0.05 / -(-len(heights) * len(widths) * count // threads)         # somebody is; less with more tiles
             cost = (work + packed * K) * (idle(heights, widths, count, threads) + late) if fits else math.inf
             if best is None or cost < best[0]:
                 best = cost, tile_m, tile_n
     cost, f["tile_m"], f["tile_n"] = best
     if cost == math.inf:
-        f["tile_m"] = max(rows, MAX_PACKED_A_BYTES // (f["block"] * machine.size) // rows * rows)
+        f["tile_m"] = max(rows, packed_a() // (f["block"] * machine.size) // rows * rows)
     f["tiles_m"], f["tiles_n"] = -(-M // f["tile_m"]), -(-N // f["tile_n"])
 
 

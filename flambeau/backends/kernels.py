@@ -7,12 +7,16 @@ import functools
 import platform
 
 from .llvm_writer import LLVMWriter, Vectors, _list
+from .memory import CACHE_LINE_BYTES
 
 X86 = platform.machine().lower() in ("x86_64", "amd64", "i386", "i686", "x86")
 LLVM_ELEMENT = {"float32": "float", "float64": "double"}
 MAX_KERNEL_ROWS, MAX_KERNEL_VECTORS = 8, 8  # the innermost kernels' limits: rows, and vectors across
 COPIED_TOGETHER = 8                         # rows of B that are copied together
-STRIPS_TOGETHER = 32                        # strips of A: what lies side by side, of rows that may be pages apart
+COLUMNS_AHEAD = 2                           # how many columns of A on come nearer, while it is turned
+STRIPS_TOGETHER = 128                       # strips of A: what lies side by side, of rows that may be pages apart
+B_AHEAD_BYTES = 1024                        # how far on B comes nearer, where a vector is a line of the cache
+K_TOGETHER = 4                              # steps along k of a large block, likewise
 SHORT_STRIP = 64                            # of k: it comes near by itself
 DIRECT, COPY, TURN, GATHER = range(4)      # how an operand is packed: not, row by row, transposed, element by element
 
@@ -68,17 +72,26 @@ class GemmKernels:
                 return made
 
             # Most of a product is steady: each step as far as the first, and vectors side by side. Then there is
-            # nothing in the loop but what it needs, which shows where processors share a core.
+            # nothing in the loop but what it needs, which shows where processors share a core. Where a step is a few
+            # lines of the cache (AVX-512), they are asked for beforehand, and a loop does several steps: with both a
+            # Xeon is 4 to 6 % faster. Others did not mind.
+            lines_ahead, together = (width, K_TOGETHER if rows * width > MAX_KERNEL_ROWS else 1) \
+                if v.target.vector_bytes == CACHE_LINE_BYTES else (0, 1)
             side_by_side = functools.reduce(w.both, [w.is_("eq", col, j * self.lanes) for j, col in enumerate(b_cols)])
-            steady = w.pick(w.both(side_by_side, w.is_("eq", "%step", 0)), "%k", 0)
+            steady = w.pick(w.both(side_by_side, w.is_("eq", "%step", 0)), w.down("%k", together), 0)
             on_a, on_b = first
             carry = [("i64", on_a), ("ptr", w.at(elt, b, on_b)), *[(v.type, "zeroinitializer")] * (rows * width)]
-            with w.loop(0, steady, 1, carry) as k:
-                for_a, place, *sums = k.values
-                made = added([v.load(w, w.at(elt, place, j * self.lanes)) for j in range(width)], for_a, sums)
-                k.next = [w.add(for_a, on_a), w.at(elt, place, on_b), *made]
+            with w.loop(0, steady, together, carry) as k:
+                for_a, place, *made = k.values
+                for _ in range(together):
+                    for j in range(lines_ahead):
+                        ahead = w.at("i8", place, B_AHEAD_BYTES + j * CACHE_LINE_BYTES)
+                        w.do(f"call void @llvm.prefetch.p0(ptr {ahead}, i32 0, i32 3, i32 1)")
+                    made = added([v.load(w, w.at(elt, place, j * self.lanes)) for j in range(width)], for_a, made)
+                    for_a, place = w.add(for_a, on_a), w.at(elt, place, on_b)
+                k.next = [for_a, place, *made]
             begun = [(v.type, one) for one in k.values[2:]]
-            carry = [("ptr", "%table"), *[("i64", offset) for offset in first], *begun]
+            carry = [("ptr", "%table"), *[("i64", w.add(offset, w.mul(steady, offset))) for offset in first], *begun]
             with w.loop(steady, "%k", 1, carry) as k:
                 table, for_a, for_b, *sums = k.values
                 made = added([v.load(w, w.at(elt, p, for_b)) for p in across], for_a, sums)
@@ -322,13 +335,26 @@ class GemmKernels:
             return self.gather() + "\n" + w.text()
         room = w.add(w.mul("%height", "%cols"), n)
         together = w.mul(STRIPS_TOGETHER, "%height")
+
+        def strip(to, source, count):
+            """A strip of a number of rows that is known: one load and one store."""
+            kind = f"<{count} x {elt}>"
+            w.store(kind, w.load(kind, source, v.bytes), to, v.bytes)
+
         with w.loop(0, "%rows", together, [("ptr", "%to")]) as s:       # what lies side by side is read together
             until = w.least(w.add(s.i, together), "%rows")
             with w.loop(0, "%cols", 1, [("ptr", w.at(elt, "%from", s.i))]) as k:
+                further = w.mul(w.least(COLUMNS_AHEAD, w.sub(w.sub("%cols", 1), k.i)), "%col")
                 with w.loop(s.i, until, "%height", [("ptr", s.values[0]), ("ptr", k.values[0])]) as r:
                     to, source = r.values
                     height = w.least("%height", w.sub(until, r.i))
-                    v.move(w, w.at(elt, to, w.mul(k.i, height)), source, height)
+                    w.do(f"call void @llvm.prefetch.p0(ptr {w.at(elt, source, further)}, i32 0, i32 3, i32 1)")
+                    to_k = w.at(elt, to, w.mul(k.i, height))
+                    known = {rows: functools.partial(strip, to_k, source, rows) for rows in (4, 8)}
+                    other = w.both(*[w.is_("ne", height, rows) for rows in known])
+                    w.switch(height, known)
+                    with w.when(other):
+                        v.move(w, to_k, source, height)
                     r.next = [w.at(elt, to, room), w.at(elt, source, "%height")]
                 k.next = [w.at(elt, k.values[0], "%col")]
             s.next = [w.at(elt, s.values[0], w.mul(STRIPS_TOGETHER, room))]

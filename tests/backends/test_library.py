@@ -11,7 +11,8 @@ import pytest
 
 pytest.importorskip("llvmlite")
 
-from flambeau.backends import cpu, kernels, library, llvm_writer, threads
+from flambeau.backends import caches, cpu, gemm, kernels, library, llvm_writer, threads
+from flambeau.backends.cuts import MAX_STACK_BYTES
 from flambeau.backends.images import ImageKernels
 from flambeau.backends.pools import PoolKernels
 from flambeau.backends.taps import TapKernels
@@ -99,6 +100,45 @@ def test_products_of_any_layout(rng, dtype, m, n, k):
             c = laid(np.full((m, n), np.nan, dtype), out)
             assert product(laid(a, ways[0]), laid(b, ways[1]), c)
             check(c, want, k, dtype)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("m, n, k", [(1100, 200, 300), (2051, 49, 513), (1024, 64, 31), (1027, 70, 1)])
+def test_many_rows_that_are_turned(rng, dtype, m, n, k):
+    """More than are turned together, the last of them fewer than a strip has; whole numbers, so that sums are exact."""
+    a, b = [rng.integers(-4, 5, shape).astype(dtype) for shape in ((m, k), (k, n))]
+    for ways in (("columns", "rows"), ("columns", "columns")):
+        c = np.full((m, n), np.nan, dtype)
+        assert product(laid(a, ways[0]), laid(b, ways[1]), c)
+        assert (c == a @ b).all()
+
+
+@pytest.mark.parametrize("second", [256 << 10, 1 << 20, 8 << 20])
+def test_results_do_not_depend_on_the_second_cache(rng, monkeypatch, second):
+    a, b = rng.standard_normal((70, 900)).astype("float32"), rng.standard_normal((900, 1500)).astype("float32")
+    c, again = np.full((2, 70, 1500), np.nan, "float32")
+    assert product(laid(a, "columns"), b, c)
+    monkeypatch.setattr(gemm, "second_cache", lambda: second)
+    assert gemm.packed_a() + gemm.packed_b() <= MAX_STACK_BYTES
+    assert product(laid(a, "columns"), b, again)
+    assert (c == again).all()
+
+
+@pytest.mark.parametrize("files, size", [
+    ({}, 1 << 20),
+    ({"cpu0/cache/index0": "1 Data 48K", "cpu0/cache/index2": "2 Unified 2048K", "cpu1/cache/index2": "2 Unified 2M"},
+     2 << 20),
+    ({"cpu0/cache/index2": "2 Unified 512K", "cpu12/cache/index2": "2 Unified 128K"}, 128 << 10),   # slow ones beside
+    ({"cpu0/cache/index2": "2 Instruction 64K", "cpu0/cache/index3": "2 Data 256K"}, 256 << 10),
+    ({"cpu0/cache/index2": "2 Unified lots"}, 1 << 20),
+])
+def test_the_second_cache(tmp_path, files, size):
+    for folder, words in files.items():
+        path = tmp_path / "sys/devices/system/cpu" / folder
+        path.mkdir(parents=True)
+        for name, word in zip(("level", "type", "size"), words.split(), strict=True):
+            (path / name).write_text(word + "\n")
+    assert caches.second_cache(f"{tmp_path}/") == size
 
 
 @pytest.mark.parametrize("dtype", TYPES)

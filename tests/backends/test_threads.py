@@ -145,6 +145,19 @@ def test_workers_take_part():
     assert program.right() and 1 < len(np.unique(program.who)) <= 3
 
 
+def test_the_woken_wake_the_others():
+    """The caller wakes two, so that more than three at work are those that they have woken."""
+    threads.set_num_threads(8)
+    for _ in range(100):
+        Program(64, [(1, 1, 1)], spin=1000).run()
+        time.sleep(0.01)                              # all are asleep by then
+        program = Program(64, [(1, 1, 1)], spin=200_000).run()
+        assert program.right()
+        if len(np.unique(program.who)) > 3:
+            break
+    assert 3 < len(np.unique(program.who)) <= 8
+
+
 def test_small_steps_run_on_the_callers_thread():
     threads.set_num_threads(3)
     assert set(Program(64, [(64, 1, 1)], spin=1000).run().who) == {threading.get_ident()}
