@@ -40,7 +40,9 @@ MAX_PACKED_B_BYTES = 1280 << 10
 PACKED_B_SHARE = 5 / 8        # of the second cache, in which what is packed of B stays
 HASTY_CYCLES = 64_000         # of work that are sooner done by code that is made quickly
 WIDTH = 3                     # vectors of C across that are held in registers, where there are as many columns
+WIDE_LANES = 16               # of a vector that is a line of the cache, of float32
 PIECE_CYCLES = 16_000         # of work, by estimate, that are worth handing to another thread
+PIECES_A_THREAD = 4           # that are enough, so that none is late by much; each costs some 300 nanoseconds
 
 
 def packed_b():
@@ -94,7 +96,8 @@ def gemm(M, N, K, dtype, a, b, c, batch=()):
         return None
     tiles = count * f["tiles_m"] * f["tiles_n"]
     each = cycles(machine, min(M, f["tile_m"]), min(N, f["tile_n"]), K)
-    return LibraryCall(fn, tiles, min(tiles, max(1, PIECE_CYCLES // each)), [f[field] for field in STEP_FIELDS])
+    grain = max(1, PIECE_CYCLES // each, tiles // (PIECES_A_THREAD * get_num_threads()))
+    return LibraryCall(fn, tiles, min(tiles, grain), [f[field] for field in STEP_FIELDS])
 
 
 def merge(batch, strides):
@@ -151,6 +154,14 @@ def make_ready():
     machine.make_ready([("gemm",), ("pack_b", TURN)], blocks_of(machine.rows(WIDTH), WIDTH))
 
 
+def width_of(machine, N):
+    """How many vectors of C across are held in registers at most."""
+    if N <= machine.lanes:
+        return 1
+    # the columns of 64 x 64 and of most attention are four vectors of AVX-512: one panel instead of two narrow ones
+    return 4 if 3 * machine.lanes < N <= 4 * machine.lanes and machine.lanes == WIDE_LANES else WIDTH
+
+
 def blocks_of(rows, width):
     """(rows, vectors across) of the innermost kernels for panels of `width` vectors."""
     return [(rows, n) for n in (range(2, width + 1) if width > 1 else (1,))]
@@ -160,7 +171,7 @@ def plan_gemm(machine, f, count):
     M, N, K, size = f["M"], f["N"], f["K"], machine.size
     # The shape of the innermost kernels follows from the columns alone, and all of a kind are made together, so that
     # another number of rows (a new batch size) compiles nothing.
-    width = WIDTH if N > machine.lanes else 1
+    width = width_of(machine, N)
     rows, across = machine.rows(width), width * machine.lanes
     f["rows"], f["width"] = rows, width
     straight = f["b_col"] == 1
@@ -201,7 +212,7 @@ def cut(machine, f, count, rows, b_pack):
     """Cut a matrix into tiles: enough for the threads, where the least is packed twice."""
     M, N, K, threads = f["M"], f["N"], f["K"], get_num_threads()
     work = cycles(machine, M, N, K)
-    share = threads if f["block"] == FEW_ROWS_BLOCK_K else 4 * threads       # whole rows of B, if it is read as it lies
+    share = threads if f["block"] == FEW_ROWS_BLOCK_K else PIECES_A_THREAD * threads
     most = max(1, min(share, work * count // PIECE_CYCLES) // count)         # tiles of a matrix
     best = None
     for down in range(1, most + 1):
