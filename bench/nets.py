@@ -1,4 +1,4 @@
-"""Image nets: three with long traces and many shapes, for what their first calls cost (cold.py), and ResNet-18.
+"""Image nets: four with long traces or many shapes, for what their first calls cost (cold.py), and ResNet-18.
 
 Each is a function of the library `m`, flambeau or torch, and gives an `m.nn.Module` from images to 1,000 logits.
 """
@@ -160,6 +160,16 @@ def branches(m):
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 1000))
 
 
+def stacked(m, widths=(64, 0, 128, 0, 256, 256, 0, 512, 512, 0, 512, 512, 0), hidden=4096):
+    """Convolutions one after the other, halved in size at each 0, and three large linear layers: VGG11."""
+    nn, parts, before = m.nn, [], 3
+    for width in widths:
+        parts += [nn.Conv2d(before, width, 3, padding=1), nn.ReLU()] if width else [nn.MaxPool2d(2)]
+        before = width or before
+    return nn.Sequential(*parts, nn.AdaptiveAvgPool2d(7), nn.Flatten(), nn.Linear(49 * before, hidden), nn.ReLU(),
+                         nn.Dropout(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Dropout(), nn.Linear(hidden, 1000))
+
+
 def residual(m, layers=(2, 2, 2, 2), width=64, classes=1000):
     """ResNet-18: eight times two convolutions with their input added, in four stages, each half as high."""
     nn = m.nn
@@ -187,4 +197,4 @@ def residual(m, layers=(2, 2, 2, 2), width=64, classes=1000):
     return nn.Sequential(*parts, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(wide_in, classes))
 
 
-NETS = {"dense": dense, "windows": windows, "branches": branches}
+NETS = {"dense": dense, "windows": windows, "branches": branches, "stacked": stacked}
