@@ -1,6 +1,6 @@
 """How long does a training step of a real model take beside PyTorch: plain, compiled, and cold?
 
-    python bench/training.py [words …] [--threads 2] [--rounds 5] [--patience 10] [--cold] [--no-compile]
+    python bench/training.py [words …] [--threads 2] [--rounds 5] [--patience 10] [--cold [--tries 3]] [--no-compile]
 
 The ratio is PyTorch eager's time over ours; each model is written once, as a function of the library. Both draw their
 parameters from the same seed, and the losses of the first steps are compared before anything is timed. With `--cold`
@@ -262,11 +262,11 @@ def cold_child(contender, name):
     print(json.dumps([time.perf_counter() - start, time.process_time() - used]))
 
 
-def cold(names):
-    """Print the first steps of each model, the best of several processes."""
+def cold(names, tries):
+    """Print the first steps of each model, the best of `tries` processes."""
     for name in names:
         best = {}
-        for contender in (OURS, EAGER) * COLD_TRIES:
+        for contender in (OURS, EAGER) * tries:
             with tempfile.TemporaryDirectory() as home:
                 places = dict.fromkeys(("HOME", "XDG_CACHE_HOME", "FLAMBEAU_CACHE_DIR"), home)
                 ran = subprocess.run([sys.executable, __file__, "--child", contender, name], env=os.environ | places,
@@ -288,6 +288,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--patience", type=float, default=PATIENCE)
     parser.add_argument("--cold", action="store_true", help="the first three steps instead")
+    parser.add_argument("--tries", type=int, default=COLD_TRIES, help="processes for each model, with --cold")
     parser.add_argument("--no-compile", action="store_true", help="plain code alone")
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -296,7 +297,7 @@ def main():
     two_cores(args.threads)
     names = [name for name in MODELS if not args.words or any(word in name for word in args.words)]
     if args.cold:
-        return cold(names)
+        return cold(names, args.tries)
     table = Table()
     for name in names:
         table.race(row(name, not args.no_compile), args.rounds, args.patience)
