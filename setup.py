@@ -1,10 +1,18 @@
 """Compiles the core (flambeau/base/core.py) where there are Cython and a C compiler; else the package is all Python.
 
 FLAMBEAU_BUILD_CORE=0 leaves it out, and the wheel is one for every machine; with 1, not to be able to is an error.
+
+With the core come kernels that most programs ask for first (flambeau/backends/packaged.py), where there is llvmlite to
+compile them. They are for the processor at hand; FLAMBEAU_BUILD_KERNELS names others, for a wheel that goes elsewhere:
+"levels", or some such as "x86-64-v3 native". Then not to be able to is an error; with 0 there are none.
+
 Everything else about the package is said in pyproject.toml.
 """
 import importlib.util
+import logging
 import os
+import subprocess
+import sys
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
@@ -13,6 +21,7 @@ from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).parent
 ASKED = os.environ.get("FLAMBEAU_BUILD_CORE", "").strip()
+KERNELS = os.environ.get("FLAMBEAU_BUILD_KERNELS", "").split()
 # Without `auto_pickle`, which would give every class a `__setstate__` of its own, and so Tensor and its subclasses one.
 # Who changes this counts FORM_OF_FILES in core.py up.
 DIRECTIVES = {"language_level": 3, "binding": True, "annotation_typing": True, "infer_types": False,
@@ -58,13 +67,26 @@ class BuildCore(build_ext):
         return []                         # the source itself says what is exported, and it goes by another name
 
     def run(self):
-        if self.inplace:
-            (ROOT / "flambeau/_compiled").mkdir(exist_ok=True)
+        folder = (ROOT if self.inplace else Path(self.build_lib).absolute()) / "flambeau/_compiled"
+        folder.mkdir(parents=True, exist_ok=True)
         super().run()
         if self.inplace:
-            for file in (ROOT / "flambeau/_compiled").glob(f"*{EXTENSION_SUFFIXES[0]}"):
+            for file in folder.glob(f"*{EXTENSION_SUFFIXES[0]}"):
                 if core.fingerprint() not in file.name:
                     file.unlink()
+        if KERNELS != ["0"]:
+            self.make_kernels(folder)
+
+    def make_kernels(self, folder):
+        """Have the kernels made that come with the package; it is not installed yet, so its sources do it."""
+        own = {name: value for name, value in os.environ.items() if not name.startswith("FLAMBEAU_")}
+        command = sys.executable, "-m", "flambeau.cli.package_kernels", str(folder), *(KERNELS or ["native"])
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=own)
+        if done.returncode and KERNELS:
+            raise SystemExit(f"FLAMBEAU_BUILD_KERNELS={' '.join(KERNELS)}: they could not be made:\n{done.stderr}")
+        why = done.stderr.strip().rpartition("\n")[2]
+        self.announce(f"there are no kernels with the package: {why}" if done.returncode else done.stdout.strip(),
+                      logging.WARNING if done.returncode else logging.INFO)
 
 
 core = core_module()

@@ -2,7 +2,8 @@
 
 `function(name, text)` gives the address of `name` in `text`. The text is taken as it is (the renderer writes vector
 code with invariants hoisted): no passes over the IR, only LLVM's code generation. What was compiled once is found
-again: in this process by its text, and in later processes by the object file in the cache folder.
+again: in this process by its text, and in later processes by the object file in the cache folder. The library's own
+texts were compiled before anybody asked: see Note [Packaged kernels] in packaged.py.
 
 Measured for a kernel of 90 lines, LLVM 22, milliseconds of processor time: parse 0.3, verify 0.1, generate code 3.8 (at
 level 1, 2 or 3 alike; 1.8 at level 0, which leaves everything on the stack), any pass over the IR 1 more, the
@@ -13,8 +14,9 @@ over windows was, by 9 %).
 
 Note [Quickly, then well]: the steps of products and convolutions are long texts that spend little time in their own
 code: they call innermost kernels. At level 0 LLVM takes a sixth of the time for them. So the first call gets that, and
-it hands over to a better one, with the same bits, which is compiled as soon as LLVM has nothing else to do. (The
-runtime, native_runtime.py, stays as it is: it was slower by 10 ns a step.)
+it hands over to a better one, with the same bits, which is compiled as soon as LLVM has nothing else to do. A text that
+was compiled well before, be it with the package, needs none of that. (The runtime, native_runtime.py, stays as it is:
+it was slower by 10 ns a step.)
 
 LLVM works on a thread of its own; see Note [Undisturbed] in compile_thread.py. It ends the process when it is refused
 memory, so room is looked for before it is asked.
@@ -40,6 +42,7 @@ from .compile_thread import (
 )
 from .memory import bytes_in_words, has_room
 from .object_cache import REFERENCE_PREFIX, ObjectCache, referred, warnings
+from .packaged import NoPackagedKernels, PackagedKernels
 from .precompiled import PrecompiledHost, key_of
 from .processor import choose
 from .shares import dealt_out, processors, quota
@@ -53,7 +56,7 @@ SHARE_CHARACTERS = 4096          # of LLVM text that are worth a thread: some 8 
 QUICK_MARK = "; quickly\n"    # how a text begins that is compiled at level 0
 
 compiled = 0                  # texts that LLVM compiled in this process, for somebody who asked
-loaded = 0                    # texts whose object came from the disk, for somebody who asked
+loaded = 0                    # texts whose object came from the disk or the package, for somebody who asked
 
 _host = None                  # LLVM, once somebody asked
 _libraries: dict = {}         # key of a text (or of several) → the library in memory that its object became
@@ -94,15 +97,17 @@ def are_ready(texts):
 
 
 def not_found(texts):
-    """Those of {name: text} that are neither in memory nor on the disk."""
+    """Those of {name: text} that are neither in memory nor on the disk nor in the package."""
     host = _the_host()
+    keys = {name: host.key(text) for name, text in texts.items()}
+    return undisturbed(_look, texts, keys, None, True) if any((key, name) not in _addresses
+                                                              for name, key in keys.items()) else {}
 
-    def look():
-        keys = {name: host.key(text) for name, text in texts.items()}
-        return {name: texts[name] for name, key in keys.items()
-                if (key, name) not in _addresses and not _find(key, name, None)}
 
-    return undisturbed(look)
+def _look(texts, keys, symbols, asked):
+    """Those of {name: text} that are not found; the others are in memory then."""
+    return {name: texts[name] for name, key in keys.items()
+            if (key, name) not in _addresses and not _find(key, name, texts[name], symbols, asked)}
 
 
 def prepare(texts):
@@ -112,11 +117,19 @@ def prepare(texts):
         beforehand(_place, {name: text}, {name: host.key(text)}, None)
 
 
-def make_ready(texts):
-    """What `prepare` does, for {name: text} that nobody has asked for yet: it does not count."""
-    host = _the_host()
+def make_ready(texts, quickly=()):
+    """What `prepare` does, for {name: text} that nobody has asked for yet: it does not count. Those whose names are in
+    `quickly` are looked for, and compiled as `replaceable` does it."""
     for name, text in texts.items():
-        beforehand(_place, {name: text}, {name: host.key(text)}, None, False)
+        beforehand(_make_ready, name, text, name in quickly)
+
+
+def _make_ready(name, text, quickly):
+    host = _the_host()
+    if _look({name: text}, {name: host.key(text)}, None, False):
+        if quickly:
+            name, _, text = quick_text(name, text)
+        _place({name: text}, {name: host.key(text)}, None, False)
 
 
 def replaceable(name, text):
@@ -159,10 +172,7 @@ def _place(texts, keys, symbols, asked=True):
     Nothing is noted, in memory or on the disk, before its symbols were looked up: that is when LLVM links an object,
     and finds that it calls something which is not there. A batch with such a text in it is compiled one by one.
     """
-    missing, failed = {}, {}
-    for name, key in keys.items():
-        if (key, name) not in _addresses and not _find(key, name, symbols, asked):
-            missing[name] = key
+    missing, failed = {name: keys[name] for name in _look(texts, keys, symbols, asked)}, {}
     for quickly in (True, False):
         batch = {name: key for name, key in missing.items() if texts[name].startswith(QUICK_MARK) is quickly}
         again = _compile(_shares(batch, texts), texts, symbols, asked)
@@ -265,16 +275,32 @@ def renew_disk():
         warn(warnings.pop(0))
 
 
-def _find(key, name, symbols, asked=True):
-    """Whether `name` of the object of `key` is in memory, if need be from the disk; then its address is noted."""
+def leave_packaged_kernels():
+    """From now on use no kernels that came with the package; see Note [Packaged kernels] in packaged.py."""
+    _the_host().packaged = NoPackagedKernels()
+
+
+def packaged_kernels():
+    """Which kernels came with the package, in words."""
+    return _the_host().packaged.described()
+
+
+def _find(key, name, text, symbols, asked):
+    """Whether `name` of the object of `text`, with that key, is in memory, if need be from the disk or the package;
+    then its address is noted."""
     global loaded
-    library, whole, code = _libraries.get(key), key, None
+    library, whole, code, source = _libraries.get(key), key, None, _host.disk
     if library is None:
         code = _host.disk.read(key)
         if code and code.startswith(REFERENCE_PREFIX):            # compiled together with others
             whole = referred(code)
             library = _libraries.get(whole)
             code = _host.disk.read(whole) if library is None else None
+        if library is None and not code:
+            source = _host.packaged
+            whole = source.whole(text) or key
+            library = _libraries.get(whole)
+            code = source.read(whole) if whole != key and library is None else None
     try:
         if code and not code.startswith(REFERENCE_PREFIX):
             library = _host.place(code, symbols)
@@ -282,7 +308,7 @@ def _find(key, name, symbols, asked=True):
             return False
         address = _host.address(library, name)
     except (RuntimeError, OSError) as error:
-        _host.disk.distrust(key, error)
+        source.distrust(key, error)
         return False
     loaded += asked and key not in _libraries
     _libraries[whole] = _libraries[key] = library
@@ -368,7 +394,12 @@ class HostLLVM:
 
     def aim(self, text):
         """Compile for the processor that `text` names from now on."""
-        self.processor = goal = self.chosen(text)
+        self.aim_at(self.chosen(text))
+        self.packaged = PackagedKernels(self.version, self.processor)
+
+    def aim_at(self, goal):
+        """Compile for the Processor `goal` from now on. What this machine lacks can be compiled for, and not be run."""
+        self.processor, self.packaged = goal, NoPackagedKernels()
         self.target = goal.target
         self._idle_machines = {0: [], 2: []}
         self.machine = self._machine(2)

@@ -1,5 +1,7 @@
 """How products are cut into the blocks that the innermost kernels take: see kernels.py."""
 
+from .kernels import PANEL_WIDTHS
+
 MAX_STACK_BYTES = 2 << 20     # that a step may take
 
 
@@ -24,7 +26,7 @@ def widest(machine, M, N, K):
     """How many vectors wide the panels are at most: what takes the fewest cycles, by count."""
     vectors, best = -(-N // machine.lanes), None
     call = 60 / max(K, 1)                  # what a call of the innermost kernel costs beside its work, for each k
-    for width in (3, 2, 4, 1, 6, 8) if machine.registers == 32 else (3, 2, 1, 4):
+    for width in PANEL_WIDTHS[machine.registers]:
         rows = machine.rows(width)
         cost = 0
         for n, panels in split(vectors, width):

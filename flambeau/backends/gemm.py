@@ -25,7 +25,7 @@ from collections import namedtuple
 from ..base.shapes import merged_dims
 from .caches import second_cache
 from .cuts import up
-from .kernels import COPY, DIRECT, GATHER, LLVM_ELEMENT, STEP_FIELDS, TURN, compiled_kernels
+from .kernels import COPY, DIRECT, DOT_COLUMNS, GATHER, LLVM_ELEMENT, STEP_FIELDS, TURN, compiled_kernels
 from .threads import get_num_threads
 
 # `scratch`: bytes of working memory, the buffer behind the results. `share`: what it does of the arithmetic that the
@@ -140,8 +140,8 @@ def cycles(machine, M, N, K):
 
 def plan_dots(machine, f, count):
     M, N, K = f["M"], f["N"], f["K"]
-    rows = next(r for r in (1, 2, 4, 8) if M <= r or r == 8)
-    cols = {1: 6, 2: 6, 4: 4, 8: 3}[rows]
+    rows = next(r for r in DOT_COLUMNS if M <= r or r == max(DOT_COLUMNS))
+    cols = DOT_COLUMNS[rows]
     pieces = -(-min(4 * get_num_threads(), max(1, cycles(machine, M, N, K) * count // PIECE_CYCLES)) // count)
     f["tile_m"], f["tile_n"] = M, up(-(-N // pieces), cols)
     f["tiles_m"], f["tiles_n"] = 1, -(-N // f["tile_n"])

@@ -18,6 +18,8 @@ STRIPS_TOGETHER = 128                       # strips of A: what lies side by sid
 B_AHEAD_BYTES = 1024                        # how far on B comes nearer, where a vector is a line of the cache
 K_TOGETHER = 4                              # steps along k of a large block, likewise
 SHORT_STRIP = 64                            # of k: it comes near by itself
+PANEL_WIDTHS = {32: (3, 2, 4, 1, 6, 8), 16: (3, 2, 1, 4)}   # registers → vectors across that are tried, in that order
+DOT_COLUMNS = {1: 6, 2: 6, 4: 4, 8: 3}     # rows of a block of dot products → columns
 DIRECT, COPY, TURN, GATHER = range(4)      # how an operand is packed: not, row by row, transposed, element by element
 
 STEP_FIELDS = ("M N K tile_m tile_n tiles_m tiles_n block rows width a_row a_col b_row b_col c_row c_col a_pack pack_a "
@@ -34,6 +36,11 @@ class GemmKernels:
     def __init__(self, element, target):
         self.v = Vectors(element, target)
         self.element, self.lanes = element, self.v.lanes
+
+    def every(self, machine):
+        """All functions that a plan may ask for: (a method, *its arguments) of each."""
+        return [("gemm",), ("pack_a", TURN), ("pack_a", GATHER), *[("pack_b", how) for how in (COPY, TURN, GATHER)],
+                *[("dots", *block) for block in DOT_COLUMNS.items()], *machine.blocks()]
 
     def micro(self, name, rows, width):
         """The innermost kernel: a block of `rows` times `width` vectors of C, held in registers along k.
@@ -470,12 +477,22 @@ class CompiledKernels:
         # addresses of the innermost kernels that were made
         self.table = (ctypes.c_int64 * (MAX_KERNEL_ROWS * MAX_KERNEL_VECTORS))()
         self.compile, self.replaceable, self.made = cpu.functions, cpu.replaceable, {}
-        self.compile_beforehand, self.quick_text = cpu.make_ready, cpu.quick_text
+        self.compile_beforehand, self.not_found = cpu.make_ready, cpu.not_found
+        self.texts_ahead = {}         # how a text is written → the text, of what was made ready and not asked for yet
         self.written = {}             # address → how its text is written: a method of the kernels, and its arguments
 
     def rows(self, width):
         """The most rows whose block fits in the registers, beside `width` vectors of B and one of A."""
         return max(1, min(MAX_KERNEL_ROWS, (self.registers - width - 1) // width))
+
+    def blocks(self):
+        """All innermost kernels that a plan may ask for."""
+        return sorted({("micro", rows, vectors) for width in PANEL_WIDTHS[self.registers]
+                       for rows in range(1, self.rows(width) + 1) for vectors in range(1, width + 1)})
+
+    def every(self):
+        """{name: text} of all functions that a plan may ask for."""
+        return {self._name(how): self._text(self._name(how), how) for how in self.kernels.every(self)}
 
     def functions(self, wanted, blocks=(), hasty=False):
         """The addresses of `wanted`, each (a method of the kernels, *its arguments), and then that of the table of the
@@ -483,9 +500,10 @@ class CompiledKernels:
         first where it leaves its work to others, or all of it if `hasty`."""
         inner = [("micro", *block) for block in blocks]
         missing = {self._name(how): how for how in (*wanted, *inner) if how not in self.made}
-        texts = {name: self._text(name, how) for name, how in missing.items()}
-        made = {name: self.replaceable(name, texts.pop(name)) for name, how in missing.items()
-                if hasty or how[0] in self.kernels.drivers} | self.compile(texts)
+        texts = {name: self.texts_ahead.pop(how, None) or self._text(name, how) for name, how in missing.items()}
+        left = self.not_found(texts) if texts else {}              # all of them are looked for at once
+        made = {name: self.replaceable(name, texts.pop(name)) for name in left
+                if hasty or missing[name][0] in self.kernels.drivers} | self.compile(texts)
         for name, how in missing.items():
             self.made[how] = made[name]
             self.written[made[name]] = how[0], name, *how[1:]
@@ -504,14 +522,10 @@ class CompiledKernels:
 
     def make_ready(self, wanted, blocks):
         """Have what `functions` would ask for compiled beforehand."""
-        texts = {}
-        for how in (*wanted, *[("micro", *block) for block in blocks]):
-            name = self._name(how)
-            text = self._text(name, how)
-            if how[0] in self.kernels.drivers:
-                name, _, text = self.quick_text(name, text)
-            texts[name] = text
-        self.compile_beforehand(texts)
+        named = {self._name(how): how for how in (*wanted, *[("micro", *block) for block in blocks])}
+        texts = {name: self._text(name, how) for name, how in named.items()}
+        self.texts_ahead = {how: texts[name] for name, how in named.items() if how not in self.made}
+        self.compile_beforehand(texts, [name for name, how in named.items() if how[0] in self.kernels.drivers])
 
     def function(self, what, *shape, hasty=False):
         """The address of the step `what`."""

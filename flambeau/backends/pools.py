@@ -29,6 +29,10 @@ class PoolKernels:
     word = "pool"
     drivers = inner = ()
 
+    def every(self, machine):
+        """All functions that a plan may ask for."""
+        return [(what,) for what in ("max_pool", "drop", "add_rows", "add_weighted_rows", "sum_weighted_rows", "scan")]
+
     def __init__(self, element, target):
         self.v = Vectors(element, target)
         self.element, self.lanes = element, self.v.lanes

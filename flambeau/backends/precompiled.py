@@ -15,6 +15,7 @@ import subprocess
 
 from .backend import NoCompiler, NotPrecompiled
 from .object_cache import OBJECT_KEY, REFERENCE_PREFIX, ObjectCache, distrusted, referred
+from .packaged import NoPackagedKernels
 from .processor import PROCESSOR_LEVELS, Processor
 
 INDEX, INDEX_FORMAT = "index.json", 1
@@ -38,7 +39,7 @@ class PrecompiledHost:
                              "which this processor lacks; run flambeau precompile with --cpu x86-64-v2 or generic")
         self.processor = Processor(known["triple"], known["cpu"], frozenset(known["features"]), known["flags"])
         self.target = self.processor.target
-        self.disk, self._opened = self, {}
+        self.disk, self.packaged, self._opened = self, NoPackagedKernels(), {}
 
     def _index(self):
         """What the index says; NoCompiler where it cannot be used."""

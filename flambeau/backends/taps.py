@@ -26,6 +26,10 @@ class TapKernels(GemmKernels):
     drivers = ("forth", "back", "spots")
     inner = ("micro", "plane")
 
+    def every(self, machine):
+        """All functions that a plan may ask for; the innermost kernels are those of products."""
+        return [*[(what,) for what in TapKernels.drivers], ("plane", 0), ("plane", 1)]
+
     def plane(self, name, by_residue):
         """One plane of the input with its zeros: rows from `low.h`, columns from `low.w`; 0 where there is no input.
 

@@ -60,14 +60,15 @@ def start():
     with _lock:
         if _native is None:
             from . import cpu
-            written = text()
-            _pool = ctypes.c_void_p.from_address(cpu.function("pool", written))
+            names = "pool", "run", "run_clocked", *["now"] * (os.name == "posix")
+            found = cpu.functions(dict.fromkeys(names, text()))
+            _pool = ctypes.c_void_p.from_address(found["pool"])
             cpu.undisturbed(_renew)
             pointer, given = ctypes.c_void_p, (ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
             kind, more = ctypes.CFUNCTYPE(None, *given), ctypes.CFUNCTYPE(None, pointer, pointer, *given)
-            _clock = cpu.function("now", written) if os.name == "posix" else python_clock()
-            _clocked = more(cpu.function("run_clocked", written))
-            _native = run = kind(cpu.function("run", written))
+            _clock = found["now"] if os.name == "posix" else python_clock()
+            _clocked = more(found["run_clocked"])
+            _native = run = kind(found["run"])
 
 
 def text():

@@ -30,6 +30,12 @@ class WinogradKernels(TapKernels):
     drivers = ("filters", "inputs", "tiles", "unless", "gradients", "products", "weights")
     inner = ("micro", "plane", "filter_block", "to_tiles", "from_tiles", "to_gradients", "to_weights")
 
+    def every(self, machine):
+        """All functions that a plan may ask for; the innermost kernels are those of products."""
+        return [*[(what,) for what in self.drivers], ("plane", 0), ("plane", 1), ("to_tiles",), ("from_tiles",),
+                ("to_gradients",), ("to_weights",),
+                *[("filter_block", how) for how in (FLAT_TAPS, MIRRORED_TAPS, STRIDED_TAPS)]]
+
     # --- filters ----------------------------------------------------------------------------------------------------
 
     def filters(self, name):

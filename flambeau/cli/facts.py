@@ -78,7 +78,8 @@ def compiled_for():
     target = goal.target
     own = [word for has, word in ((target.fma, "fma"), (target.half, "float16"), (target.rounding, "rounding")) if has]
     return {"compiles_for": goal.cpu, "asked": settings.cpu, "triple": goal.triple, "llvm": cpu.llvm_version(),
-            "vector_bytes": target.vector_bytes, "instructions": own, "features": sorted(goal.on)}
+            "vector_bytes": target.vector_bytes, "instructions": own, "features": sorted(goal.on),
+            "packaged": cpu.packaged_kernels()}
 
 
 def memory():

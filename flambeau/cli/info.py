@@ -27,4 +27,4 @@ def _compiled_for(processor):
                              f"LLVM {processor['llvm']}"),
             ("vectors", f"{processor['vector_bytes']} bytes; instructions for "
                         f"{', '.join(processor['instructions']) or 'neither fma nor float16'}"),
-            ("features", " ".join(processor["features"]) or "none")]
+            ("features", " ".join(processor["features"]) or "none"), ("packaged kernels", processor["packaged"])]

@@ -88,6 +88,7 @@ def part(argv):
 
     from .run import run
     flambeau.set_num_threads(int(argv[0]))
+    cpu.leave_packaged_kernels()          # where they go there is no package's file to find them in
     try:
         code = run(argv[1:])
     except SystemExit as end:

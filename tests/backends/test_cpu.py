@@ -46,6 +46,7 @@ def process(tmp_path, monkeypatch):
         monkeypatch.setattr(cpu, "compiled", 0)
         monkeypatch.setattr(cpu, "loaded", 0)
         monkeypatch.setattr(cpu._the_host(), "disk", cpu.ObjectCache(str(folder), most))
+        monkeypatch.setattr(cpu._the_host(), "packaged", cpu.NoPackagedKernels())
         return folder
     return begin
 

@@ -475,6 +475,7 @@ def new_program(number, monkeypatch):
         for name in names:
             monkeypatch.setattr(module, name, {})
     monkeypatch.setattr(cpu._the_host(), "disk", cpu.ObjectCache("", 0))
+    monkeypatch.setattr(cpu._the_host(), "packaged", cpu.NoPackagedKernels())
     draw = random.Random(number)
     x = torch.arange(6.0)
     y, expected = x * 1, np.arange(6.0)

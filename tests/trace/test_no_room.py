@@ -18,7 +18,8 @@ pytestmark = pytest.mark.pinned
 
 @pytest.fixture(autouse=True)
 def forgotten(monkeypatch):
-    """As in a new process: nothing is compiled, nothing was said."""
+    """As in a new process without kernels of the package: nothing is compiled, nothing was said."""
+    monkeypatch.setattr(cpu._the_host(), "packaged", cpu.NoPackagedKernels())
     monkeypatch.setattr(cpu, "_libraries", {})
     monkeypatch.setattr(cpu, "_addresses", {})
     monkeypatch.setattr(interpret, "_tight", [])

@@ -1,0 +1,76 @@
+"""Compile the kernels that come with the package, and make their file: see packaged.py.
+
+Which texts the library has, it says itself (`every`). What else is to come along are launches that somebody has seen;
+their texts are written here, for the processor that the file is for. `flambeau/cli/package_kernels.py` calls this.
+"""
+import os
+from functools import partial
+
+from . import cpu, native, packaged, threads, twister
+from .compile_thread import side_by_side, undisturbed
+from .kernels import GemmKernels, compiled_kernels
+from .pools import PoolKernels
+from .processor import PROCESSOR_LEVELS, choose
+from .schedule import may_stream, schedule
+from .shares import processors
+from .taps import TapKernels
+from .tiles import WinogradKernels
+
+WHEEL_LEVELS = {"x86_64": ("x86-64-v3", "x86-64-v4"), "aarch64": ("generic",)}     # which a wheel is for
+PACKAGED_KINDS = (GemmKernels,), (TapKernels, WinogradKernels), (PoolKernels,)      # what becomes an object each
+PART_CHARACTERS = 1 << 18         # of texts of launches that become an object
+
+
+def library_parts():
+    """The library's own texts for the processor that code is compiled for: lists of those that are used together, and
+    compiled alike."""
+    parts = [[threads.text()], [twister.text()]]
+    for kinds in PACKAGED_KINDS:
+        parts.append([text for kind in kinds for text in compiled_kernels("float32", kind).every().values()])
+    return parts
+
+
+def launched_parts(launches):
+    """The texts of `launches`, in lists again: what was asked for by the same nets stays together."""
+    parts, room, seen = [], 0, set()
+    for launch in launches:
+        launch.schedule = schedule(launch)
+        launch.schedule.streams = may_stream(launch)
+        name, text = native.rendered(launch)
+        if name not in seen:
+            seen.add(name)
+            if room <= 0:
+                parts.append([])
+                room = PART_CHARACTERS
+            parts[-1].append(text)
+            room -= len(text)
+    return parts
+
+
+def levels():
+    """The processors that a wheel has kernels for, which is to go to other machines of this kind."""
+    return WHEEL_LEVELS.get(_kind(cpu.processor().triple), ())
+
+
+def _kind(triple):
+    kind = triple.partition("-")[0]
+    return {"arm64": "aarch64", "amd64": "x86_64"}.get(kind, kind)
+
+
+def processor_called(name):
+    """The Processor of a name, be it one that this machine cannot stand for: it is compiled for, and not run."""
+    host = cpu.host()
+    triple = host.llvm.get_default_triple()
+    level = PROCESSOR_LEVELS.get(_kind(triple), {}).get(name, "")
+    return choose(name, triple, host.llvm.get_host_cpu_name(), {**host.features, **dict.fromkeys(level.split(), True)})
+
+
+def make(folder, name, launches=()):
+    """Make the file for the processor called `name` in `folder`; its path, and how many texts it has."""
+    host, goal = cpu.host(), processor_called(name)
+    host.aim_at(goal)
+    parts = [*library_parts(), *launched_parts(launches)]
+    codes = undisturbed(side_by_side, [partial(host.compile, texts) for texts in parts], processors())
+    path = os.path.join(folder, f"{packaged.PREFIX}{goal.cpu}{packaged.SUFFIX}")
+    packaged.write(path, host.version, goal, list(zip(parts, codes, strict=True)))
+    return path, sum(map(len, parts))
