@@ -58,6 +58,11 @@ class EpochOrder:
             rows[self.ends > np.flatnonzero(self.blocks == len(self.blocks) - 1)[0]] -= missing
         return rows
 
+    @property
+    def most_rows(self):
+        """Of a group, or of a piece."""
+        return int(max(self.dealing.rows.max(initial=0), np.diff(self.starts).max(initial=0)))
+
     def group(self, number):
         blocks = self.blocks[self.ends[number]:self.ends[number + 1]]
         rows = int(self.group_starts[number + 1] - self.group_starts[number])

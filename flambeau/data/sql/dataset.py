@@ -31,6 +31,7 @@ from .reading import (
     ReadAlong,
     ReadingPass,
     ReadWhenAsked,
+    SpareArrays,
     StreamMaker,
 )
 from .source import Boundaries, ConnectionLost, Order, TableChanged
@@ -331,7 +332,7 @@ class BatchIterator:
             self.tee = CacheWriter(cache, dataset, reading)
             if shuffle == "global" or start or settings["ranks"] > 1:       # not every row will come by
                 cached = self.cached = self._fill_cache(cache)
-        order, helpers = None, 0
+        order, helpers, spare = None, 0, None
         if cached is None and (shuffle == "global" or not dataset._in_blocks):
             salt = key_from(self.seed, self.epoch) & SALT_MASK if shuffle else None
             self.starts = np.append(np.arange(self.row, self.end, STREAM_ROWS), self.end)
@@ -345,10 +346,12 @@ class BatchIterator:
             size = dialect.blocks_in_group if shuffle else dialect.neighbours_in_group or dialect.blocks_in_group
             order = EpochOrder(boundaries, size, dialect.groups_mixed, bool(shuffle), self.seed, self.epoch)
             self.starts = order.starts
+            if order.dealing.window > 1:                  # otherwise a group is a piece, and not gone by the next
+                spare = SpareArrays(self.layout, order.most_rows)
             if cached is None:
                 helpers = 0 if workers else dataset.source.helpers
                 threads = workers or 1 + helpers
-                makers = [GroupMaker(Link(reading), order, self.layout, self.tee) for _ in range(threads)]
+                makers = [GroupMaker(Link(reading), order, self.layout, self.tee, spare) for _ in range(threads)]
             else:
                 reading.close()
                 makers = [CacheMaker(cached.group, order) for _ in range(workers or 1)]
@@ -362,7 +365,7 @@ class BatchIterator:
         else:
             self.pieces = (ReadAhead if workers else ReadAlong)(makers, first, last)
         if order is not None:
-            self.pieces = DealtPieces(self.pieces, order, self.layout, self.piece_number)
+            self.pieces = DealtPieces(self.pieces, order, self.layout, self.piece_number, spare)
         self.started = False
 
     def _fill_cache(self, cache):

@@ -44,6 +44,7 @@ class FetchedGroup(NamedTuple):
     arrays: list
     dealt: np.ndarray | None
     delivered: np.ndarray | None
+    lent: list | None = None            # what of SpareArrays the arrays lie in
 
 
 class ReadingPass:
@@ -202,21 +203,44 @@ class FirstLink:
 # --- pieces ---------------------------------------------------------------------------------------------------------
 
 
-class GroupMaker:
-    """Part n is group n of an EpochOrder."""
+class SpareArrays:
+    """Arrays of `rows` rows, for the groups and the pieces of a pass: once one is dealt out or delivered, the next is
+    written to where it was. So there are as many as there were groups and pieces at the same time, and no more.
 
-    def __init__(self, link, order, layout, tee=None):
-        self.link, self.order, self.layout, self.tee = link, order, layout, tee
+    The allocator would not do. A group is made by one thread and let go by another, and between megabytes that are free
+    lies what DuckDB remembers; so each thread's part of the heap grows for minutes, by more than is in use.
+    """
+
+    def __init__(self, layout, rows):
+        self.layout, self.rows = layout, rows
+        self.free: list = []                        # `append` and `pop` of a list are atomic
+
+    def take(self):
+        try:
+            return self.free.pop()
+        except IndexError:
+            return untouched_arrays(self.layout, self.rows)
+
+    def give(self, arrays):
+        self.free.append(arrays)
+
+
+class GroupMaker:
+    """Part n is group n of an EpochOrder; its arrays are of `spare`, if that is given."""
+
+    def __init__(self, link, order, layout, tee=None, spare=None):
+        self.link, self.order, self.layout, self.tee, self.spare = link, order, layout, tee, spare
 
     def make(self, number):
         group = self.order.group(number)
-        arrays = self.rows_of(group.blocks, group.rows)
+        lent = None if self.spare is None else self.spare.take()
+        arrays = self.rows_of(group.blocks, group.rows, lent)
         if self.tee is not None:
             self.tee.write(group.blocks, arrays)
-        return FetchedGroup(arrays, group.dealt, group.delivered)
+        return FetchedGroup(arrays, group.dealt, group.delivered, lent)
 
-    def rows_of(self, blocks, rows):
-        arrays = self.layout.empty(rows)
+    def rows_of(self, blocks, rows, lent=None):
+        arrays = self.layout.empty(rows) if lent is None else [array[:rows] for array in lent]
         if not rows:                                # a round without a block of the last stratum may have such a group
             return arrays
         found = self.link.ask(lambda session: self.fill(arrays, session, blocks, rows))
@@ -433,12 +457,14 @@ class ReadWhenAsked:
 
 
 class DealtPieces:
-    """The pieces of an EpochOrder, from `first` on, out of its groups, which `groups` hands out in their order."""
+    """The pieces of an EpochOrder, from `first` on, out of its groups, which `groups` hands out in their order. A piece
+    is there until the next one is asked for."""
 
-    def __init__(self, groups, order, layout, first):
-        self.groups, self.order, self.given = groups, order, first
+    def __init__(self, groups, order, layout, first, spare):
+        self.groups, self.order, self.given, self.spare = groups, order, first, spare
         self.group = order.dealing.groups_of(first)[0]
         self.waiting = waiting_rows(order.dealing, layout)
+        self.lent = None                                        # what of the SpareArrays the piece before lies in
 
     def start(self):
         self.groups.start()
@@ -450,13 +476,21 @@ class DealtPieces:
         if dealing.window == 1:                                 # a group is a piece
             fetched = self.groups.take()
             return Piece(fetched.arrays, fetched.delivered)
+        self.take_back(self.lent)
+        self.lent = None
         while self.group < dealing.groups_of(piece)[1]:
             fetched, shares = self.groups.take(), dealing.shares(self.group)
             self.waiting.deal(fetched, [share for share in shares if share[0] >= piece])    # not those delivered before
             delivered = fetched.delivered if self.group - dealing.head == piece else None
             self.group += 1
+            self.take_back(fetched.lent)
             del fetched                                         # or it would be there while the piece is made
-        return Piece(self.waiting.take(piece), self.order.delivered(piece) if delivered is None else delivered)
+        arrays, self.lent = self.waiting.take(piece, self.spare)
+        return Piece(arrays, self.order.delivered(piece) if delivered is None else delivered)
+
+    def take_back(self, arrays):
+        if arrays is not None:
+            self.spare.give(arrays)
 
     def close(self, wait=True):
         self.groups.close(wait)
@@ -495,11 +529,11 @@ class WaitingInMemory:
             self.pieces[piece] = arrays, at + end - begin
 
     def begun(self, piece):
-        return [untouched(part.shape(int(self.sizes[piece])), part.dtype.np) for part in self.layout.parts], 0
+        return untouched_arrays(self.layout, int(self.sizes[piece])), 0
 
-    def take(self, piece):
-        """The arrays of a piece that has all of its rows."""
-        return (self.pieces.pop(piece, None) or self.begun(piece))[0]
+    def take(self, piece, spare):
+        """(the arrays of a piece that has all of its rows, what of `spare` they lie in)."""
+        return (self.pieces.pop(piece, None) or self.begun(piece))[0], None
 
     def close(self):
         self.pieces.clear()
@@ -510,8 +544,8 @@ class Places:
     objects of Python's would be megabytes."""
     __slots__ = ("numbers", "rows")
 
-    def __init__(self):
-        self.numbers, self.rows = array("i"), array("i")
+    def __init__(self, most_rows):
+        self.numbers, self.rows = array("i"), array("H" if most_rows < 1 << 16 else "i")
 
 
 class WaitingInFile:
@@ -537,7 +571,7 @@ class WaitingInFile:
     def deal(self, fetched, shares):
         begin, end, some = 0, 0, []             # rows of the group, in the order of dealing, and their bytes
         for piece, first, last in shares:
-            places = self.places.get(piece) or self.places.setdefault(piece, Places())
+            places = self.places.get(piece) or self.places.setdefault(piece, Places(self.rows_of_place))
             for at in range(first, last, self.rows_of_place):
                 upto = min(at + self.rows_of_place, last)
                 if at < begin or upto > end:
@@ -565,15 +599,15 @@ class WaitingInFile:
     def offset(self, place):
         return place * self.rows_of_place * self.layout.record_bytes
 
-    def take(self, piece):
-        size, at = int(self.sizes[piece]), 0
-        arrays, places = self.layout.empty(size), self.places.pop(piece, Places())
+    def take(self, piece, spare):
+        size, at, lent = int(self.sizes[piece]), 0, spare.take()
+        arrays, places = [array[:size] for array in lent], self.places.pop(piece, Places(0))
         some = [flat_bytes(rows) for rows in arrays]
         for place, rows in zip(places.numbers, places.rows):
             read_at(self.file, parts_of(some, size, at, at + rows), self.offset(place))
             at += rows
         self.free.extend(places.numbers)
-        return arrays
+        return arrays, lent
 
     def close(self):
         self.places.clear()
@@ -614,7 +648,12 @@ def read_at(file, some, at):
         raise OSError(errno.EIO, "a temporary file ends before the rows that were written to it")
 
 
+def untouched_arrays(layout, rows):
+    """Arrays for so many rows over memory of their own, which is there when it is written to, and not before: a piece
+    fills up bit by bit."""
+    return [untouched(part.shape(rows), part.dtype.np) for part in layout.parts]
+
+
 def untouched(shape, dtype):
-    """An array over memory that is there when it is written to, and not before: a piece fills up bit by bit."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
     return array_over(mmap.mmap(-1, size, **OF_THIS_PROCESS), dtype).reshape(shape) if size else np.empty(shape, dtype)

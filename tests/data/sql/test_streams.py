@@ -7,6 +7,7 @@ from hypothesis import given, settings, strategies as st
 
 import flambeau as torch
 from flambeau.base.locks import Flag
+from flambeau.data.sql import reading
 from flambeau.data.sql.reading import ReadAlong
 from flambeau.data.sql.source import Dialect
 from flambeau.data.sql.sqlite import SQLiteDialect, SQLiteSource
@@ -69,6 +70,30 @@ def test_any_cells(cells):
     con.close()
     assert mask[:, 0].tolist() == [cell is None for cell in held]
     np.testing.assert_array_equal(x[:, 0].numpy(), np.array([0 if cell is None else cell for cell in held], np.float32))
+
+
+@pytest.mark.parametrize("helpers, workers", [(0, 0), (1, 0), (0, 2), (0, 4)])
+def test_what_is_held_does_not_depend_on_the_number_of_rows(monkeypatch, helpers, workers):
+    """Of tables of five and of forty times what is mixed: the arrays of groups and pieces, the file that rows wait in,
+    and what is known of its places."""
+    monkeypatch.setattr("flambeau.data.sql.reading.WAITING_BYTES_IN_MEMORY", 0)
+    monkeypatch.setattr(SQLiteSource, "helpers", helpers)
+    made, arrays = [], reading.untouched_arrays
+    monkeypatch.setattr(reading, "untouched_arrays", lambda *args: made.append(arrays(*args)) or made[-1])
+    for name, value in (("rows_in_block", 8), ("blocks_in_group", 4), ("groups_mixed", 16)):
+        monkeypatch.setattr(SQLiteDialect, name, value)
+    held = []
+    for rows in (5 * 512, 40 * 512):
+        made.clear()
+        iterator, file, places = table(range(rows)).batches(16, "block", 0, 0, workers), [], []
+        for _ in iterator:
+            waiting = iterator.pieces.waiting
+            file.append(waiting.made * waiting.rows_of_place)
+            places.append(sum(len(place.numbers) for place in waiting.places.values()) + len(waiting.free))
+        assert 1 <= len(made) <= max(workers, 1 + helpers) + 3          # being read, read, dealt out and delivered
+        assert max(file) < 512
+        held.append((max(file), max(places)))
+    assert held[0] == held[1]
 
 
 class Numbers:
