@@ -19,6 +19,7 @@ import json
 import os
 import re
 import tempfile
+import threading
 from hashlib import blake2b
 
 import duckdb
@@ -42,10 +43,14 @@ from .source import (
 )
 from .tables import TABLE_NAME, parts
 
-MEMORY_MIB, MEMORY_MIB_A_SESSION = 4, 8   # what an instance may keep of tables, if statements can be run with that
-SECONDS_TO_LEAVE = 0.25                   # an instance that is given up
-RANGES_OF_INSTANCE = 32                   # of keys, each in a row group or two, that are fetched from an instance
+MEMORY_MIB, MEMORY_MIB_A_SESSION = 4, 9   # what an instance may keep of tables, if statements can be run with that
+MEMORY_MIB_A_ROW_GROUP = 12               # of files, the same for each session
+SHORTAGES_IN_A_ROW = 3                    # of a statement, after which it gets more than was enough for others
+SECONDS_TO_LEAVE = 2.0                    # an instance that is given up, for sessions that read from it
+RANGES_OF_INSTANCE = 16                   # of keys, each in a row group or two, that are fetched from an instance
 ROW_GROUP_ROWS = 122880
+ROWS_OF_READ_FOOTERS = 64 * ROW_GROUP_ROWS    # of files that a statement looks into: of more the footers are kept
+ROWS_OF_INSTANCE = RANGES_OF_INSTANCE * ROW_GROUP_ROWS       # of a larger table it is given up after so many ranges
 SETTINGS = ("SET enable_progress_bar = false",    # of a long statement it writes to the program's output
             "SET streaming_buffer_size = '1MiB'")         # what it makes of a result before it is asked for
 OLDEST_VERSION = (1, 4, 5)                 # that was tried: those before keep files open, or crash
@@ -123,14 +128,21 @@ def literal(text):
 
 
 class Instance:
-    """An instance of DuckDB, with how many sessions use it and how many ranges of keys were fetched from it."""
+    """An instance of DuckDB, with how many connections sessions have to it, those of them that no session has just now,
+    and how many ranges of keys were fetched from it."""
 
     def __init__(self, con):
         self.con, self.sessions, self.ranges = con, 0, 0
+        self.idle: list = []
 
-    def limit_memory(self, memory_mib):
+    def close_idle(self):
+        while self.idle:
+            self.idle.pop().close()
+            self.sessions -= 1
+
+    def limit_memory(self, source):
         """Let it keep as much as its sessions need."""
-        self.con.execute(f"SET memory_limit = '{memory_mib + self.sessions * MEMORY_MIB_A_SESSION}MiB'")
+        self.con.execute(f"SET memory_limit = '{source.memory_mib_of(self.sessions)}MiB'")
 
 
 class SharedInstance:
@@ -138,8 +150,9 @@ class SharedInstance:
     pass is over that holds it, so that nobody writes to the file meanwhile.
 
     DuckDB keeps a description of every row group that it has looked at, beside what `memory_limit` counts. So of a
-    large table an instance is given up after some ranges, and sessions go over to a new one, when all have left it: two
-    would take twice the memory. Who has nothing to read just then is not waited for very long.
+    large table an instance is given up after some ranges. When all sessions have left it, the file is attached to it
+    anew, or it is closed, and another is opened: two at a time would take twice the memory. Those that have nothing to
+    read just then have laid their connections aside; the others are waited for, though not for ever.
     """
 
     def __init__(self, source):
@@ -155,11 +168,14 @@ class SharedInstance:
                 self.changed.wait_for(lambda: self.now or not self.given_up.sessions, SECONDS_TO_LEAVE)
             if self.now is None:
                 self.now = Instance(self.source.open(self.source.memory_mib, 1))    # each session's own thread works
-            made, instance = self.now.con.cursor(), self.now
+            instance = self.now
+            if instance.idle:
+                return instance.idle.pop(), instance
+            made = instance.con.cursor()
             made.execute(";".join(self.source.settings))
             self.source.enter(made)
             instance.sessions += 1
-            instance.limit_memory(self.source.memory_mib)
+            instance.limit_memory(self.source)
         return made, instance
 
     def enter_process(self):
@@ -167,14 +183,22 @@ class SharedInstance:
             self.of_parents.append(self.now)
             self.now, self.given_up, self.holders, self.pid = None, None, 0, os.getpid()
 
+    def lay_aside(self, cursor, instance):
+        """A session has nothing to read just now: it leaves, and any session may take its connection up."""
+        with self.changed:
+            if self.now is instance and self.holders:
+                instance.idle.append(cursor)
+                return
+        self.leave(cursor, instance)
+
     def leave(self, cursor, instance):
         cursor.close()
         with self.changed:
             instance.sessions -= 1
             self.changed.notify_all()
-            if instance.sessions:
+            if instance.sessions and self.now is instance:        # one that is given up has to serve for a moment
                 with contextlib.suppress(duckdb.OutOfMemoryException):        # others use it right now
-                    instance.limit_memory(self.source.memory_mib)
+                    instance.limit_memory(self.source)
             self.end_unused(instance)
 
     def hold(self, more):
@@ -186,31 +210,38 @@ class SharedInstance:
                 self.end_unused(self.now)
 
     def end_unused(self, instance):
-        if not instance.sessions and not (self.now is instance and self.holders):
-            instance.con.close()
-            if self.now is instance:
-                self.now = None
+        if instance.sessions > len(instance.idle) or self.now is instance and self.holders:
+            return
+        instance.close_idle()
+        if self.holders and self.now is None and self.given_up is instance and self.source.forget(instance.con):
+            self.now, self.given_up = Instance(instance.con), None
+            return
+        instance.con.close()
+        if self.now is instance:
+            self.now = None
 
     def fetched(self, instance, ranges):
-        """So many more ranges of a large table were fetched; gives whether another instance is to be used now."""
+        """So many more ranges of a large table were fetched."""
         with self.changed:
             instance.ranges += ranges
             if instance.ranges > RANGES_OF_INSTANCE and self.now is instance:
                 self.now, self.given_up = None, instance
-            return self.now is not instance
+                instance.close_idle()
 
 
 class DuckDBSource(RowSource):
     """A database file."""
     unordered = False                         # whether a fetch has found rows that do not lie in the order of their key
     memory_mib = MEMORY_MIB
-    short_of_memory = False                   # whether the last fetch was
+    was_enough = False                        # whether a group was fetched with that
     helpers = 1                               # DuckDB itself would use all cores, but not for a few ranges of rows
     settings = SETTINGS
+    remembers = True                          # whether an instance remembers the row groups that it has looked at
 
     def __init__(self, path):
         self.path, self.name = path, f"DuckDB, {path}"
         self.dialect = DuckDBDialect()
+        self.shortages: dict = {}             # how often in a row a thread's statement was short of memory
         self.instance = SharedInstance(self)
 
     def __getstate__(self):
@@ -236,19 +267,31 @@ class DuckDBSource(RowSource):
             raise
         return con
 
-    def more_memory(self, had_mib, alone):
+    def memory_mib_of(self, sessions):
+        """What an instance may keep that so many sessions use."""
+        return self.memory_mib + sessions * MEMORY_MIB_A_SESSION
+
+    def more_memory(self, had_mib):
         """A statement was short of memory where instances keep `had_mib`: let those that are opened from now on keep
         twice as much. False if that was enough for anything.
 
-        Not where another session has done so meanwhile. And once not where the session was not `alone`: of a large
-        table it happens now and then that all need much at the same moment, and they would keep more ever after.
+        Not where another session has done so meanwhile. And not at once where it was enough before: of a large table it
+        happens now and then that all need much at the same moment, and they would keep more ever after.
         """
         with self.instance.changed:
             if self.memory_mib == had_mib:
-                if alone or self.short_of_memory:
+                thread = threading.get_ident()
+                self.shortages[thread] = self.shortages.get(thread, 0) + 1
+                if not self.was_enough or self.shortages[thread] == SHORTAGES_IN_A_ROW:
                     self.memory_mib *= 2
-                self.short_of_memory = not self.short_of_memory and not alone
+                    self.was_enough, self.shortages = False, {}
             return self.memory_mib <= SORTING_MEMORY_MIB
+
+    def had_enough(self):
+        """This thread has fetched a group."""
+        with self.instance.changed:
+            self.was_enough = True
+            self.shortages.pop(threading.get_ident(), None)
 
     def prepare(self, con):
         try:
@@ -265,6 +308,16 @@ class DuckDBSource(RowSource):
         """Let the query's tables be found from a new connection."""
         con.execute("USE flambeau_file")
 
+    def forget(self, con):
+        """Let an instance that nobody uses forget what it knows of the tables; gives whether it can be used again."""
+        try:
+            con.execute("USE memory; DETACH flambeau_file")
+            self.prepare(con)
+            self.enter(con)
+        except (duckdb.Error, ConnectionLost, ValueError):        # said by who opens the file next
+            return False
+        return True
+
     def connect(self, snapshot=None):
         return DuckDBSession(self)
 
@@ -278,8 +331,9 @@ class DuckDBSource(RowSource):
 class FilesSource(DuckDBSource):
     """Parquet or CSV files: one, a folder, or a pattern. The query calls their rows `data`."""
     helpers = 0                               # a row group of each that reads would be in memory
-    settings = (*SETTINGS, "SET disable_parquet_prefetching = true",      # which reads one whole, and then decodes it
-                "SET parquet_metadata_cache = true")                      # every statement looks at all of the files
+    memory_mib = MEMORY_MIB_A_ROW_GROUP
+    remembers = False
+    keeps_footers = False                     # what files say of their row groups, once that was read
 
     def __init__(self, path, reader):
         super().__init__(os.path.abspath(path) if path else "")
@@ -291,6 +345,16 @@ class FilesSource(DuckDBSource):
 
     def __getstate__(self):
         return {**super().__getstate__(), "keys_of_files": None}
+
+    def memory_mib_of(self, sessions):
+        """Each has a row group, and nothing is kept of what it has read: once this is enough it stays so, whichever
+        sessions need it at the same moment."""
+        return self.memory_mib * max(sessions, 1)
+
+    @property
+    def settings(self):
+        keeps = ["SET GLOBAL parquet_metadata_cache = true"] if self.keeps_footers else []     # of all sessions
+        return (*SETTINGS, *keeps, "SET disable_parquet_prefetching = true")      # which reads one, and then decodes it
 
     def files(self):
         return files_of(self.path) if self.path else []
@@ -305,15 +369,20 @@ class FilesSource(DuckDBSource):
     def files_with(self, session, query, boundaries, ranges):
         """The files that keys in these ranges are in, after the first, which says what columns are; None: all of them.
 
-        DuckDB looks into every file for every statement, which takes a quarter of a millisecond for each.
+        DuckDB looks into every file for every statement, which takes a quarter of a millisecond for each, and reads
+        again what it says of its row groups: of twenty columns, a sixteenth of a millisecond for each. To keep that is
+        25 KiB for each, of the whole table in the end; so it is kept only where it would be much to read.
         """
         if self.keys_of_files is None or self.keys_of_files[0] is not boundaries:
             self.keys_of_files = boundaries, self.find_keys(session, query, boundaries)
         found = self.keys_of_files[1]
-        if found is None:
-            return None
-        return [file for i, (file, bounds) in enumerate(found) if i == 0 or bounds is not None and any(
-            first <= bounds[1] and bounds[0] <= last for [first], [last] in ranges)]
+        asked = None if found is None else [file for i, (file, bounds) in enumerate(found) if i == 0 or (
+            bounds is not None and any(first <= bounds[1] and bounds[0] <= last for [first], [last] in ranges))]
+        rows = boundaries.count if asked is None else boundaries.count * len(asked) // len(found)
+        if rows > ROWS_OF_READ_FOOTERS and not self.keeps_footers:
+            self.keeps_footers = True
+            session.apply_settings()
+        return asked
 
     def find_keys(self, session, query, boundaries):
         """For each file, in their order, the least and the greatest key that it has, None if it has none; None for all
@@ -541,6 +610,10 @@ class DuckDBSession(RowSession):
             self.lent = self.source.instance.cursor()
         return self.lent[0]
 
+    def apply_settings(self):
+        """Those of the source have changed."""
+        self.con.execute(";".join(self.source.settings))
+
     def batches(self, text, params=(), rows=None):
         """The Arrow batches of a statement, (rows, columns). In a shared transaction all at once: another session's
         statement would end a result that is under way."""
@@ -568,8 +641,7 @@ class DuckDBSession(RowSession):
             if isinstance(error, duckdb.IOException) or "IO Error" in said[:40]:
                 raise ConnectionLost(said) from error
             if isinstance(error, duckdb.OutOfMemoryException) or "Out of Memory Error" in said[:60]:
-                if isinstance(self.source, DuckDBSource) and self.source.more_memory(
-                        self.had_mib, self.lent is None or self.lent[1].sessions == 1):
+                if isinstance(self.source, DuckDBSource) and self.source.more_memory(self.had_mib):
                     raise ConnectionLost(said) from error
             raise
 
@@ -595,11 +667,10 @@ class DuckDBSession(RowSession):
         text = f"SELECT max(q.{ROW_NUMBER}) FROM (\n{with_numbers(query).text}\n) AS q"
         with self.with_threads(sorts=False) as session:
             [[last]] = session.tuples(text, query.params)
-        rows = RANGES_OF_INSTANCE * ROW_GROUP_ROWS
-        if last is None or last < rows:
+        if last is None or last < ROWS_OF_INSTANCE:
             return None
-        return [self.dialect.fetch_numbered(query, wanted, [((low,), (low + rows - 1,))])
-                for low in range(0, last + 1, rows)]
+        return [self.dialect.fetch_numbered(query, wanted, [((low,), (low + ROWS_OF_INSTANCE - 1,))])
+                for low in range(0, last + 1, ROWS_OF_INSTANCE)]
 
     def chunks(self, text, params, wanted, rows):
         for length, columns in self.batches(text, params, rows):
@@ -624,6 +695,19 @@ class DuckDBSession(RowSession):
             self.streamer = None
 
     def boundaries(self, query, key, step):
+        found = self.find_boundaries(query, key, step)
+        self.looked_at(RANGES_OF_INSTANCE + 1, found)             # at every row group
+        return found
+
+    def looked_at(self, ranges, boundaries):
+        """The instance has looked at so many ranges of the table: of a large one it is given up in time, and has no
+        sessions but those that read."""
+        if self.lent and self.source.remembers and boundaries.count > ROWS_OF_INSTANCE:
+            self.source.instance.fetched(self.lent[1], ranges)
+            lent, self.lent = self.lent, None
+            self.source.instance.lay_aside(*lent)
+
+    def find_boundaries(self, query, key, step):
         facts = {fact.name: fact for fact in self.describe(query)}
         text = self.dialect.boundaries(query, key, step)
         if len(key) == 1 and key[0] in facts and facts[key[0]].kind == "int":
@@ -685,8 +769,6 @@ class DuckDBSession(RowSession):
             return False
 
     def fetch(self, query, wanted, boundaries, blocks):
-        if self.lent and self.source.instance.fetched(self.lent[1], 0):
-            self.rest()
         if boundaries.by_number is not None and (np.diff(blocks) > 0).all():
             ranges = boundaries.by_number.ranges(blocks)
             chunks = self.asked(self.dialect.fetch_numbered(query, wanted, ranges), query.params, wanted)
@@ -695,10 +777,8 @@ class DuckDBSession(RowSession):
             chunks = self.fetch_by_key(query, wanted, boundaries, ranges)
         yield from chunks
         if self.lent:
-            self.source.short_of_memory = False
-        if self.lent and boundaries.count > RANGES_OF_INSTANCE * ROW_GROUP_ROWS and \
-                self.source.instance.fetched(self.lent[1], len(ranges)):
-            self.rest()
+            self.source.had_enough()
+        self.looked_at(len(ranges), boundaries)
 
     def asked(self, text, params, wanted):
         for length, columns in self.batches(text, params, FETCHED_AT_ONCE if SUBMITS_STREAMS else None):
@@ -716,7 +796,7 @@ class DuckDBSession(RowSession):
             params, places = with_values(query, range_values(ranges))
         data, before = self.rows_asked(query, boundaries, ranges), None
         text = self.dialect.fetch(query, wanted, boundaries.key, len(ranges), sorts, places, looks, data)
-        for length, columns in self.batches(text, params):
+        for length, columns in self.batches(text, params, FETCHED_AT_ONCE if SUBMITS_STREAMS else None):
             if not length:
                 continue
             if looks:

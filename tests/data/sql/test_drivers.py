@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import pickle
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 
 import numpy as np
@@ -226,16 +227,23 @@ def test_duckdbs_public_ways_give_the_same(tmp_path, monkeypatch, installed):
     assert all_ways() == expected
 
 
-def test_what_happens_once_by_chance_costs_no_memory():
-    """Sessions that read at the same time may be short of memory together; more is kept where one needs it again."""
-    source = pytest.importorskip("flambeau.data.sql.duckdb", exc_type=ImportError).source(":memory:")
+def test_what_happens_by_chance_costs_no_memory():
+    """Sessions that read at the same time may be short of memory together. More is kept where it was never enough, or
+    where a statement is short of it again and again."""
+    engine = pytest.importorskip("flambeau.data.sql.duckdb", exc_type=ImportError)
+    source = engine.source(":memory:")
     least = source.memory_mib
-    steps = [(least, False, 1), (least, False, 2), (least, True, 2), (2 * least, True, 4), (4 * least, False, 4),
-             (4 * least, False, 8)]
-    for had, alone, times in steps:
-        assert source.more_memory(had, alone) and source.memory_mib == times * least, (had, alone)
+    assert source.more_memory(least) and source.memory_mib == 2 * least           # nothing has been fetched yet
+    assert source.more_memory(least) and source.memory_mib == 2 * least           # another session had that before
+    for _ in range(5):
+        source.had_enough()
+        for _ in range(engine.SHORTAGES_IN_A_ROW - 1):
+            assert source.more_memory(2 * least) and source.memory_mib == 2 * least
+    with ThreadPoolExecutor(1) as other:
+        other.submit(source.had_enough).result()                                  # which says nothing of this thread's
+    assert source.more_memory(2 * least) and source.memory_mib == 4 * least
     source.memory_mib = 1024
-    assert not source.more_memory(1024, True)
+    assert not source.more_memory(1024)
 
 
 def test_a_statement_that_needs_more_memory_gets_it(tmp_path, monkeypatch):
@@ -295,27 +303,73 @@ def test_nothing_is_written_to_the_programs_output(tmp_path):
 
 
 @pytest.mark.parametrize("workers", [0, 1, 3])
-def test_of_a_large_table_instances_are_given_up(tmp_path, monkeypatch, small_blocks, workers):
-    """DuckDB would remember all of it. Every one that was opened is closed again."""
+def test_of_a_large_table_instances_forget(tmp_path, monkeypatch, small_blocks, workers):
+    """DuckDB would remember all of it: whatever the number of rows, no instance looks at more than some ranges, and one
+    that has looked at all to find boundaries is used no more. Every one that was opened is closed again, and there are
+    never two: who has nothing to read does not hold one."""
     needs("duckdb")
     engine = DuckDBEngine(tmp_path)
     x, label = plain_table(engine, 500)
     engine.close()
+    expected = digest(torch.data.sql("SELECT * FROM t", str(tmp_path / "tables.duckdb"), key="id",
+                                     label="label").batches(32, "block", 0, 0))
     data = torch.data.sql("SELECT * FROM t", str(tmp_path / "tables.duckdb"), key="id", label="label")
-    expected = digest(data.batches(32, "block", 0, 0))
     opened, instances = data.source.open, []
+    fetched, looked_at = data.source.instance.fetched, {}
 
     def open_one(*args):
         instances.append(opened(*args))
         return instances[-1]
+
+    def fetch_some(instance, ranges):
+        looked_at[instance] = looked_at.get(instance, 0) + ranges
+        return fetched(instance, ranges)
     monkeypatch.setattr(data.source, "open", open_one)
+    monkeypatch.setattr(data.source.instance, "fetched", fetch_some)
     monkeypatch.setattr("flambeau.data.sql.duckdb.RANGES_OF_INSTANCE", 10)
-    monkeypatch.setattr("flambeau.data.sql.duckdb.ROW_GROUP_ROWS", 49)
-    assert digest(data.batches(32, "block", 0, 0, workers)) == expected and len(instances) > 3
+    monkeypatch.setattr("flambeau.data.sql.duckdb.ROWS_OF_INSTANCE", 490)
+    assert digest(data.batches(32, "block", 0, 0, workers)) == expected
+    ranges = list(looked_at.values())
+    assert ranges[0] == 11 and len(ranges) > 4                        # the first has found the boundaries
+    assert max(ranges) <= 10 + 4 * (workers or 2)                      # a group of each session that was reading
+    assert len(instances) == 1
     assert data.source.instance.now is None
     for each in instances:
         with pytest.raises(Exception, match="(?i)closed"):
             each.execute("SELECT 1")
+
+
+def test_an_instance_that_forgets_reads_the_file_that_is_there(tmp_path):
+    """It is attached anew; if that fails, the instance is not used again."""
+    needs("duckdb")
+    path = wide_file(tmp_path / "t.duckdb")
+    source = source_of(path)
+    con = source.open(16, 1)
+    assert source.forget(con) and con.execute("SELECT count(*) FROM t").fetchall()[0][0] > 0
+    os.rename(path, tmp_path / "elsewhere.duckdb")
+    assert source.forget(con) is False
+    con.close()
+
+
+@pytest.mark.parametrize("rows_read, keeps", [(10 ** 6, False), (300, True)])
+def test_footers_are_kept_where_a_statement_would_read_many(tmp_path, monkeypatch, small_blocks, rows_read, keeps):
+    """Else they would all be in memory in the end: those of two of ten files are read again instead."""
+    needs("duckdb")
+    import duckdb
+    with duckdb.connect() as con:
+        for part in range(10):
+            con.execute(f"COPY (SELECT range AS id, range / 7 AS x FROM range({200 * part}, {200 * part + 200})) "
+                        f"TO '{tmp_path}/{part}.parquet'")
+    monkeypatch.setattr("flambeau.data.sql.duckdb.ROWS_OF_READ_FOOTERS", rows_read)
+    data = torch.data.sql("SELECT * FROM data", str(tmp_path), key="id", features=["id"])
+    first, second = data.batches(100, "block", 0, 0, workers=2), data.batches(100, "block", 0, 0)
+    given = [rows[:, 0].tolist() for rows in first]
+    next(second)
+    session = data.source.connect()                                   # in the instance that the second reads from
+    assert session.con.execute("SELECT current_setting('parquet_metadata_cache')").fetchall() == [(keeps,)]
+    session.close()
+    second.close()
+    assert sorted(sum(given, [])) == list(range(2000)) and data.source.keeps_footers is keeps
 
 
 @pytest.mark.parametrize("query, stretches", [
@@ -337,8 +391,7 @@ def test_a_large_table_without_a_key_is_read_by_several_instances(tmp_path, monk
     monkeypatch.setattr(data.source, "open", lambda *args: instances.append(opened(*args)) or instances[-1])
     expected = [rows.tolist() for rows in data.batches(32)]
     before = len(instances)
-    monkeypatch.setattr("flambeau.data.sql.duckdb.RANGES_OF_INSTANCE", 2)
-    monkeypatch.setattr("flambeau.data.sql.duckdb.ROW_GROUP_ROWS", 37)
+    monkeypatch.setattr("flambeau.data.sql.duckdb.ROWS_OF_INSTANCE", 74)
     assert [rows.tolist() for rows in data.batches(32)] == expected
     assert len(instances) - 2 * before == stretches - 1
     with duckdb.connect(str(tmp_path / "tables.duckdb")) as con:       # all are closed, or it could not be opened
