@@ -9,8 +9,10 @@ import functools
 import itertools
 import math
 import os
+import pickle
 import re
 import sqlite3
+import subprocess
 import sys
 import types
 
@@ -244,10 +246,33 @@ class SQLAlchemyEngine(PostgresEngine):
         return sqlalchemy.create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(self.address))
 
 
+CHANGE = """
+import pickle, sqlite3, sys
+how, args = pickle.load(sys.stdin.buffer)
+con = sqlite3.connect(sys.argv[1])
+with con:
+    getattr(con, how)(*args)
+con.close()
+"""
+
+
 class ADBCEngine(SQLiteEngine):
-    """SQLite over ADBC's driver."""
+    """SQLite over ADBC's driver. Tables are changed by another process: Python's SQLite and the driver's are two, and
+    when one of them closes a file, the system drops the locks that the other one has on it, of which it knows nothing
+    (`disk I/O error`)."""
     name = "adbc-sqlite"
     shuffles_globally = True
+
+    def execute(self, text, params=()):
+        self.change("execute", text, params)
+
+    def insert(self, table, rows):
+        rows = [[self.cell(value) for value in row] for row in rows]
+        if rows:
+            self.change("executemany", f'INSERT INTO "{table}" VALUES ({", ".join("?" * len(rows[0]))})', rows)
+
+    def change(self, how, *args):
+        subprocess.run([sys.executable, "-c", CHANGE, str(self.path)], input=pickle.dumps((how, args)), check=True)
 
     def __init__(self, tmp_path):
         needs("adbc_driver_sqlite")
