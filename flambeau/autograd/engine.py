@@ -71,6 +71,7 @@ def run_backward(roots, grads, retain_graph, create_graph, wanted=None, accumula
     careful = modes.anomaly or observers.node_ran is not None      # nodes are looked at one by one
     try:
         modes.grad, modes.backward_pass, trace.site = create_graph, this_pass, outer or site
+        trace.trains = True                              # also where it grows past its bound on the way
         modes.autocast = None                            # a gradient is of the dtype that its operation ran in
         if (tell := observers.backward_began) is not None:
             tell(this_pass)
@@ -79,7 +80,7 @@ def run_backward(roots, grads, retain_graph, create_graph, wanted=None, accumula
                   create_graph, site, functools.partial(_run, capture, captured, useful, create_graph), emptied, older)
     finally:
         modes.grad, modes.backward_pass, modes.autocast = before, around, casting
-        trace.site = outer
+        trace.site, trace.trains = outer, True
         if (tell := observers.backward_ended) is not None:
             tell(this_pass)
     return captured

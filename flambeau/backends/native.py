@@ -17,7 +17,7 @@ from .kernels import texts_of
 from .schedule import may_stream, schedule  # noqa: F401  (the Backend's)
 
 RESULT_BYTES_PER_CHARACTER = 512   # of results that NumPy makes while LLVM compiles one character
-LONG_TEXT_CHARACTERS = 1 << 15     # of LLVM text that nobody should wait for: some 60 to 180 milliseconds
+LONG_TEXT_CHARACTERS = 1 << 12     # of LLVM text that nobody should wait for: some 8 to 20 milliseconds
 PIECE_NANOSECONDS = 12_000         # of work that are worth handing to another thread
 _kernels: dict = {}                # text of a launch → address; None where it could not be compiled
 

@@ -46,7 +46,9 @@ from .update import update
 MAX_REMEMBERED_TRACES = 4096
 SMALL_TRACE_BYTES = 1 << 20      # of results; with fewer, a trace has to be seen a few times before it is planned:
 INSTRUCTIONS_PER_SIGHTING = 64   # once, and once more for so many, since long traces take long to compile
-BYTES_PER_INSTRUCTION = 1 << 19  # of results; with fewer, it has to be seen once
+BYTES_PER_INSTRUCTION = 1 << 19  # of results; with fewer, it has to be seen once, and
+TRAINING_BYTES_PER_INSTRUCTION = 1 << 15    # so many where it trains: a loop will come by again
+FIRST_SIGHT_BYTES = 1 << 17      # of results that could be made while an instruction is first run without a plan
 _plans: dict = {}                # key of a trace → Plan, or False where it is left to the reference
 _sightings: dict = {}            # key of a trace with little data → how often it was run without a plan
 _finishing = new_lock()
@@ -64,13 +66,13 @@ def attempt(trace, key, wanted, free):
         if len(_plans) + len(_sightings) >= MAX_REMEMBERED_TRACES:
             _plans.clear()
             _sightings.clear()
+        times = _sightings.get(key, 0)
         if settings.executor != "native":
-            times = _sightings.get(key, 0)
             if times < _patience(trace):
                 _sightings[key] = times + 1
                 return False
             _sightings.pop(key, None)
-        plan = _planned(trace, wanted, free)
+        plan = _planned(trace, wanted, free, not times)
         if plan is None:                                     # next time there may be more memory
             return False
         _plans[key] = plan
@@ -106,13 +108,14 @@ def _run(program, trace):
 
 
 def _patience(trace):
-    """How often a trace is run without a plan before it gets one, which takes about half a millisecond for
-    each instruction: sentences of ever new lengths, say, would never earn it."""
+    """How often a trace is run without a plan before it gets one, which takes about 0.4 milliseconds for each
+    instruction: a call that never comes again would not earn it."""
     if not _has_a_choice(trace):
         return 0
     if trace.bytes < SMALL_TRACE_BYTES:
         return 1 + len(trace.code) // INSTRUCTIONS_PER_SIGHTING
-    return int(trace.bytes < BYTES_PER_INSTRUCTION * len(trace.code))
+    least = TRAINING_BYTES_PER_INSTRUCTION if trace.trains else BYTES_PER_INSTRUCTION
+    return int(trace.bytes < least * len(trace.code))
 
 
 def _has_a_choice(trace):
@@ -162,8 +165,12 @@ def _finished(key, plan):
             return False
 
 
-def _planned(trace, wanted, free):
-    spare = None if settings.executor == "native" or not _has_a_choice(trace) else trace.bytes
+def _planned(trace, wanted, free, first):
+    """A new plan; False where there is none, None for want of memory. `first`: the trace was not run before, and its
+    instructions would have to be prepared to run one by one, which takes as long as to plan them."""
+    spare = None
+    if settings.executor != "native" and _has_a_choice(trace):
+        spare = trace.bytes + first * FIRST_SIGHT_BYTES * len(trace.code)
     collects = gc.isenabled()
     try:
         gc.disable()                                         # a graph is no garbage: to look through it took a fifth
@@ -253,9 +260,9 @@ def drafted(graph, wanted, free, materialised=()):
 class Plan:
     """How one trace runs. Built from its instructions, the specs of its slots, and what is wanted and what is free.
 
-    `spare`: so many bytes of results it has, and where its kernels take longer to compile than these to make without a
-    plan, it is left `waiting`: they are compiled in the background, and `finish` makes it ready. None: they are waited
-    for. See Note [Compiled beforehand].
+    `spare`: so many bytes of results it has, or is as costly as. Where its kernels take longer to compile than these to
+    make without a plan, it is left `waiting`: they are compiled in the background, and `finish` makes it ready. None:
+    they are waited for. See Note [Compiled beforehand].
     """
 
     one_call = None               # of a program that is native: what runs it in C; see one_call.py

@@ -381,14 +381,16 @@ def write_part(tensor, whole, source, site):
     return current().append(update_entries.get(key) or infer_update(key), (tensor, source), (), site)
 
 
-def milestone(least):
-    """Run the trace if it has `least` instructions: here is a place that a program comes by again and again.
+def milestone(least, trains=False):
+    """Run the trace if it has `least` instructions: here is a place that a program comes by again and again. `trains`:
+    an optimizer's step is in it.
 
     A bound alone would cut the trace of a loop that nobody looks into somewhere else every time, and every piece would
     need a plan of its own.
     """
     trace = current()
     if len(trace.code) >= least:
+        trace.trains = trace.trains or trains
         trace.run()
 
 

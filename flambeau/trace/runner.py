@@ -52,7 +52,7 @@ class TraceRunner(TraceBase):
     """The part of a Trace (record.py) that runs it."""
 
     __slots__ = ("lock", "owner", "failures", "aside", "asides", "quiet", "ran", "begun", "unsettled", "backward",
-                 "found", "emptied", "weighed", "gone")
+                 "found", "emptied", "weighed", "gone", "trains")
 
     def clear(self):
         self.gone += len(self.code)               # instructions that are no longer here
@@ -61,6 +61,7 @@ class TraceRunner(TraceBase):
         self.last = []        # slot → index of the last instruction that reads it
         self.slots = {}       # ready Value → slot
         self.bytes = 0        # what the results would allocate
+        self.trains = False   # whether a backward or an optimizer's step is in it: it will come again
         self.held = 0         # the bytes of the inputs since they were last weighed
         self.weighed = 0      # and before
         self.begun = None     # index of an effect that the run now going on has begun → whether it has happened

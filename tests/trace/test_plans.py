@@ -167,6 +167,22 @@ def test_looking_does_not_decide_who_runs(monkeypatch):
         assert z.tolist()[:2] == [-2, 1] and torch.plans.last() is not None
 
 
+def test_what_trains_is_planned_when_it_is_first_seen(monkeypatch):
+    w, x = ready(64, 1024), ready(64, 1024)                # 256 KiB: little for one look, enough for what comes again
+    w.requires_grad_()
+    monkeypatch.setattr(planning, "_plans", {})
+    monkeypatch.setattr(planning, "_sightings", {})
+    with torch.config.using(executor="auto"):
+        for trains in (False, True):
+            y = x
+            for _ in range(12):
+                y = y * w + x
+            if trains:
+                y.sum().backward()
+            torch.cpu.synchronize()
+            assert bool(planning._plans) is trains         # it may wait for its kernels
+
+
 def test_the_plan_that_runs_is_the_plan_that_was_shown(monkeypatch):
     monkeypatch.setattr(planning, "_plans", {})
     x = ready(23)
