@@ -9,11 +9,12 @@ from itertools import chain
 
 from ..autograd.modes import enable_grad, modes
 from ..base.errors import here
-from ..tensor.functions import view_as_real
+from ..tensor.functions import full_like, view_as_real, zeros_like
+from ..tensor.overrides import has_override
 from ..tensor.tensor import Tensor
 from ..trace.record import current
 from ._update import change
-from .optimizer import Clock, Optimizer, _use_grad_for_differentiable, count_in, scalar_dtype
+from .optimizer import Clock, Optimizer, _use_grad_for_differentiable, count_in, made_at_once, scalar_dtype
 
 
 def all_params(groups):
@@ -179,6 +180,19 @@ def functional(cls, params, grads, states, state_steps=None, **options):
 
 
 # --- words that rules are written with -------------------------------------------------------------------------------
+
+
+def ready(p, number):
+    """`number` in the shape of a parameter `p`, there at once, if nobody can tell. See Note [First steps] in
+    optimizer.py."""
+    made = made_at_once(p._spec, number) if not has_override(p.__class__) else None
+    return full_like(p, number) if made is None else made
+
+
+def zeros_for(p):
+    """Zeros in the shape of a parameter `p`, as a state has them before the first step."""
+    made = made_at_once(p._spec, 0) if not has_override(p.__class__) else None
+    return zeros_like(p) if made is None else made
 
 
 def as_number(lr):

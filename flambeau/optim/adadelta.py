@@ -1,6 +1,5 @@
 """Adadelta, and its form over lists."""
-from ..tensor.functions import zeros_like
-from ._rule import ByRule, average_square, check_lr, check_positive, descend, functional, given, plus
+from ._rule import ByRule, average_square, check_lr, check_positive, descend, functional, given, plus, zeros_for
 
 __all__ = ["Adadelta", "adadelta"]
 
@@ -22,7 +21,7 @@ class Adadelta(ByRule):
 
     @staticmethod
     def start(p, g, **_):
-        return {"square_avg": zeros_like(p), "acc_delta": zeros_like(p)}
+        return {"square_avg": zeros_for(p), "acc_delta": zeros_for(p)}
 
     @staticmethod
     def rule(p, g, state, t, lr, rho, eps, weight_decay, **_):

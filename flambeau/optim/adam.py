@@ -1,9 +1,8 @@
 """Adam, and its form over lists."""
 import math
 
-from ..tensor.functions import zeros_like
 from ..tensor.tensor import Tensor
-from ._rule import ByRule, check_betas, check_implementations, check_lr, check_positive, functional, given
+from ._rule import ByRule, check_betas, check_implementations, check_lr, check_positive, functional, given, zeros_for
 from ._update import _adam
 
 __all__ = ["Adam", "adam"]
@@ -54,7 +53,7 @@ class Adam(ByRule):
     @staticmethod
     def start(p, g, amsgrad, **_):
         names = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq") if amsgrad else ("exp_avg", "exp_avg_sq")
-        return {name: zeros_like(p) for name in names}
+        return {name: zeros_for(p) for name in names}
 
     @staticmethod
     def tensors(p, g, state, options):

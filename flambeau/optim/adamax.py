@@ -1,6 +1,16 @@
 """Adamax, and its form over lists."""
-from ..tensor.functions import maximum, zeros_like
-from ._rule import ByRule, check_betas, check_lr, check_positive, descend_by_quotient, functional, given, plus
+from ..tensor.functions import maximum
+from ._rule import (
+    ByRule,
+    check_betas,
+    check_lr,
+    check_positive,
+    descend_by_quotient,
+    functional,
+    given,
+    plus,
+    zeros_for,
+)
 
 __all__ = ["Adamax", "adamax"]
 
@@ -21,7 +31,7 @@ class Adamax(ByRule):
 
     @staticmethod
     def start(p, g, **_):
-        return {"exp_avg": zeros_like(p), "exp_inf": zeros_like(p)}
+        return {"exp_avg": zeros_for(p), "exp_inf": zeros_for(p)}
 
     @staticmethod
     def rule(p, g, state, t, lr, betas, eps, weight_decay, **_):

@@ -1,8 +1,8 @@
 """Averaged stochastic gradient descent, and its form over lists."""
 from ..base import dtypes
-from ..tensor.functions import full, zeros_like
+from ..tensor.functions import full
 from ..tensor.tensor import Tensor
-from ._rule import ByRule, check_lr, check_positive, descend, functional, given, plus
+from ._rule import ByRule, check_lr, check_positive, descend, functional, given, plus, zeros_for
 from .optimizer import scalar_dtype
 
 __all__ = ["ASGD", "asgd"]
@@ -27,7 +27,7 @@ class ASGD(ByRule):
     @staticmethod
     def start(p, g, lr, **_):
         eta = lr.detach().to(scalar_dtype()).clone() if isinstance(lr, Tensor) else full((), lr, dtype=scalar_dtype())
-        return {"eta": eta, "mu": full((), 1.0, dtype=scalar_dtype()), "ax": zeros_like(p)}
+        return {"eta": eta, "mu": full((), 1.0, dtype=scalar_dtype()), "ax": zeros_for(p)}
 
     @staticmethod
     def rule(p, g, state, t, lr, lambd, alpha, t0, weight_decay, **_):

@@ -1,7 +1,7 @@
 """NAdam, and its form over lists."""
 from ..base import dtypes
-from ..tensor.functions import full, zeros_like
-from ._rule import ByRule, average_square, check_betas, check_lr, check_positive, functional, given, plus
+from ..tensor.functions import full
+from ._rule import ByRule, average_square, check_betas, check_lr, check_positive, functional, given, plus, zeros_for
 from .optimizer import scalar_dtype
 
 __all__ = ["NAdam", "nadam"]
@@ -27,8 +27,8 @@ class NAdam(ByRule):
 
     @staticmethod
     def start(p, g, **_):
-        return {"mu_product": full((), 1.0, dtype=scalar_dtype()), "exp_avg": zeros_like(p),
-                "exp_avg_sq": zeros_like(p)}
+        return {"mu_product": full((), 1.0, dtype=scalar_dtype()), "exp_avg": zeros_for(p),
+                "exp_avg_sq": zeros_for(p)}
 
     @staticmethod
     def rule(p, g, state, t, lr, betas, eps, weight_decay, momentum_decay, decoupled_weight_decay, **_):

@@ -7,13 +7,17 @@ from copy import deepcopy
 from typing import Any
 
 from ..autograd.modes import modes
-from ..base import dtypes
+from ..backends import memory
+from ..base import dtypes, observers
 from ..base.errors import warn
-from ..tensor import oom
+from ..base.spec import CPU, place, spec
+from ..tensor import oom, overrides
+from ..tensor.create import from_value
 from ..tensor.functions import full
 from ..tensor.tensor import Tensor
 from ..tensor.write import may_refill, refill
-from ..trace.record import milestone
+from ..trace.record import Trace, current, milestone
+from ..trace.value import Value
 from ..utils._foreach_utils import _group_tensors_by_device_and_dtype
 from ..watch import steps as watched
 
@@ -133,6 +137,28 @@ def _use_grad_for_differentiable(step):
     return form
 
 
+# --- first steps ------------------------------------------------------------------------------------------------------
+
+# Note [First steps]: a plan is found by the instructions of a trace. What only the first step records, the parameters'
+# first contents and those of the states, would make it a trace of its own, to be planned and compiled for that one
+# time. So what was recorded until then runs when an optimizer is made, and a state begins with contents that are there
+# at once; from the first on, all steps are one trace.
+
+
+def made_at_once(kind, number):
+    """A tensor of the spec `kind` that holds `number` everywhere, and is not recorded; None where it has to be, because
+    somebody could tell. See Note [First steps]."""
+    trace = current()
+    if kind.device is not CPU or not kind.dense or overrides.modes_active or trace.__class__ is not Trace \
+            or observers.made is not None:
+        return None
+    array, _ = memory.blank(kind)
+    array[...] = number
+    out = from_value(kind, Value.of(array, kind))
+    out._site = trace.site or out._site
+    return out
+
+
 # --- counting steps --------------------------------------------------------------------------------------------------
 
 # Note [Step counts]: PyTorch keeps a parameter's number of steps in a tensor, `state["step"]`, and computes bias
@@ -171,7 +197,10 @@ class Clock(Count):
     """The number of steps that some parameters have taken; it puts its tensors into their states."""
 
     def __init__(self, states, count, dtype, device):
-        super().__init__(full((len(states),), float(count), dtype=dtype, device=device), count)
+        tensor = made_at_once(spec(dtype, (len(states),), None, place(device)), count)
+        if tensor is None:
+            tensor = full((len(states),), float(count), dtype=dtype, device=device)
+        super().__init__(tensor, count)
         self.steps = tuple([self.tensor[i].detach() for i in range(len(states))])
         for state, step in zip(states, self.steps, strict=True):
             state["step"] = step
@@ -230,6 +259,7 @@ class Optimizer:
             self.add_param_group(group)
         if source is not None:
             watched.made(self._watched, source, _unseen_of(source))
+        milestone(INSTRUCTIONS_WORTH_A_RUN)       # see Note [First steps]
 
     def _make_hooks(self):
         for name in HOOK_TABLES:
@@ -263,7 +293,7 @@ class Optimizer:
                     (self, *args), kwargs = result
             watched.before_step(self._watched)
             out = func(self, *args, **kwargs)
-            milestone(INSTRUCTIONS_WORTH_A_RUN)
+            milestone(INSTRUCTIONS_WORTH_A_RUN, trains=True)
             watched.after_step(self._watched)
             for hook in (*self._optimizer_step_post_hooks.values(), *_global_optimizer_post_hooks.values()):
                 hook(self, (self, *args), kwargs)

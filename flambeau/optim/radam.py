@@ -1,7 +1,6 @@
 """RAdam, and its form over lists."""
 import math
 
-from ..tensor.functions import zeros_like
 from ._rule import (
     ByRule,
     average_square,
@@ -13,6 +12,7 @@ from ._rule import (
     functional,
     given,
     plus,
+    zeros_for,
 )
 
 __all__ = ["RAdam", "radam"]
@@ -36,7 +36,7 @@ class RAdam(ByRule):
 
     @staticmethod
     def start(p, g, **_):
-        return {"exp_avg": zeros_like(p), "exp_avg_sq": zeros_like(p)}
+        return {"exp_avg": zeros_for(p), "exp_avg_sq": zeros_for(p)}
 
     @staticmethod
     def rule(p, g, state, t, lr, betas, eps, weight_decay, decoupled_weight_decay, **_):

@@ -1,5 +1,4 @@
 """RMSprop, and its form over lists."""
-from ..tensor.functions import zeros_like
 from ._rule import (
     ByRule,
     average_square,
@@ -10,6 +9,7 @@ from ._rule import (
     functional,
     given,
     plus,
+    zeros_for,
 )
 
 __all__ = ["RMSprop", "rmsprop"]
@@ -38,7 +38,7 @@ class RMSprop(ByRule):
     @staticmethod
     def start(p, g, momentum, centered, **_):
         names = ["square_avg"] + ["momentum_buffer"] * (momentum > 0) + ["grad_avg"] * bool(centered)
-        return {name: zeros_like(p) for name in names}
+        return {name: zeros_for(p) for name in names}
 
     @staticmethod
     def rule(p, g, state, t, lr, alpha, eps, weight_decay, momentum, centered, **_):

@@ -1,7 +1,7 @@
 """Rprop, and its form over lists."""
 from ..tensor.functions import full_like, where, zeros_like
 from ..tensor.tensor import Tensor
-from ._rule import ByRule, check_lr, functional
+from ._rule import ByRule, check_lr, functional, zeros_for
 
 __all__ = ["Rprop", "rprop"]
 
@@ -29,7 +29,7 @@ class Rprop(ByRule):
             length = zeros_like(g).add_(lr * (1 + 1j) if p.is_complex() else lr)
         else:
             length = full_like(g, complex(lr, lr) if p.is_complex() else lr)
-        return {"prev": zeros_like(p), "step_size": length}
+        return {"prev": zeros_for(p), "step_size": length}
 
     @staticmethod
     def rule(p, g, state, t, etas, step_sizes, **_):

@@ -1,5 +1,7 @@
 """Stochastic gradient descent, and its form over lists."""
-from ._rule import ByRule, check_implementations, check_lr, check_positive, descend, functional, given, plus
+from ..tensor.overrides import has_override
+from ..tensor.tensor import Tensor
+from ._rule import ByRule, check_implementations, check_lr, check_positive, descend, functional, given, plus, ready
 from ._update import _sgd
 
 __all__ = ["SGD", "sgd"]
@@ -34,8 +36,16 @@ class SGD(ByRule):
                                       differentiable=differentiable, fused=fused))
 
     @staticmethod
-    def start(p, g, momentum, **_):
-        return {"momentum_buffer": None} if momentum != 0 else {}
+    def start(p, g, momentum, dampening, differentiable, **_):
+        if momentum == 0:
+            return {}
+        # The first step sets the speed to the gradient. Added to -0.0, every number stays what it is.
+        if dampening != 0 or differentiable or isinstance(momentum, Tensor) or p.is_complex() \
+                or has_override(p.__class__):
+            return {"momentum_buffer": None}
+        speed = ready(p, -0.0)
+        speed._storage.version = -1               # with that step it is made, not written to
+        return {"momentum_buffer": speed}
 
     @staticmethod
     def tensors(p, g, state, options):
