@@ -12,6 +12,7 @@ from .target import Target
 LLVM_TYPE = {"f16": "i16", "bf16": "i16", "f32": "float", "f64": "double", "i8": "i8", "u8": "i8", "i16": "i16",
              "i32": "i32", "i64": "i64", "b1": "i1"}
 BITS_OF_TYPE = {"i8": 8, "u8": 8, "i16": 16, "i32": 32, "i64": 64, "f32": 32, "f64": 64, "b1": 1, "f16": 16, "bf16": 16}
+FLOAT_ARITHMETIC = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
 INT_OF_SAME_SIZE = {"f32": "i32", "f64": "i64"}
 
 
@@ -65,7 +66,7 @@ class Emit:
 
     def put(self, type, lanes, text):
         """One instruction `name = text`, as a Term."""
-        name = self.new()
+        name = f"%t{next(self.names)}"            # `new`, without the call
         self.lines.append(f"  {name} = {text}")
         return Term(self, type, lanes, name)
 
@@ -90,6 +91,8 @@ class Emit:
         elif not isinstance(b, Term):
             b = self.const(b, a.type, a.lanes)
         assert a.type == b.type, f"{a.type} with {b.type}"
+        if a.lanes == b.lanes:
+            return a, b
         lanes = max(a.lanes, b.lanes)
         return self.spread(a, lanes), self.spread(b, lanes)
 
@@ -108,7 +111,7 @@ class Emit:
     def arith(self, op, a, b):
         a, b = self.pair(a, b)
         if a.type in ("f32", "f64"):
-            word = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}[op]
+            word = FLOAT_ARITHMETIC[op]
         elif op == "shr":
             word = "lshr" if a.type in ("u8", "b1") else "ashr"
         else:

@@ -30,6 +30,9 @@ SELECT_WORDS = {"where", "isnan", "cast", "bits", "from_bits"}
 LEAF_WORDS = {"load", "number", "const", "acc", "index", "size"}
 ALL_WORDS = (ARITHMETIC_WORDS | ROUNDING_WORDS | COMPARISON_WORDS | BIT_WORDS | FUNCTION_WORDS | SELECT_WORDS
              | LEAF_WORDS)
+SAME_TYPE_WORDS = ARITHMETIC_WORDS | ROUNDING_WORDS | FUNCTION_WORDS | BIT_WORDS     # of operands and result
+FLOAT_ONLY_WORDS = ROUNDING_WORDS | FUNCTION_WORDS | {"div"}
+LEAF_PREFIX = {"load": "p", "number": "n", "index": "i", "size": "size"}
 REDUCTION_WORDS = ("sum", "prod", "max", "min", "top", "any", "all", "argmax", "argmin")   # top: max that ignores NaN
 
 
@@ -236,13 +239,12 @@ class _Printer:
                 continue
             todo.pop()
             if e.op in LEAF_WORDS:
-                name = {"load": "p", "number": "n", "index": "i", "size": "size"}.get(e.op)
                 if e.op == "const":
                     self.named[e] = f"{e.attr!r}:{e.type}"
                 elif e.op == "acc":
                     self.named[e] = "acc{}.{}".format(*e.attr)
                 else:
-                    self.named[e] = f"{name}{e.attr}"
+                    self.named[e] = f"{LEAF_PREFIX[e.op]}{e.attr}"
             else:
                 self.named[e] = name = f"t{len(self.out)}"
                 self.out.append(f"    {name} = {e.op}.{e.type} {' '.join(self.named[a] for a in e.args)}")
@@ -308,7 +310,7 @@ def _check(kernel, root, number, seen):
             need(types[0] == types[1] and e.type == "b1", f"{e.op} of {types}")
         elif e.op == "where":
             need(types == ["b1", e.type, e.type], f"where of {types} as {e.type}")
-        elif e.op in ARITHMETIC_WORDS | ROUNDING_WORDS | FUNCTION_WORDS | BIT_WORDS:
-            need(all(t == e.type for t in types), f"{e.op}.{e.type} of {types}")
-            need(e.op not in ROUNDING_WORDS | FUNCTION_WORDS | {"div"} or e.type in ("f32", "f64"), f"{e.op}.{e.type}")
+        elif e.op in SAME_TYPE_WORDS:
+            need(types.count(e.type) == len(types), f"{e.op}.{e.type} of {types}")
+            need(e.op not in FLOAT_ONLY_WORDS or e.type in ("f32", "f64"), f"{e.op}.{e.type}")
         todo.extend(e.args)

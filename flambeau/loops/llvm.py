@@ -71,6 +71,8 @@ class _Writer:
         self.level_of.update({d: 2 + i for i, d in enumerate(inner)})
         self.acc_level = self.level_of[k.kept + k.reduced] = 1 + len(schedule.blocked)      # what an accumulator held
         self.deps = dependencies(kernel)
+        found = {bits: self._level(bits) for bits in set(self.deps.values())}
+        self.levels = {e: found[bits] for e, bits in self.deps.items()}          # of the loop that it belongs into
         # along a reduced dimension every pass has lanes of its own; else all are inside one loop over the lanes
         self.widths = [self._width([one] if self.along_rows else kernel.passes) for one in kernel.passes]
         self.wide = max(self.widths, default=1)
@@ -126,7 +128,7 @@ class _Writer:
             return (self.wide, False), (1, False)
         return (self.wide, False), (self.single, False), (1, False)
 
-    def level(self, bits):
+    def _level(self, bits):
         """The innermost loop among those that walk the dimensions `bits`."""
         deepest, d = 0, 0
         while bits:
@@ -521,14 +523,14 @@ class _Writer:
         todo = [root]
         while todo:
             e = todo[-1]
-            known = self.scopes[self.level(self.deps[e])].known
+            known = self.scopes[self.levels[e]].known
             if e in known:
                 todo.pop()
                 continue
             args = e.args
             if e.op == "load" and self.kernel.accesses[e.attr].at is not None:
                 args = (self.kernel.accesses[e.attr].at,)
-            left = [a for a in args if a not in self.scopes[self.level(self.deps[a])].known]
+            left = [a for a in args if a not in self.scopes[self.levels[a]].known]
             if left:
                 todo.extend(left)
                 continue
@@ -537,10 +539,10 @@ class _Writer:
         return self._known(root)
 
     def _known(self, e):
-        return self.scopes[self.level(self.deps[e])].known[e]
+        return self.scopes[self.levels[e]].known[e]
 
     def _write(self, e):
-        level = self.level(self.deps[e])
+        level = self.levels[e]
         emit = self.scopes[level].emit
         if e.op == "const":
             return emit.const(e.attr, e.type)

@@ -7,7 +7,7 @@ from heapq import heappop, heappush
 
 from ..base.spec import CPU, spec as make_spec
 from ..loops.ir import BYTES_OF_TYPE
-from .fuse import RESULT_KINDS, memory as seen_memory, root
+from .fuse import RESHAPING_KINDS, RESULT_KINDS, memory as seen_memory, root
 from .steps import CopyStep, KernelStep
 
 
@@ -44,7 +44,8 @@ class Buffers:
 
     def of(self, node):
         """The buffer that a node in memory stands in."""
-        node = root(node)
+        while node.op in RESHAPING_KINDS:         # `root`, without the call
+            node = node.args[0]
         if node.op == "view":
             node = root(node.args[0])             # a copy into another shape may have become that shape of a copy
         key = node.attr[0] if node.op == "input" else id(node)
@@ -283,6 +284,8 @@ def _fits(reads, held_by, number, other):
     if read.store or read.at is not None or read.strides != store.strides or read.offset != store.offset \
             or BYTES_OF_TYPE[read.type] != BYTES_OF_TYPE[store.type]:
         return False
-    return not any(buffer is held and r is not read and
-                   (r.strides != store.strides or r.offset != store.offset or r.at is not None)
-                   for r, buffer in zip(reads, held_by, strict=True))
+    for r, buffer in zip(reads, held_by, strict=True):
+        if buffer is held and r is not read \
+                and (r.strides != store.strides or r.offset != store.offset or r.at is not None):
+            return False
+    return True

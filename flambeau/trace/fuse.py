@@ -5,6 +5,8 @@ a reduction gave, and what is made of it). A node joins the last of the groups t
 walks the same positions; else it starts a group of its own and finds its arguments in memory. Groups run in the order
 of their ranks, and read memory only of groups of lower rank.
 """
+from operator import attrgetter
+
 from ..base.shapes import contiguous_strides, view_strides
 from ..base.spec import spec as make_spec
 from ..loops.ir import FUNCTION_WORDS
@@ -20,6 +22,9 @@ OWN_STEP_KINDS = frozenset(("opaque", "gemm", "update", "concat", "library", "tr
 RESULT_KINDS = frozenset(("result", "output"))   # one of several things that such a step makes
 MAX_GROUP_NODES = 600           # a group is closed when it has so many
 MAX_RECOMPUTED_OPERATIONS = 16  # a single number made of no more operations than this is not kept but computed again
+
+
+by_number = attrgetter("number")
 
 
 class Group:
@@ -97,7 +102,7 @@ class Fuser:
             if id(node) not in seen:
                 seen[id(node)] = node
                 todo.extend(node.args)
-        return sorted(seen.values(), key=lambda n: n.number)
+        return sorted(seen.values(), key=by_number)
 
     # --- one node after the other -----------------------------------------------------------------------------------
 
@@ -217,13 +222,17 @@ class Fuser:
                 if base.group is not None and not base.group.closed:
                     found[base.group.rank] = base.group
         # a group with a reduction first: what runs beside it saves a walk over the same memory
-        for group in sorted(found.values(), key=lambda g: (g.reduced is not None, g.rank), reverse=True):
-            if not self._ranks_allow(node, group):
+        groups = found.values() if len(found) < 2 else \
+            sorted(found.values(), key=lambda g: (g.reduced is not None, g.rank), reverse=True)
+        for group in groups:
+            allowed = self._ranks_allow(node, group)
+            if not allowed:
                 if group.users:
                     continue
                 group.rank = self.rank                   # nobody waits for it: it may as well run later
                 self.rank += 1
-            if len(group.nodes) < MAX_GROUP_NODES and self._ranks_allow(node, group) and self._join(node, group):
+                allowed = self._ranks_allow(node, group)
+            if allowed and len(group.nodes) < MAX_GROUP_NODES and self._join(node, group):
                 return
         self._start(node)
 
@@ -247,8 +256,9 @@ class Fuser:
         axes = self._axes_in(node, group)
         if axes is None:
             return False
-        if any(out_of_stride(arg) and root(arg).group is not group for arg in node.args):
-            return False
+        for arg in node.args:
+            if arg.op in RESHAPING_KINDS and root(arg).group is not group and out_of_stride(arg):
+                return False
         if node.op == "gather" and memory(node.args[0]) is None:
             return False
         covered = {d for axis in axes for d in axis}
@@ -268,9 +278,9 @@ class Fuser:
         """Per dimension of `node`, the group's dimensions that walk it; None if it walks other positions."""
         args = node.args if node.op != "gather" else node.args[1:]
         for _ in range(8):
-            split = max(group.dims, default=0)
+            dims = len(group.dims)
             merged = self._merged_axes(node, args, group)
-            if max(group.dims, default=0) == split:          # else dimensions were split on the way: look again
+            if len(group.dims) == dims:                      # else dimensions were split on the way: look again
                 break
         if merged is None:
             return None
@@ -285,9 +295,8 @@ class Fuser:
                 return None
             for d, part in zip(free, parts, strict=True):
                 merged[d] = part
-        if len({a for axis in merged for a in axis}) != sum(map(len, merged)):
-            return None
-        return merged
+        walked = [a for axis in merged for a in axis]
+        return merged if len(set(walked)) == len(walked) else None
 
     @staticmethod
     def _merged_axes(node, args, group):
@@ -370,13 +379,13 @@ class Fuser:
 
     def _settle_reads(self, group, node):
         """Have what the node reads of other groups kept in memory, or computed here again where that is cheap."""
-        args = list(node.args)
-        for number, arg in enumerate(args):
+        for number, arg in enumerate(node.args):
             if arg.group is not None and arg.group is not group and not (node.op == "gather" and not number) \
                     and (kept := kept_for_again(arg, group.device.backend)) is not None:
-                args[number] = self._again(arg, walk(node, arg), group, node, kept) or arg
-        node.args = tuple(args)
-        for arg in args:
+                again = self._again(arg, walk(node, arg), group, node, kept)
+                if again is not None:
+                    node.args = (*node.args[:number], again, *node.args[number + 1:])
+        for arg in node.args:
             for base in bases(arg):
                 if base.op == "view":
                     base = base.args[0]
@@ -543,7 +552,9 @@ def root(node):
 
 def bases(arg):
     """The nodes in groups, or memory, that computing `arg` reads: through shapes, and through inlined numbers."""
-    base = root(arg)
+    base = arg
+    while base.op in RESHAPING_KINDS:         # `root`, without the call
+        base = base.args[0]
     if not base.inline:
         return (base,)
     out, todo, seen = [], list(base.args), set()
@@ -666,9 +677,10 @@ def regroup(group, flat, sizes):
 
 def out_of_stride(node):
     """Whether a node sees memory in a way that no strides can say."""
+    if node.op not in RESHAPING_KINDS:
+        return False
     base = root(node)
-    return base is not node and not base.inline and base.op not in ("number", "const", "index") \
-        and memory(node) is None
+    return not base.inline and base.op not in ("number", "const", "index") and memory(node) is None
 
 
 def layout(node):

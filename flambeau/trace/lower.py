@@ -41,12 +41,12 @@ class Unfusable(Exception):
 class TraceNode:
     """One expression of the graph. `attr` says what `op` alone does not."""
 
-    __slots__ = ("op", "dtype", "shape", "args", "attr", "numel", "number", "group", "axes", "stored", "layout",
+    __slots__ = ("op", "dtype", "shape", "ndim", "args", "attr", "numel", "number", "group", "axes", "stored", "layout",
                  "inline", "lies", "order")
 
     def __init__(self, op, dtype, shape, args=(), attr=None):
         self.op, self.dtype, self.shape, self.args, self.attr = op, dtype, shape, args, attr
-        self.number = next(_numbers)              # arguments come before what is made of them
+        self.ndim, self.number = len(shape), next(_numbers)      # arguments come before what is made of them
         n = 1
         for size in shape:
             n *= size
@@ -56,10 +56,6 @@ class TraceNode:
         self.inline = 0           # how many operations it takes to compute this number again; 0: it is not
         self.lies = None          # strides that an array of it would have by rule; see `lies` below
         self.order = None         # of a reduction: see Note [One order] in order.py
-
-    @property
-    def ndim(self):
-        return len(self.shape)
 
     def __add__(self, other):      return binary("add", self, other)
     def __radd__(self, other):     return binary("add", other, self)
@@ -140,7 +136,7 @@ def lies(node):
 def broadcast(*shapes):
     """The shape that operands of these shapes make together."""
     first = shapes[0]
-    if all(s == first for s in shapes):
+    if shapes.count(first) == len(shapes):
         return first
     rank = max(map(len, shapes))
     out = [1] * rank

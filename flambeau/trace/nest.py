@@ -6,7 +6,7 @@ themselves go with each use of it, its Launch. How it is gone through is the dev
 from ..backends.backend import Unschedulable
 from ..base.spec import spec as make_spec
 from ..loops.ir import Access, Expr, Kernel, Launch, Pass, steps_of
-from .fuse import REDUCING_KINDS, axes_of, layout, memory, root
+from .fuse import REDUCING_KINDS, axes_of, by_number, layout, memory, root
 from .lower import LOOP_TYPE, TraceNode, Unfusable
 
 
@@ -46,7 +46,7 @@ class Nest:
     def _expressions(self):
         """Every node as an expression; accumulators and stores go to the pass where all they need is there."""
         group = self.group
-        nodes = sorted(group.nodes, key=lambda n: n.number)
+        nodes = sorted(group.nodes, key=by_number)
         need = {}
         for node in nodes:
             wait = 0
@@ -100,10 +100,13 @@ class Nest:
         """A node's expression, its arguments read where they stand."""
         if node.op == "gather":
             return self._gather(node)
-        args = []
+        args, axes = [], node.axes
         for arg in node.args:
+            if arg.group is self.group and arg.axes == axes and arg.op not in REDUCING_KINDS:
+                args.append(self.exprs[id(arg)])             # as it comes: what `_seen` would find
+                continue
             lead = node.ndim - arg.ndim
-            args.append(self._seen(arg, [() if n == 1 else node.axes[lead + d] for d, n in enumerate(arg.shape)]))
+            args.append(self._seen(arg, [() if n == 1 else axes[lead + d] for d, n in enumerate(arg.shape)]))
         if node.op in ("idiv", "irem", "shl", "shr") and root(node.args[1]).op == "const":
             args[1] = Expr("const", LOOP_TYPE[node.dtype], (), root(node.args[1]).attr)  # much quicker by a constant
         if node.op == "copy":

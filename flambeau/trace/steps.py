@@ -14,7 +14,7 @@ from math import prod
 
 from ..base.spec import CPU
 from ..loops.ir import BYTES_OF_TYPE
-from .fuse import REDUCING_KINDS
+from .fuse import REDUCING_KINDS, by_number
 
 WORDS_SHOWN = 16
 IN_NO_MEMORY = frozenset(("const", "number", "index", "view", "expand", "reshape", "permute"))
@@ -138,10 +138,12 @@ def instructions_of(nodes, graph):
     found, stack = {}, list(nodes)
     while stack:
         node = stack.pop()
-        found[id(node)] = node
-        stack += [arg for arg in node.args if (arg.inline or arg.op in IN_NO_MEMORY) and id(arg) not in found]
-    return {bisect_right(graph.begins, node.number) - 1 for node in found.values()
-            if graph.start < node.number < graph.end}
+        found[id(node)] = node.number
+        for arg in node.args:
+            if (arg.inline or arg.op in IN_NO_MEMORY) and id(arg) not in found:
+                stack.append(arg)
+    begins, start, end = graph.begins, graph.start, graph.end
+    return {bisect_right(begins, number) - 1 for number in found.values() if start < number < end}
 
 
 class KernelStep(Step):
@@ -178,7 +180,7 @@ class KernelStep(Step):
         return found if own is self.group else found | instructions_of(own.nodes, graph)
 
     def _words(self):
-        nodes = sorted(self.nest.group.nodes, key=lambda n: n.number)
+        nodes = sorted(self.nest.group.nodes, key=by_number)
         return tuple(n.attr[0] if n.op in REDUCING_KINDS else n.op for n in nodes if n.op not in ("cast", "copy"))
 
     def _sizes(self):
