@@ -4,58 +4,46 @@
 >>> m.batch_shape, m.sample((5,)).shape
 (torch.Size([2]), torch.Size([5, 2]))
 """
-from . import transforms
-from .bernoulli import Bernoulli
-from .beta import Beta
-from .binomial import Binomial
-from .categorical import Categorical
-from .cauchy import Cauchy
-from .chi2 import Chi2
-from .constraint_registry import biject_to, transform_to
-from .continuous_bernoulli import ContinuousBernoulli
-from .dirichlet import Dirichlet
-from .distribution import Distribution
-from .exp_family import ExponentialFamily
-from .exponential import Exponential
-from .fishersnedecor import FisherSnedecor
-from .gamma import Gamma
-from .generalized_pareto import GeneralizedPareto
-from .geometric import Geometric
-from .gumbel import Gumbel
-from .half_cauchy import HalfCauchy
-from .half_normal import HalfNormal
-from .independent import Independent
-from .inverse_gamma import InverseGamma
-from .kl import kl_divergence, register_kl
-from .kumaraswamy import Kumaraswamy
-from .laplace import Laplace
-from .lkj_cholesky import LKJCholesky
-from .log_normal import LogNormal
-from .logistic_normal import LogisticNormal
-from .lowrank_multivariate_normal import LowRankMultivariateNormal
-from .mixture_same_family import MixtureSameFamily
-from .multinomial import Multinomial
-from .multivariate_normal import MultivariateNormal
-from .negative_binomial import NegativeBinomial
-from .normal import Normal
-from .one_hot_categorical import OneHotCategorical, OneHotCategoricalStraightThrough
-from .pareto import Pareto
-from .poisson import Poisson
-from .relaxed_bernoulli import RelaxedBernoulli
-from .relaxed_categorical import RelaxedOneHotCategorical
-from .studentT import StudentT
-from .transformed_distribution import TransformedDistribution
-from .transforms import *
-from .uniform import Uniform
-from .von_mises import VonMises
-from .weibull import Weibull
-from .wishart import Wishart
+from importlib import import_module as _import_module
 
-__all__ = ["Bernoulli", "Beta", "Binomial", "Categorical", "Cauchy", "Chi2", "ContinuousBernoulli", "Dirichlet",
-           "Distribution", "Exponential", "ExponentialFamily", "FisherSnedecor", "Gamma", "GeneralizedPareto",
-           "Geometric", "Gumbel", "HalfCauchy", "HalfNormal", "Independent", "InverseGamma", "Kumaraswamy",
-           "LKJCholesky", "Laplace", "LogNormal", "LogisticNormal", "LowRankMultivariateNormal", "MixtureSameFamily",
-           "Multinomial", "MultivariateNormal", "NegativeBinomial", "Normal", "OneHotCategorical",
-           "OneHotCategoricalStraightThrough", "Pareto", "RelaxedBernoulli", "RelaxedOneHotCategorical", "StudentT",
-           "Poisson", "Uniform", "VonMises", "Weibull", "Wishart", "TransformedDistribution", "biject_to",
-           "kl_divergence", "register_kl", "transform_to", *transforms.__all__]
+# Module → what it gives. Each is read when somebody asks for it: a program uses one or two of forty.
+_GIVEN_BY = {
+    "bernoulli": "Bernoulli", "beta": "Beta", "binomial": "Binomial", "categorical": "Categorical",
+    "cauchy": "Cauchy", "chi2": "Chi2", "constraint_registry": "biject_to transform_to",
+    "continuous_bernoulli": "ContinuousBernoulli", "dirichlet": "Dirichlet", "distribution": "Distribution",
+    "exp_family": "ExponentialFamily", "exponential": "Exponential", "fishersnedecor": "FisherSnedecor",
+    "gamma": "Gamma", "generalized_pareto": "GeneralizedPareto", "geometric": "Geometric", "gumbel": "Gumbel",
+    "half_cauchy": "HalfCauchy", "half_normal": "HalfNormal", "independent": "Independent",
+    "inverse_gamma": "InverseGamma", "kl": "kl_divergence register_kl", "kumaraswamy": "Kumaraswamy",
+    "laplace": "Laplace", "lkj_cholesky": "LKJCholesky", "log_normal": "LogNormal",
+    "logistic_normal": "LogisticNormal", "lowrank_multivariate_normal": "LowRankMultivariateNormal",
+    "mixture_same_family": "MixtureSameFamily", "multinomial": "Multinomial",
+    "multivariate_normal": "MultivariateNormal", "negative_binomial": "NegativeBinomial", "normal": "Normal",
+    "one_hot_categorical": "OneHotCategorical OneHotCategoricalStraightThrough", "pareto": "Pareto",
+    "poisson": "Poisson", "relaxed_bernoulli": "RelaxedBernoulli", "relaxed_categorical": "RelaxedOneHotCategorical",
+    "studentT": "StudentT", "transformed_distribution": "TransformedDistribution",
+    "transforms":
+        "AbsTransform AffineTransform CatTransform ComposeTransform CorrCholeskyTransform "
+        "CumulativeDistributionTransform ExpTransform IndependentTransform LowerCholeskyTransform "
+        "PositiveDefiniteTransform PowerTransform ReshapeTransform SigmoidTransform SoftplusTransform "
+        "TanhTransform SoftmaxTransform StackTransform StickBreakingTransform Transform identity_transform",
+    "uniform": "Uniform", "von_mises": "VonMises", "weibull": "Weibull", "wishart": "Wishart",
+}
+_MODULE_OF = {name: module for module, names in _GIVEN_BY.items() for name in names.split()}
+_MODULES = {*_GIVEN_BY, "constraints", "functions", "matrix_transforms", "transform", "utils"}
+__all__ = list(_MODULE_OF)
+
+
+def __getattr__(name):
+    module = _MODULE_OF.get(name, name)
+    if module not in _MODULES:
+        from ..base.names import attribute_error
+        raise attribute_error("torch.distributions", name, lambda: __all__)
+    found = _import_module(f".{module}", __name__)
+    if name in _MODULE_OF:
+        found = globals()[name] = getattr(found, name)
+    return found
+
+
+def __dir__():
+    return sorted({*globals(), *__all__, *_MODULES})

@@ -290,7 +290,11 @@ def augmented(op, name):
 
 def spelled(op, form, suffix=""):
     """The method that an operator stands for, as overrides see it: `x + y` is `Tensor.add`."""
-    return getattr(Tensor, op.__name__ + suffix, form)
+    name = op.__name__ + suffix
+    for kind in Tensor.__mro__:           # not `getattr`, which would look for words to say that there is none
+        if name in vars(kind):
+            return getattr(Tensor, name)
+    return form
 
 
 def takes(other):

@@ -120,8 +120,8 @@ class Side:
 
     def make(self, case):
         self.leaves = []
-        names = {**vars(self.D), "T": self.T, "D": self.D, "torch": self.torch, "C": self.D.constraints,
-                 "inf": math.inf, "nan": math.nan}
+        names = {**{name: getattr(self.D, name) for name in self.D.__all__}, "T": self.T, "D": self.D,
+                 "torch": self.torch, "C": self.D.constraints, "inf": math.inf, "nan": math.nan}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")               # Wishart's about few degrees of freedom
             return eval(case, names)
