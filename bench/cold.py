@@ -198,6 +198,7 @@ def main():
         print(json.dumps(net_child(*what, int(size))))
         return
     if args.nets is not None:
+        side.two_cores()
         net_lines(args.nets, args.size, args.tries)
         return
     if args.child:
