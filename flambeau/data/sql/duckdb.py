@@ -58,7 +58,8 @@ SUBMITS_STREAMS = duckdb.__version__.startswith("2.0.")   # see arrow_result
 DUCKDB_BATCH_ROWS = 131072                        # of a batch of which nothing is said, there
 STREAM_THREADS = 4                        # of an instance that gives a whole result, at most;
 STREAM_MEMORY_MIB = 16                    # what it may keep,
-SORTING_MEMORY_MIB = 1024                 # and what it may take to sort, before it writes to disk
+SORTING_MEMORY_MIB = 1024                 # and what it may take to sort rows, before it writes to disk
+SORTING_KEYS_MIB = 40                     # and keys alone, if that will do: it takes a third longer than with all of it
 INTEGER_TYPES = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "BIGINT": 64}
 FILE_READERS = {".parquet": "read_parquet", ".csv": "read_csv", ".tsv": "read_csv"}
 OF_OTHER_ROWS = '"SUBQUERY"', '"WINDOW"', "file_index", "rowid"     # what makes a row depend on which files are read
@@ -590,6 +591,10 @@ def arrow_result(con, text, params, rows):
     return give(rows)
 
 
+class ShortOfMemory(Exception):
+    """An instance cannot sort with what it was given."""
+
+
 class DuckDBSession(RowSession):
     """One connection: one that was given, or one of its source's instance, which it has from the first statement on
     until it rests; with a `holder`, that session's, in whose transaction it reads."""
@@ -599,6 +604,7 @@ class DuckDBSession(RowSession):
         self.source, self.dialect, self.given, self.holder = source, source.dialect, con, holder
         self.lock = new_lock() if holder is None else holder.lock
         self.shared, self.streamer, self.lent, self.holds = holder is not None, None, None, False
+        self.sorts_keys = False
         self.had_mib = getattr(source, "memory_mib", None)        # what the instance kept when it was lent
 
     @property
@@ -641,6 +647,8 @@ class DuckDBSession(RowSession):
             if isinstance(error, duckdb.IOException) or "IO Error" in said[:40]:
                 raise ConnectionLost(said) from error
             if isinstance(error, duckdb.OutOfMemoryException) or "Out of Memory Error" in said[:60]:
+                if self.sorts_keys:
+                    raise ShortOfMemory(said) from error
                 if isinstance(self.source, DuckDBSource) and self.source.more_memory(self.had_mib):
                     raise ConnectionLost(said) from error
             raise
@@ -716,12 +724,31 @@ class DuckDBSession(RowSession):
             if found is not None:
                 scan, *numbers = found
                 return scan.done(True, *(number.done(True) for number in numbers))
-            with self.with_threads(sorts=True) as session:
-                return session.scan(query, key, step, text)[0].done()
-        scan = BoundaryScan(key, step)
-        with self.with_threads(sorts=True) as session:
+            return self.sorting_keys(lambda session: session.scan(query, key, step, text)[0].done())
+
+        def scanned(session):
+            scan = BoundaryScan(key, step)
             scan.add(session.tuples(text, query.params))
-        return scan.done()
+            return scan.done()
+
+        return self.sorting_keys(scanned)
+
+    def sorting_keys(self, ask):
+        """What `ask` gives, a function of a session that may sort: of one with little memory, and of one with twice as
+        much where that was too little."""
+        memory_mib = SORTING_KEYS_MIB
+        while isinstance(self.source, DuckDBSource) and memory_mib < SORTING_MEMORY_MIB:
+            session = self.streamer = DuckDBSession(self.source, self.source.open(memory_mib, 1))
+            session.sorts_keys = True
+            try:
+                return ask(session)
+            except ShortOfMemory:
+                memory_mib *= 2
+            finally:
+                session.close()
+                self.streamer = None
+        with self.with_threads(sorts=True) as session:
+            return ask(session)
 
     def lies_in_order(self, query, order):
         """Whether rows come by their key, without being sorted: of one that is whole numbers."""

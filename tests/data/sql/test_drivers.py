@@ -260,6 +260,33 @@ def test_a_statement_that_needs_more_memory_gets_it(tmp_path, monkeypatch):
         list(data.batches(1000, "block", 0, 0))
 
 
+@pytest.mark.parametrize("key", ["id", "name"])
+def test_keys_that_do_not_lie_in_order_are_sorted_with_little_memory(tmp_path, monkeypatch, key):
+    needs("duckdb")
+    import duckdb
+
+    from flambeau.data.sql import duckdb as engine
+    path = str(tmp_path / "t.duckdb")
+    with duckdb.connect(path) as con:
+        con.execute("CREATE TABLE t AS SELECT (range * 7919) % 1000003 AS id, printf('%07d', id) AS name, "
+                    "range::FLOAT AS x FROM range(1000003)")
+    opened, open_instance = [], engine.DuckDBSource.open
+    monkeypatch.setattr(engine.DuckDBSource, "open",
+                        lambda self, mib, threads: opened.append((mib, threads)) or open_instance(self, mib, threads))
+
+    def looked_at():
+        opened.clear()
+        data = torch.data.sql("SELECT * FROM t", path, key=key, features=["x"])
+        assert len(data) == 1000003
+        return data.source.connect().boundaries(data.query, (key,), 8192)
+
+    plenty = looked_at()
+    assert (engine.SORTING_KEYS_MIB, 1) in opened and max(opened)[0] < engine.SORTING_MEMORY_MIB
+    monkeypatch.setattr(engine, "SORTING_KEYS_MIB", 1)                # too little, and twice as much too
+    assert looked_at() == plenty
+    assert {(1, 1), (2, 1)} <= {*opened}
+
+
 def test_sessions_of_a_process_share_an_instance_which_ends_with_them(tmp_path):
     needs("duckdb")
     data = torch.data.sql("SELECT * FROM t", wide_file(tmp_path / "t.duckdb"), key="id")
