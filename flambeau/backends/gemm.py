@@ -34,7 +34,7 @@ LibraryCall = namedtuple("LibraryCall", "fn tiles grain ints scratch share", def
 
 MAX_BLOCK_K = 384             # k of one block at most: a strip of A stays in the first cache; more is a sum of sums
 FEW_ROWS_BLOCK_K = 64         # for few rows, when B is read as it lies: whole rows of it, page after page
-MAX_PACKED_BYTES = 1920 << 10  # of both operands, on the stack
+MAX_PACKED_BYTES = 1792 << 10  # of both operands, on the stack, where rows of A lie a little apart
 MAX_PACKED_A_BYTES = 1 << 20  # that are packed together
 MAX_PACKED_B_BYTES = 1280 << 10
 PACKED_B_SHARE = 5 / 8        # of the second cache, in which what is packed of B stays
@@ -142,10 +142,11 @@ def plan_dots(machine, f, count):
     M, N, K = f["M"], f["N"], f["K"]
     rows = next(r for r in DOT_COLUMNS if M <= r or r == max(DOT_COLUMNS))
     cols = DOT_COLUMNS[rows]
-    pieces = -(-min(4 * get_num_threads(), max(1, cycles(machine, M, N, K) * count // PIECE_CYCLES)) // count)
+    work = cycles(machine, M, N, K) * count
+    pieces = -(-min(PIECES_A_THREAD * get_num_threads(), max(1, work // PIECE_CYCLES)) // count)
     f["tile_m"], f["tile_n"] = M, up(-(-N // pieces), cols)
     f["tiles_m"], f["tiles_n"] = 1, -(-N // f["tile_n"])
-    return machine.function("dots", rows, cols, hasty=cycles(machine, M, N, K) * count < HASTY_CYCLES)
+    return machine.function("dots", rows, cols, hasty=work < HASTY_CYCLES)
 
 
 def make_ready():
@@ -212,6 +213,7 @@ def cut(machine, f, count, rows, b_pack):
     """Cut a matrix into tiles: enough for the threads, where the least is packed twice."""
     M, N, K, threads = f["M"], f["N"], f["K"], get_num_threads()
     work = cycles(machine, M, N, K)
+    # whole rows of B, if it is read as it lies
     share = threads if f["block"] == FEW_ROWS_BLOCK_K else PIECES_A_THREAD * threads
     most = max(1, min(share, work * count // PIECE_CYCLES) // count)         # tiles of a matrix
     best = None

@@ -119,7 +119,10 @@ def test_results_do_not_depend_on_the_second_cache(rng, monkeypatch, second):
     c, again = np.full((2, 70, 1500), np.nan, "float32")
     assert product(laid(a, "columns"), b, c)
     monkeypatch.setattr(gemm, "second_cache", lambda: second)
-    assert gemm.packed_a() + gemm.packed_b() <= MAX_STACK_BYTES
+    for n, k in ((1500, 900), (5000, 384), (5000, 60)):
+        ints = library.gemm(9000, n, k, "float32", (1, 9000), (n, 1), (n, 1)).ints
+        room = dict(zip(kernels.STEP_FIELDS, ints, strict=True))
+        assert (room["a_room"] + room["b_room"]) * 4 <= MAX_STACK_BYTES
     assert product(laid(a, "columns"), b, again)
     assert (c == again).all()
 

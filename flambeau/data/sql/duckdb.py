@@ -604,7 +604,7 @@ class DuckDBSession(RowSession):
         self.source, self.dialect, self.given, self.holder = source, source.dialect, con, holder
         self.lock = new_lock() if holder is None else holder.lock
         self.shared, self.streamer, self.lent, self.holds = holder is not None, None, None, False
-        self.sorts_keys = False
+        self.sorts_keys = False                   # and is to say ShortOfMemory where it cannot
         self.had_mib = getattr(source, "memory_mib", None)        # what the instance kept when it was lent
 
     @property
@@ -695,6 +695,12 @@ class DuckDBSession(RowSession):
             return
         memory_mib = SORTING_MEMORY_MIB if sorts else max(STREAM_MEMORY_MIB, self.source.memory_mib)
         threads = 1 if self.in_batches and not sorts else STREAM_THREADS      # each holds some of the result
+        with self.with_instance(memory_mib, threads) as session:
+            yield session
+
+    @contextlib.contextmanager
+    def with_instance(self, memory_mib, threads):
+        """A session with an instance of its own."""
         self.streamer = DuckDBSession(self.source, self.source.open(memory_mib, threads))
         try:
             yield self.streamer
@@ -738,15 +744,10 @@ class DuckDBSession(RowSession):
         much where that was too little."""
         memory_mib = SORTING_KEYS_MIB
         while isinstance(self.source, DuckDBSource) and memory_mib < SORTING_MEMORY_MIB:
-            session = self.streamer = DuckDBSession(self.source, self.source.open(memory_mib, 1))
-            session.sorts_keys = True
-            try:
+            with contextlib.suppress(ShortOfMemory), self.with_instance(memory_mib, 1) as session:
+                session.sorts_keys = True
                 return ask(session)
-            except ShortOfMemory:
-                memory_mib *= 2
-            finally:
-                session.close()
-                self.streamer = None
+            memory_mib *= 2
         with self.with_threads(sorts=True) as session:
             return ask(session)
 
