@@ -233,18 +233,20 @@ training("784-512-512-10 MLP step, batch 128, Adam", lambda: models.mlp((784, 51
 
 training("CNN 32/64 channels, 32x32, step, batch 32, Adam", models.cnn, Claim(1))
 
-training("4-layer 128-wide GPT step, 8x128 tokens, AdamW", models.gpt, Claim(1.2))
+training("4-layer 128-wide GPT step, 8x128 tokens, AdamW", models.gpt,
+         Claim(1.2, "plain"), Claim(1.4, "compiled", below=COMPILED))
 
 
 def main():
     parser = argparse.ArgumentParser(description="Flambeau beside PyTorch and JAX.")
     parser.add_argument("words", nargs="*", help="run only the rows that contain one of these words")
     parser.add_argument("--compile", action="store_true", help="let torch.compile take part")
+    parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--patience", type=float, default=PATIENCE, help="seconds to wait for a quiet machine, per row")
     parser.add_argument("--json", help="write the measurements to this file")
     args = parser.parse_args()
-    two_cores()
+    two_cores(args.threads)
     table = Table()
     for name, make in ROWS:
         if not args.words or any(word.lower() in name.lower() for word in args.words):
