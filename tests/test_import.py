@@ -14,12 +14,17 @@ HEAVY = set("""
 """.split())
 
 
-def loaded_by(module):
-    """Which of the heavy modules a fresh interpreter has after importing `module`."""
+def modules_of(module):
+    """The modules that a fresh interpreter has after importing `module`."""
     code = f"import sys, {module}; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
-    return HEAVY & set(done.stdout.split())
+    return set(done.stdout.split())
+
+
+def loaded_by(module):
+    """Which of the heavy modules a fresh interpreter has after importing `module`."""
+    return HEAVY & modules_of(module)
 
 
 def test_import_loads_nothing_heavy():
@@ -31,3 +36,7 @@ def test_import_prints_nothing_and_warns_of_nothing():
     done = subprocess.run([sys.executable, "-W", "error", "-c", "import flambeau"],
                           capture_output=True, text=True, timeout=PATIENCE)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_importing_layers_writes_no_help_pages():
+    assert "flambeau.tensor.help" not in modules_of("flambeau.nn, flambeau.optim")

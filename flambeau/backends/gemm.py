@@ -8,7 +8,7 @@ blocks, through the rows a strip of a few at a time, and along each strip throug
 vectors. The innermost kernel holds such a small block of C in registers while it runs along k: one vector of B times
 one number of A, spread, added to it. The strip of A stays in the first cache; the panels of B, copied to the stack
 first (turned, if B is a transposed matrix) unless they lie well, stay in the second. Blocks of A are copied too where
-they lie badly.
+they lie badly, and strips of it whose rows would meet in the same places of the first cache.
 
 Each element adds its products in the order of k, in blocks that the shapes alone decide on; nothing else about the
 cutting shows in the result. So results do not depend on the number of threads, nor on how the tiles were chosen.
@@ -23,7 +23,7 @@ import math
 from collections import namedtuple
 
 from ..base.shapes import merged_dims
-from .caches import second_cache
+from .caches import first_cache, second_cache
 from .cuts import up
 from .kernels import COPY, DIRECT, DOT_COLUMNS, GATHER, LLVM_ELEMENT, STEP_FIELDS, TURN, compiled_kernels
 from .threads import get_num_threads
@@ -42,6 +42,7 @@ HASTY_CYCLES = 64_000         # of work that are sooner done by code that is mad
 WIDTH = 3                     # vectors of C across that are held in registers, where there are as many columns
 WIDE_LANES = 16               # of a vector that is a line of the cache, of float32
 PIECE_CYCLES = 16_000         # of work, by estimate, that are worth handing to another thread
+MIN_PANELS_COPIED = 4         # across, for which a strip of such rows is copied before it is read by each
 PIECES_A_THREAD = 4           # that are enough, so that none is late by much; each costs some 300 nanoseconds
 
 
@@ -168,6 +169,14 @@ def blocks_of(rows, width):
     return [(rows, n) for n in (range(2, width + 1) if width > 1 else (1,))]
 
 
+def crowd(rows, stride):
+    """Whether so many rows, `stride` bytes apart, take more than half of the places that there are for them in the
+    first cache: the panels of B that go by need some, and so may another thread on the same core."""
+    ways, way_bytes = first_cache()
+    apart = way_bytes // math.gcd(stride, way_bytes)
+    return stride > 0 and -(-rows // apart) > ways // 2
+
+
 def plan_gemm(machine, f, count):
     M, N, K, size = f["M"], f["N"], f["K"], machine.size
     # The shape of the innermost kernels follows from the columns alone, and all of a kind are made together, so that
@@ -180,7 +189,7 @@ def plan_gemm(machine, f, count):
     again = -(-N // across)
     # A is read once for every panel of columns, B once for every strip of rows: is a better order worth a copy?
     if f["a_col"] == 1:
-        f["a_pack"] = DIRECT
+        f["a_pack"] = COPY if again >= MIN_PANELS_COPIED and crowd(rows, f["a_row"] * size) else DIRECT
     elif f["a_row"] == 1:
         f["a_pack"] = TURN if again > 1 and f["a_col"] * size > 1024 else DIRECT
     else:
@@ -194,9 +203,12 @@ def plan_gemm(machine, f, count):
     f["ahead"] = int(b_pack == COPY)
     cut(machine, f, count, rows, b_pack)
     m, n = min(M, f["tile_m"]), min(N, f["tile_n"])
-    f["group"] = max(1, min(packed_b() // (depth * across * size), -(-n // across)))
+    panels = -(-n // across)
+    groups = -(-panels // max(1, packed_b() // (depth * across * size)))
+    f["group"] = -(-panels // groups)                                # all of about the same size
     f["b_room"] = up(depth, 16) * (f["group"] * across + machine.lanes) + 4 * machine.lanes
-    f["a_room"] = (m + 2 * rows) * (depth + 4 * machine.lanes) if f["a_pack"] else 1
+    held = {DIRECT: 0, COPY: rows}.get(f["a_pack"], m + 2 * rows)
+    f["a_room"] = max(1, held * (depth + 4 * machine.lanes))
     packs = {"pack_a": f["a_pack"], "pack_b": b_pack}
     wanted = {name: (name, how) for name, how in packs.items() if how}
     fn, *found, f["kernels"] = machine.functions([("gemm",), *wanted.values()],
@@ -205,8 +217,9 @@ def plan_gemm(machine, f, count):
     return fn
 
 
-PACK_A_CYCLES = {DIRECT: 0.3, TURN: 1.7, GATHER: 3.0}         # cycles to pack an element, or to fetch it, about
+PACK_A_CYCLES = {DIRECT: 0.3, COPY: 0.4, TURN: 1.7, GATHER: 3.0}        # cycles to pack an element, or fetch it, about
 PACK_B_CYCLES = {DIRECT: 0.3, COPY: 0.4, TURN: 0.4, GATHER: 3.0}
+LATE_SHARE = 0.05             # of a tile's time that the others wait for the last of several threads
 
 
 def cut(machine, f, count, rows, b_pack):
@@ -224,8 +237,8 @@ def cut(machine, f, count, rows, b_pack):
             if widths[-1] <= machine.lanes < N:            # no kernel of one vector for a rest that others can take
                 continue
             packed = len(widths) * M * PACK_A_CYCLES[f["a_pack"]] + len(heights) * N * PACK_B_CYCLES[b_pack]
-            fits = not f["a_pack"] or tile_m * f["block"] * machine.size <= packed_a()
-            late = 0.05 / -(-len(heights) * len(widths) * count // threads)         # somebody is; less with more tiles
+            fits = f["a_pack"] in (DIRECT, COPY) or tile_m * f["block"] * machine.size <= packed_a()
+            late = LATE_SHARE * (threads > 1) / -(-len(heights) * len(widths) * count // threads)
             cost = (work + packed * K) * (idle(heights, widths, count, threads) + late) if fits else math.inf
             if best is None or cost < best[0]:
                 best = cost, tile_m, tile_n

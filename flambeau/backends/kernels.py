@@ -39,7 +39,7 @@ class GemmKernels:
 
     def every(self, machine):
         """All functions that a plan may ask for: (a method, *its arguments) of each."""
-        return [("gemm",), ("pack_a", TURN), ("pack_a", GATHER), *[("pack_b", how) for how in (COPY, TURN, GATHER)],
+        return [("gemm",), *[(pack, how) for pack in ("pack_a", "pack_b") for how in (COPY, TURN, GATHER)],
                 *[("dots", *block) for block in DOT_COLUMNS.items()], *machine.blocks()]
 
     def micro(self, name, rows, width):
@@ -237,13 +237,18 @@ class GemmKernels:
         thin, wider = w.div(vectors, panels), w.rem(vectors, panels)     # so many panels are one vector wider
         # rows of the copy start at odd multiples of the vector, so that they do not meet in the cache
         far = w.add(w.up(size, 2 * n), n)
-        direct, upright = w.is_("eq", f["a_pack"], DIRECT), w.is_("eq", f["a_pack"], TURN)
-        with w.when(w("xor i1 " + direct + ", true")):
-            w.do(f"call void {w.function(f['pack_a'])}(ptr {a_pack}, i64 {far}, ptr {a}, i64 {f['a_row']}, "
-                 f"i64 {f['a_col']}, i64 {m}, i64 {size}, i64 {f['rows']})")
-        a = w.pick(direct, a, a_pack, "ptr")
-        a_row = w.pick(direct, f["a_row"], w.pick(upright, 1, far))
-        a_col = w.pick(direct, f["a_col"], 1)
+        upright, by_strips = w.is_("eq", f["a_pack"], TURN), w.is_("eq", f["a_pack"], COPY)
+        at_once = w.both(w.is_("ne", f["a_pack"], DIRECT), w.is_("ne", f["a_pack"], COPY))
+
+        def packed_a(source, row, rows):
+            w.do(f"call void {w.function(f['pack_a'])}(ptr {a_pack}, i64 {far}, ptr {source}, i64 {row}, "
+                 f"i64 {f['a_col']}, i64 {rows}, i64 {size}, i64 {f['rows']})")
+
+        with w.when(at_once):
+            packed_a(a, f["a_row"], m)
+        a = w.pick(at_once, a_pack, a, "ptr")
+        a_row = w.pick(at_once, w.pick(upright, 1, far), f["a_row"])
+        a_col = w.pick(at_once, 1, f["a_col"])
         share = w.count_of(size, strips)
         line = 64 // self.v.bytes
         # The last vector of a tile that is not whole is moved to the left until it is: what is there twice is computed
@@ -292,8 +297,11 @@ class GemmKernels:
                     with w.loop(right, further, line) as j:
                         nearer(w.at(elt, place, j.i))
                 packed = w.add(w.mul(row, size), w.mul(strip, n))
-                a_s = w.at(elt, a, w.pick(upright, packed, w.mul(row, a_row)))
-                next_a = w.at(elt, a_s, w.mul(height, a_row))                # the next strip comes nearer
+                lies = w.at(elt, a, w.pick(upright, packed, w.mul(row, a_row)))
+                with w.when(by_strips):
+                    packed_a(lies, a_row, height)
+                a_s = w.pick(by_strips, a_pack, lies, "ptr")
+                next_a = w.at(elt, lies, w.mul(height, a_row))               # the next strip comes nearer
                 with w.loop(0, w.pick(near, w.least(f["rows"], w.sub(w.sub(m, row), height)), 0)) as r:
                     place = w.at(elt, next_a, w.mul(r.i, a_row))
                     with w.loop(0, size, line) as j:
@@ -304,7 +312,7 @@ class GemmKernels:
                 c_row = w.pick(small, n, f["c_row"])
                 with w.when(w.is_("ne", height, before)), w.loop(0, f["rows"]) as r:
                     there = w.least(r.i, w.sub(height, 1))                   # the last row stands for those not there
-                    w.store("i64", w.mul(there, a_row), w.at("i64", tables["a_rows"], r.i))
+                    w.store("i64", w.mul(there, w.pick(by_strips, far, a_row)), w.at("i64", tables["a_rows"], r.i))
                     w.store("i64", w.mul(there, c_row), w.at("i64", tables["c_rows"], r.i))
                 with w.when(w.both(small, w.is_("ne", more, 0))):
                     copy(narrow, n, c_s, f["c_row"], height, cols)
@@ -332,14 +340,21 @@ class GemmKernels:
                 s.next = [w.add(strip, 1), height]
 
     def pack_a(self, name, how):
-        """A block of A, `rows` by `cols`, to where it is read in order: by rows that lie `far` apart (GATHER), or by
-        strips of `height` rows (TURN), each [column, row] and with room for a vector behind it."""
+        """A block of A, `rows` by `cols`, to where it is read in order: by rows that lie `far` apart (GATHER, and COPY
+        where they are contiguous), or by strips of `height` rows (TURN), each [column, row] and with room for a vector
+        behind it."""
         v, elt, n = self.v, self.element, self.lanes
         w = LLVMWriter(f"define void @{name}(ptr %to, i64 %far, ptr %from, i64 %row, i64 %col, i64 %rows, i64 %cols, "
                        "i64 %height)")
         if how == GATHER:
             w.do("call void @gather(ptr %to, i64 %far, ptr %from, i64 %row, i64 %col, i64 %rows, i64 %cols)")
             return self.gather() + "\n" + w.text()
+        if how == COPY:
+            with w.loop(0, "%rows", 1, [("ptr", "%to"), ("ptr", "%from")]) as r:
+                to, source = r.values
+                v.move(w, to, source, "%cols")
+                r.next = [w.at(elt, to, "%far"), w.at(elt, source, "%row")]
+            return v.declarations() + w.text()
         room = w.add(w.mul("%height", "%cols"), n)
         together = w.mul(STRIPS_TOGETHER, "%height")
 

@@ -85,6 +85,23 @@ class Residual(nn.Module):
         return F.relu(x + self.short(input))
 
 
+class Branches(nn.Module):
+    """Four branches of convolutions, their results side by side (GoogLeNet)."""
+
+    def __init__(self, into, wide):
+        super().__init__()
+
+        def convolution(a, b, size=1):
+            return nn.Sequential(nn.Conv2d(a, b, size, padding=size // 2, bias=False), nn.BatchNorm2d(b), nn.ReLU())
+        self.branches = nn.ModuleList([
+            convolution(into, wide), nn.Sequential(convolution(into, wide), convolution(wide, wide, 3)),
+            nn.Sequential(convolution(into, wide), convolution(wide, wide, 3)),
+            nn.Sequential(nn.MaxPool2d(3, 1, 1), convolution(into, wide))])
+
+    def forward(self, x):
+        return torch.cat([branch(x) for branch in self.branches], 1)
+
+
 def image_nets():
     """Convolutions that classify."""
     y = labels(10, 4)
@@ -98,6 +115,10 @@ def image_nets():
     blocks = [Residual(64, 256, 1, 64), Residual(256, 256, 1, 64), Residual(256, 512, 2, 128)]
     yield stepping(nn.Sequential(*large, *blocks, *head), lambda out: F.cross_entropy(out, y), momentum,
                    drawn(4, 3, 96, 96))
+    smaller = nn.MaxPool2d(3, 2, 1)             # until a channel has no more than four places
+    branched = Branches(64, 32), smaller, Branches(128, 64), smaller, Branches(256, 128), smaller, Branches(512, 128)
+    yield stepping(nn.Sequential(*large, *branched, *head), lambda out: F.cross_entropy(out, y), momentum,
+                   drawn(4, 3, 64, 64))
     plain = nn.Sequential(nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(32, 64, 3, padding=1),
                           nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(64 * 7 * 7, 128), nn.ReLU(),
                           nn.Dropout(0.5), nn.Linear(128, 10))

@@ -5,6 +5,7 @@ import itertools
 import math
 import platform
 import sys
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -142,6 +143,48 @@ def test_the_second_cache(tmp_path, files, size):
         for name, word in zip(("level", "type", "size"), words.split(), strict=True):
             (path / name).write_text(word + "\n")
     assert caches.second_cache(f"{tmp_path}/") == size
+
+
+@pytest.mark.parametrize("files, first", [
+    ({}, (8, 4096)),
+    ({"cpu0/cache/index0": "1 Data 48K 12", "cpu0/cache/index1": "1 Instruction 32K 2",
+      "cpu0/cache/index2": "2 Unified 2048K 16"}, (12, 4096)),
+    ({"cpu0/cache/index0": "1 Data 64K 4", "cpu4/cache/index0": "1 Data 32K 2"}, (2, 16384)),
+    ({"cpu0/cache/index0": "1 Data 64K 0"}, (8, 4096)),            # a hypervisor that does not say
+    ({"cpu0/cache/index0": "1 Data 64K"}, (8, 4096)),
+])
+def test_the_first_cache(tmp_path, files, first):
+    for folder, words in files.items():
+        path = tmp_path / "sys/devices/system/cpu" / folder
+        path.mkdir(parents=True)
+        for name, word in zip(("level", "type", "size", "ways_of_associativity"), words.split()):
+            (path / name).write_text(word + "\n")
+    assert caches.first_cache(f"{tmp_path}/") == first
+
+
+@pytest.mark.parametrize("ways, way_bytes", [(12, 4096), (8, 4096), (4, 16384), (2, 64)])
+def test_which_rows_crowd_the_first_cache(monkeypatch, ways, way_bytes):
+    monkeypatch.setattr(gemm, "first_cache", lambda: (ways, way_bytes))
+    assert not gemm.crowd(8, 0)                     # one row, eight times
+    for stride in range(64, 40_000, 64):
+        lines = Counter(row * stride % way_bytes for row in range(8))
+        assert gemm.crowd(8, stride) == (max(lines.values()) > ways // 2)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("m, n, k", [(70, 900, 1024), (9, 300, 2048), (513, 260, 500), (8, 1100, 70), (3, 700, 1024)])
+def test_rows_that_meet_in_the_first_cache(rng, monkeypatch, dtype, m, n, k):
+    """Strips of them are copied; whole numbers, so that sums are exact."""
+    a, b = [rng.integers(-4, 5, shape).astype(dtype) for shape in ((m, 2048), (k, n))]
+    monkeypatch.setattr(gemm, "few", lambda *sizes: False)
+    for crowded in (True, False):
+        monkeypatch.setattr(gemm, "crowd", lambda rows, stride, crowded=crowded: crowded)
+        ints = library.gemm(m, n, k, dtype, (2048, 1), (n, 1), (n, 1)).ints
+        how = dict(zip(kernels.STEP_FIELDS, ints, strict=True))["a_pack"]
+        assert how == (kernels.COPY if crowded else kernels.DIRECT)
+        c = np.full((m, n), np.nan, dtype)
+        assert product(a[:, :k], b, c)
+        assert (c == a[:, :k] @ b).all()
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -291,7 +334,7 @@ def test_the_text_for_other_machines_is_sound(element, width, fma):
     target = Target(width, fma=fma)
     products, taps, pool = [kind(element, target) for kind in (kernels.GemmKernels, TapKernels, PoolKernels)]
     for text in (products.micro("f", 3, 2), products.gemm("f"), products.dots("f", 2, 3),
-                 *[products.pack_a("f", how) for how in (kernels.TURN, kernels.GATHER)],
+                 *[products.pack_a("f", how) for how in (kernels.COPY, kernels.TURN, kernels.GATHER)],
                  *[products.pack_b("f", how) for how in (kernels.COPY, kernels.TURN, kernels.GATHER)],
                  taps.forth("f"), taps.spots("f"), taps.back("f"), taps.plane("f", 0), taps.plane("f", 1),
                  pool.max_pool("f"), pool.drop("f"), pool.add_rows("f"), pool.add_weighted_rows("f"),

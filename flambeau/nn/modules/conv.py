@@ -112,7 +112,7 @@ class _Conv(_ConvNd):
 class Conv1d(_Conv):
     """A convolution over [N, C, L] (or [C, L])."""
 
-    _dims, _function = 1, staticmethod(F.conv1d)
+    _dims, _function = 1, F.conv1d
 
 
 class Conv2d(_Conv):
@@ -125,13 +125,13 @@ class Conv2d(_Conv):
     Conv2d(3, 8, kernel_size=(3, 3), stride=(1, 1), padding=(1, 1))
     """
 
-    _dims, _function = 2, staticmethod(F.conv2d)
+    _dims, _function = 2, F.conv2d
 
 
 class Conv3d(_Conv):
     """A convolution over [N, C, D, H, W] (or [C, D, H, W])."""
 
-    _dims, _function = 3, staticmethod(F.conv3d)
+    _dims, _function = 3, F.conv3d
 
 
 # --- transposed -------------------------------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ class _ConvTranspose(_ConvTransposeNd):
 class ConvTranspose1d(_ConvTranspose):
     """A transposed convolution over [N, C, L] (or [C, L])."""
 
-    _dims, _function = 1, staticmethod(F.conv_transpose1d)
+    _dims, _function = 1, F.conv_transpose1d
 
 
 class ConvTranspose2d(_ConvTranspose):
@@ -202,13 +202,13 @@ class ConvTranspose2d(_ConvTranspose):
     torch.Size([2, 8, 10, 10])
     """
 
-    _dims, _function = 2, staticmethod(F.conv_transpose2d)
+    _dims, _function = 2, F.conv_transpose2d
 
 
 class ConvTranspose3d(_ConvTranspose):
     """A transposed convolution over [N, C, D, H, W] (or [C, D, H, W])."""
 
-    _dims, _function = 3, staticmethod(F.conv_transpose3d)
+    _dims, _function = 3, F.conv_transpose3d
 
 
 # --- lazy -------------------------------------------------------------------------------------------------------------

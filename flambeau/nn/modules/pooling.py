@@ -34,7 +34,7 @@ class _MaxPoolNd(Module):
 class MaxPool1d(_MaxPoolNd):
     """The largest element of each window of [N, C, L] (or [C, L])."""
 
-    _function = staticmethod(F.max_pool1d)
+    _function = F.max_pool1d
 
 
 class MaxPool2d(_MaxPoolNd):
@@ -45,13 +45,13 @@ class MaxPool2d(_MaxPoolNd):
              [13., 15.]]])
     """
 
-    _function = staticmethod(F.max_pool2d)
+    _function = F.max_pool2d
 
 
 class MaxPool3d(_MaxPoolNd):
     """The largest element of each window of [N, C, D, H, W] (or [C, D, H, W])."""
 
-    _function = staticmethod(F.max_pool3d)
+    _function = F.max_pool3d
 
 
 class _MaxUnpoolNd(Module):
@@ -74,7 +74,7 @@ class _MaxUnpoolNd(Module):
 class MaxUnpool1d(_MaxUnpoolNd):
     """The way back from `MaxPool1d` with `return_indices`."""
 
-    _each, _function = staticmethod(_single), staticmethod(F.max_unpool1d)
+    _each, _function = staticmethod(_single), F.max_unpool1d
 
 
 class MaxUnpool2d(_MaxUnpoolNd):
@@ -86,13 +86,13 @@ class MaxUnpool2d(_MaxUnpoolNd):
              [0., 3.]]])
     """
 
-    _each, _function = staticmethod(_pair), staticmethod(F.max_unpool2d)
+    _each, _function = staticmethod(_pair), F.max_unpool2d
 
 
 class MaxUnpool3d(_MaxUnpoolNd):
     """The way back from `MaxPool3d` with `return_indices`."""
 
-    _each, _function = staticmethod(_triple), staticmethod(F.max_unpool3d)
+    _each, _function = staticmethod(_triple), F.max_unpool3d
 
 
 class _FractionalMaxPoolNd(Module):
@@ -126,13 +126,13 @@ class FractionalMaxPool2d(_FractionalMaxPoolNd):
     torch.Size([1, 6, 6])
     """
 
-    _dims, _function = 2, staticmethod(F.fractional_max_pool2d)
+    _dims, _function = 2, F.fractional_max_pool2d
 
 
 class FractionalMaxPool3d(_FractionalMaxPoolNd):
     """The largest element of windows of [N, C, T, H, W] (or [C, T, H, W]) at random steps."""
 
-    _dims, _function = 3, staticmethod(F.fractional_max_pool3d)
+    _dims, _function = 3, F.fractional_max_pool3d
 
 
 class _AdaptiveMaxPoolNd(Module):
@@ -152,19 +152,19 @@ class _AdaptiveMaxPoolNd(Module):
 class AdaptiveMaxPool1d(_AdaptiveMaxPoolNd):
     """The largest elements of `output_size` windows that cover [N, C, L] (or [C, L])."""
 
-    _function = staticmethod(F.adaptive_max_pool1d)
+    _function = F.adaptive_max_pool1d
 
 
 class AdaptiveMaxPool2d(_AdaptiveMaxPoolNd):
     """The largest elements of `output_size` windows that cover [N, C, H, W] (or [C, H, W])."""
 
-    _function = staticmethod(F.adaptive_max_pool2d)
+    _function = F.adaptive_max_pool2d
 
 
 class AdaptiveMaxPool3d(_AdaptiveMaxPoolNd):
     """The largest elements of `output_size` windows that cover [N, C, D, H, W] (or [C, D, H, W])."""
 
-    _function = staticmethod(F.adaptive_max_pool3d)
+    _function = F.adaptive_max_pool3d
 
 
 # --- means ------------------------------------------------------------------------------------------------------------
@@ -214,13 +214,13 @@ class AvgPool2d(_AvgPool):
     tensor([[[1.5000]]])
     """
 
-    _function = staticmethod(F.avg_pool2d)
+    _function = F.avg_pool2d
 
 
 class AvgPool3d(_AvgPool):
     """The mean of each window of [N, C, D, H, W] (or [C, D, H, W])."""
 
-    _function = staticmethod(F.avg_pool3d)
+    _function = F.avg_pool3d
 
 
 class _AdaptiveAvgPoolNd(Module):
@@ -240,7 +240,7 @@ class _AdaptiveAvgPoolNd(Module):
 class AdaptiveAvgPool1d(_AdaptiveAvgPoolNd):
     """The means of `output_size` windows that cover [N, C, L] (or [C, L])."""
 
-    _function = staticmethod(F.adaptive_avg_pool1d)
+    _function = F.adaptive_avg_pool1d
 
 
 class AdaptiveAvgPool2d(_AdaptiveAvgPoolNd):
@@ -250,13 +250,13 @@ class AdaptiveAvgPool2d(_AdaptiveAvgPoolNd):
     torch.Size([8, 1, 7])
     """
 
-    _function = staticmethod(F.adaptive_avg_pool2d)
+    _function = F.adaptive_avg_pool2d
 
 
 class AdaptiveAvgPool3d(_AdaptiveAvgPoolNd):
     """The means of `output_size` windows that cover [N, C, D, H, W] (or [C, D, H, W])."""
 
-    _function = staticmethod(F.adaptive_avg_pool3d)
+    _function = F.adaptive_avg_pool3d
 
 
 # --- p-norms ----------------------------------------------------------------------------------------------------------
@@ -280,16 +280,16 @@ class _LPPoolNd(Module):
 class LPPool1d(_LPPoolNd):
     """The p-norm of each window of [N, C, L] (or [C, L])."""
 
-    _function = staticmethod(F.lp_pool1d)
+    _function = F.lp_pool1d
 
 
 class LPPool2d(_LPPoolNd):
     """The p-norm of each window of [N, C, H, W] (or [C, H, W])."""
 
-    _function = staticmethod(F.lp_pool2d)
+    _function = F.lp_pool2d
 
 
 class LPPool3d(_LPPoolNd):
     """The p-norm of each window of [N, C, D, H, W] (or [C, D, H, W])."""
 
-    _function = staticmethod(F.lp_pool3d)
+    _function = F.lp_pool3d
