@@ -26,6 +26,7 @@ from ..base.shapes import merged_dims
 from .caches import first_cache, second_cache
 from .cuts import up
 from .kernels import COPY, DIRECT, DOT_COLUMNS, GATHER, LLVM_ELEMENT, STEP_FIELDS, TURN, compiled_kernels
+from .memory import CACHE_LINE_BYTES
 from .threads import get_num_threads
 
 # `scratch`: bytes of working memory, the buffer behind the results. `share`: what it does of the arithmetic that the
@@ -33,7 +34,9 @@ from .threads import get_num_threads
 LibraryCall = namedtuple("LibraryCall", "fn tiles grain ints scratch share", defaults=(0, 1.0))
 
 MAX_BLOCK_K = 384             # k of one block at most: a strip of A stays in the first cache; more is a sum of sums
-FEW_ROWS_BLOCK_K = 64         # for few rows, when B is read as it lies: whole rows of it, page after page
+FEW_ROWS = 12                 # for which B is read as it lies, if its rows are contiguous: a few of them side by side,
+FEW_ROWS_HELD = (1, 2, 4)     # by strips of so many rows,
+FEW_ROWS_BLOCK_K = 4, 8       # so many rows of B where one strip is all, and else
 MAX_PACKED_BYTES = 1792 << 10  # of both operands, on the stack, where rows of A lie a little apart
 MAX_PACKED_A_BYTES = 1 << 20  # that are packed together
 MAX_PACKED_B_BYTES = 1280 << 10
@@ -42,7 +45,6 @@ HASTY_CYCLES = 64_000         # of work that are sooner done by code that is mad
 WIDTH = 3                     # vectors of C across that are held in registers, where there are as many columns
 WIDE_LANES = 16               # of a vector that is a line of the cache, of float32
 PIECE_CYCLES = 16_000         # of work, by estimate, that are worth handing to another thread
-MIN_PANELS_COPIED = 4         # across, for which a strip of such rows is copied before it is read by each
 PIECES_A_THREAD = 4           # that are enough, so that none is late by much; each costs some 300 nanoseconds
 
 
@@ -173,29 +175,32 @@ def crowd(rows, stride):
     """Whether so many rows, `stride` bytes apart, take more than half of the places that there are for them in the
     first cache: the panels of B that go by need some, and so may another thread on the same core."""
     ways, way_bytes = first_cache()
-    apart = way_bytes // math.gcd(stride, way_bytes)
+    apart = min(way_bytes // math.gcd(stride, way_bytes), way_bytes // CACHE_LINE_BYTES)
     return stride > 0 and -(-rows // apart) > ways // 2
 
 
 def plan_gemm(machine, f, count):
     M, N, K, size = f["M"], f["N"], f["K"], machine.size
-    # The shape of the innermost kernels follows from the columns alone, and all of a kind are made together, so that
-    # another number of rows (a new batch size) compiles nothing.
+    # The shape of the innermost kernels follows from the columns alone, but for few rows, and all of a kind are made
+    # together, so that another number of rows (a new batch size) compiles nothing.
     width = width_of(machine, N)
     rows, across = machine.rows(width), width * machine.lanes
-    f["rows"], f["width"] = rows, width
     straight = f["b_col"] == 1
-    skinny = straight and M <= 2 * rows
+    skinny = straight and M <= FEW_ROWS
+    if skinny:
+        rows = min(rows, next((held for held in FEW_ROWS_HELD if M <= held), FEW_ROWS_HELD[-1]))
+    f["rows"], f["width"] = rows, width
+    f["block"] = block = FEW_ROWS_BLOCK_K[M > rows] if skinny else block_of(K, MAX_BLOCK_K)
+    depth = min(block, max(K, 1))
     again = -(-N // across)
     # A is read once for every panel of columns, B once for every strip of rows: is a better order worth a copy?
     if f["a_col"] == 1:
-        f["a_pack"] = COPY if again >= MIN_PANELS_COPIED and crowd(rows, f["a_row"] * size) else DIRECT
+        f["a_pack"] = COPY if crowd(rows, f["a_row"] * size) else DIRECT
     elif f["a_row"] == 1:
-        f["a_pack"] = TURN if again > 1 and f["a_col"] * size > 1024 else DIRECT
+        far = f["a_col"] * size
+        f["a_pack"] = TURN if crowd(depth // 2, far) or again > 1 and far > 1024 else DIRECT
     else:
         f["a_pack"] = GATHER if again > 2 else DIRECT
-    f["block"] = block = block_of(K, FEW_ROWS_BLOCK_K if skinny else MAX_BLOCK_K)
-    depth = min(block, max(K, 1))
     if skinny or straight and depth * f["b_row"] * size <= 32 << 10:
         b_pack = DIRECT
     else:
@@ -226,8 +231,7 @@ def cut(machine, f, count, rows, b_pack):
     """Cut a matrix into tiles: enough for the threads, where the least is packed twice."""
     M, N, K, threads = f["M"], f["N"], f["K"], get_num_threads()
     work = cycles(machine, M, N, K)
-    # whole rows of B, if it is read as it lies
-    share = threads if f["block"] == FEW_ROWS_BLOCK_K else PIECES_A_THREAD * threads
+    share = threads if f["block"] in FEW_ROWS_BLOCK_K else PIECES_A_THREAD * threads  # long rows of B, if few of A
     most = max(1, min(share, work * count // PIECE_CYCLES) // count)         # tiles of a matrix
     best = None
     for down in range(1, most + 1):

@@ -19,7 +19,7 @@ B_AHEAD_BYTES = 1024                        # how far on B comes nearer, where a
 K_TOGETHER = 4                              # steps along k of a large block, likewise
 SHORT_STRIP = 64                            # of k: it comes near by itself
 PANEL_WIDTHS = {32: (3, 2, 4, 1, 6, 8), 16: (3, 2, 1, 4)}   # registers → vectors across that are tried, in that order
-DOT_COLUMNS = {1: 6, 2: 6, 4: 4, 8: 3}     # rows of a block of dot products → columns
+DOT_COLUMNS = {1: 5, 2: 4, 4: 4, 8: 3}     # rows of a block of dot products → columns
 DIRECT, COPY, TURN, GATHER = range(4)      # how an operand is packed: not, row by row, transposed, element by element
 
 STEP_FIELDS = ("M N K tile_m tile_n tiles_m tiles_n block rows width a_row a_col b_row b_col c_row c_col a_pack pack_a "

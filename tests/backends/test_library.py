@@ -188,6 +188,18 @@ def test_rows_that_meet_in_the_first_cache(rng, monkeypatch, dtype, m, n, k):
 
 
 @pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("m", range(1, 15))
+def test_few_rows(rng, dtype, m):
+    """B as it lies, a few rows of it at a time; whole numbers, so that sums are exact."""
+    for n, k in ((1, 40), (3, 3), (16, 64), (50, 21), (333, 130), (1030, 7), (40, 1)):
+        a, b = [rng.integers(-4, 5, shape).astype(dtype) for shape in ((m, k), (k, n))]
+        for ways in (("rows", "rows"), ("columns", "rows"), ("rows", "columns")):
+            c = np.full((m, n), np.nan, dtype)
+            assert product(laid(a, ways[0]), laid(b, ways[1]), c)
+            assert (c == a @ b).all()
+
+
+@pytest.mark.parametrize("dtype", TYPES)
 def test_nothing_is_written_beside_the_result(rng, dtype):
     for m, n, k in ((5, 21, 9), (1, 3, 40), (9, 50, 3)):
         room = np.full((m + 2, n + 4), 7.0, dtype)
