@@ -36,7 +36,8 @@ LibraryCall = namedtuple("LibraryCall", "fn tiles grain ints scratch share", def
 MAX_BLOCK_K = 384             # k of one block at most: a strip of A stays in the first cache; more is a sum of sums
 FEW_ROWS = 12                 # for which B is read as it lies, if its rows are contiguous: a few of them side by side,
 FEW_ROWS_HELD = (1, 2, 4)     # by strips of so many rows,
-FEW_ROWS_BLOCK_K = 4, 8       # so many rows of B where one strip is all, and else
+FEW_ROWS_BLOCK_K = 4, 8       # so many rows of B where one strip is all, and else; more of them if they are short
+NEAR_BYTES = 32 << 10         # of B that stay in the first cache as they are
 MAX_PACKED_BYTES = 1792 << 10  # of both operands, on the stack, where rows of A lie a little apart
 MAX_PACKED_A_BYTES = 1 << 20  # that are packed together
 MAX_PACKED_B_BYTES = 1280 << 10
@@ -60,7 +61,13 @@ def packed_a():
 
 def block_of(K, most):
     """How much of k is added up at a time."""
-    return most if K <= most else up(-(-K // -(-K // most)), 16)
+    return most if K <= most else up(-(-K // -(-K // most)), min(most, 16))
+
+
+def few_rows_block(several, stride):
+    """The same for few rows: of one strip or `several`, where rows of B lie `stride` bytes apart."""
+    near = NEAR_BYTES // max(stride, 1) // 16 * 16
+    return max(FEW_ROWS_BLOCK_K[several], min(near, MAX_BLOCK_K))
 
 
 def gemm(M, N, K, dtype, a, b, c, batch=()):
@@ -190,7 +197,7 @@ def plan_gemm(machine, f, count):
     if skinny:
         rows = min(rows, next((held for held in FEW_ROWS_HELD if M <= held), FEW_ROWS_HELD[-1]))
     f["rows"], f["width"] = rows, width
-    f["block"] = block = FEW_ROWS_BLOCK_K[M > rows] if skinny else block_of(K, MAX_BLOCK_K)
+    f["block"] = block = block_of(K, few_rows_block(M > rows, f["b_row"] * size) if skinny else MAX_BLOCK_K)
     depth = min(block, max(K, 1))
     again = -(-N // across)
     # A is read once for every panel of columns, B once for every strip of rows: is a better order worth a copy?
@@ -201,7 +208,7 @@ def plan_gemm(machine, f, count):
         f["a_pack"] = TURN if crowd(depth // 2, far) or again > 1 and far > 1024 else DIRECT
     else:
         f["a_pack"] = GATHER if again > 2 else DIRECT
-    if skinny or straight and depth * f["b_row"] * size <= 32 << 10:
+    if skinny or straight and depth * f["b_row"] * size <= NEAR_BYTES:
         b_pack = DIRECT
     else:
         b_pack = COPY if straight else TURN if f["b_row"] == 1 else GATHER
