@@ -241,14 +241,14 @@ data = torch.data.sql(f"SELECT * FROM {sys.argv[2]}", con, key=key, label="label
 with open("/proc/self/clear_refs", "w") as file:
     file.write("5")
 before, rows = resident("VmRSS"), 0
-for _, y in data.batches(1024, "block" if key else False, 0, 0, workers):
+for _, y in data.batches(1024, sys.argv[4] if key else False, 0, 0, workers):
     rows += len(y)
 print(resident("VmHWM") - before, rows)
 """
 
 
-def memory(name, con, table, rows, workers):
-    done = subprocess.run([sys.executable, "-c", CHILD, con, table, str(workers)], check=True, text=True,
+def memory(name, con, table, rows, workers, shuffle="block"):
+    done = subprocess.run([sys.executable, "-c", CHILD, con, table, str(workers), shuffle], check=True, text=True,
                           stdout=subprocess.PIPE)
     used, given = map(int, done.stdout.split())
     assert given == rows, (given, rows)
@@ -308,6 +308,11 @@ def memories(args, missing):
                 memory("DuckDB", duckdb_table(args.folder, rows), "t", rows, workers)
             if asked("Parquet"):
                 memory("Parquet", parquet_folder(args.folder, rows), "data", rows, workers)
+        for workers in WORKERS[:4]:
+            if asked("DuckDB, global"):
+                memory("DuckDB, global", duckdb_table(args.folder, rows), "t", rows, workers, "global")
+            if asked("Parquet, global"):
+                memory("Parquet, global", parquet_folder(args.folder, rows), "data", rows, workers, "global")
     if asked("PostgreSQL") and "psycopg" not in missing and servers.postgres_programs() is not None:
         with servers.PostgresServer() as server:
             for rows in (args.rows, 10 * args.rows):

@@ -189,6 +189,7 @@ class ArrowColumns(Sequence):
     def __getitem__(self, which):
         if isinstance(which, slice):
             return [self[i] for i in range(*which.indices(len(self)))]
+        which = range(len(self))[which]           # the producer's pointers know no -1
         if self.decoded[which] is None:
             self.decoded[which] = self.decode(which)
         return self.decoded[which]

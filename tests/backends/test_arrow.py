@@ -241,6 +241,15 @@ def test_columns_of_nulls_alone():
     assert decoded(Producer([Column("n", [None] * 3), Column("l", [None, 2, None])])) == [[None] * 3, [None, 2, None]]
 
 
+def test_columns_are_counted_from_the_end_too():
+    with ArrowStream(Producer([Column("l", [1, 2]), Column("g", [3, 4])], names=["a", "b"])) as stream:
+        [(_, columns)] = stream
+    assert columns[-1].values.tolist() == [3, 4] and [c.values.tolist() for c in columns[-2:]] == [[1, 2], [3, 4]]
+    for which in (2, -3):
+        with pytest.raises(IndexError):
+            columns[which]
+
+
 def test_values_are_not_copied():
     column = Column("l", range(1000))
     _, [given] = ArrowStream(Producer([column])).batch()

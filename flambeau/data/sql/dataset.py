@@ -19,6 +19,7 @@ from ...utils.data.sampler import fresh_seed
 from .blocks import ORDER_VERSION, EpochOrder, batches_in, share_of
 from .cache import CacheMaker, CacheWriter, checked_path, open_cache
 from .columns import NullFound, RowLayout, names_of
+from .hash_order import HashOrderMaker
 from .permute import key_from
 from .query import checked
 from .reading import (
@@ -180,7 +181,7 @@ class SQLDataset(Dataset):
         """An iterator over the rows in batches of `batch_size`.
 
         `shuffle`: False, by key; "block" (or True), blocks of neighbours in random order and mixed in groups; "global",
-        an exact permutation, sorted by the database. `seed` and `epoch` decide the order. Without a seed the dataset
+        an exact permutation, by a hash of the key. `seed` and `epoch` decide the order. Without a seed the dataset
         draws one from the default generator, once; without an epoch it counts them. `workers` threads read ahead, with
         a connection each; what comes is the same for any number. `start` is the batch to begin with, `rank` of `ranks`
         the share of the rows. `cache` is the path of a file that is filled from the first epoch, and read instead of
@@ -336,7 +337,8 @@ class BatchIterator:
         if cached is None and (shuffle == "global" or not dataset._in_blocks):
             salt = key_from(self.seed, self.epoch) & SALT_MASK if shuffle else None
             self.starts = np.append(np.arange(self.row, self.end, STREAM_ROWS), self.end)
-            makers = [StreamMaker(Link(reading), self.layout, dataset.key, salt, self.row, self.end, self.rows)]
+            maker = HashOrderMaker if shuffle and dataset.source.gives_hashes else StreamMaker
+            makers = [maker(Link(reading), self.layout, dataset.key, salt, self.row, self.end, self.rows)]
         elif cached is not None and shuffle == "global":
             reading.close()
             self.starts = cached.permute(self.seed, self.epoch)

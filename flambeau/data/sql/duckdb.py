@@ -67,6 +67,7 @@ MANY_FILES = 4                             # of which a statement is told which 
 FILE_NAME = "flambeau_file"                # the column of their names
 KEYS_AT_ONCE = 65536
 FETCHED_AT_ONCE = 4096                     # rows of a group
+HASHED_ROWS = 16384                        # rows with their hashes
 ROW_NUMBER = "flambeau_row"                # the column of row numbers that is added to a query
 _numbers = itertools.count()               # of folders to sort in
 
@@ -237,6 +238,7 @@ class DuckDBSource(RowSource):
     was_enough = False                        # whether a group was fetched with that
     helpers = 1                               # DuckDB itself would use all cores, but not for a few ranges of rows
     settings = SETTINGS
+    gives_hashes = True
     remembers = True                          # whether an instance remembers the row groups that it has looked at
 
     def __init__(self, path):
@@ -501,6 +503,27 @@ class DuckDBDialect(Dialect):
         within = " OR ".join(f"q.{ROW_NUMBER} BETWEEN {low} AND {high}" for [low], [high] in ranges)
         return f"SELECT {self.columns(wanted)} FROM (\n{with_numbers(query).text}\n) AS q WHERE {within}"
 
+    def hash_counts(self, query, order, bits):
+        begins = f"{self.hash_of(order)} >> {64 - bits}" if bits else "0"
+        return f"SELECT {begins}, count(*) FROM (\n{query.text}\n) AS q GROUP BY ALL"
+
+    def hashed(self, query, wanted, order, which, sorts, stretch=None):
+        """Rows and their hashes; of a `stretch` of row numbers, where that is given. See RowSession.hashed."""
+        within, hashed = [], self.hash_of(order)
+        if stretch is not None:
+            query, [[low], [high]] = with_numbers(query), stretch
+            within.append(f"q.{ROW_NUMBER} BETWEEN {low} AND {high}")
+        if isinstance(which, tuple):
+            within.append(f"{hashed} BETWEEN {which[0]}::UBIGINT AND {which[1]}::UBIGINT")
+        elif which is not None:
+            within.append(f"{hashed} IN ({', '.join(f'{number}::UBIGINT' for number in which)})")
+        text = f"SELECT {self.columns(wanted)}, {hashed} AS flambeau_hash FROM (\n{query.text}\n) AS q"
+        text += f" WHERE {' AND '.join(within)}" if within else ""
+        return text + (self.order(order) if sorts else "")
+
+    def hash_of(self, order):
+        return self.hash([f"q.{self.quote(name)}" for name in order.key], order.salt)
+
 
 class FilesDialect(DuckDBDialect):
     """Of a Parquet file a row group is decoded whole, whatever part of it is asked for."""
@@ -592,7 +615,7 @@ def arrow_result(con, text, params, rows):
 
 
 class ShortOfMemory(Exception):
-    """An instance cannot sort with what it was given."""
+    """An instance cannot run a statement with what it was given."""
 
 
 class DuckDBSession(RowSession):
@@ -604,7 +627,7 @@ class DuckDBSession(RowSession):
         self.source, self.dialect, self.given, self.holder = source, source.dialect, con, holder
         self.lock = new_lock() if holder is None else holder.lock
         self.shared, self.streamer, self.lent, self.holds = holder is not None, None, None, False
-        self.sorts_keys = False                   # and is to say ShortOfMemory where it cannot
+        self.says_short = False                   # ShortOfMemory, where it is
         self.had_mib = getattr(source, "memory_mib", None)        # what the instance kept when it was lent
 
     @property
@@ -647,7 +670,7 @@ class DuckDBSession(RowSession):
             if isinstance(error, duckdb.IOException) or "IO Error" in said[:40]:
                 raise ConnectionLost(said) from error
             if isinstance(error, duckdb.OutOfMemoryException) or "Out of Memory Error" in said[:60]:
-                if self.sorts_keys:
+                if self.says_short:
                     raise ShortOfMemory(said) from error
                 if isinstance(self.source, DuckDBSource) and self.source.more_memory(self.had_mib):
                     raise ConnectionLost(said) from error
@@ -662,23 +685,23 @@ class DuckDBSession(RowSession):
             order = None                          # to sort all columns costs many times what it costs to look at one
         texts = [self.dialect.stream(query, wanted, order, skip, limit)]
         if self.in_batches and order is None and not skip and limit is None:
-            texts = self.in_stretches(query, wanted) or texts
+            stretches = self.stretches(query)
+            texts = [self.dialect.fetch_numbered(query, wanted, [stretch]) for stretch in stretches] or texts
         for text in texts:
             with self.with_threads(order is not None) as session:
                 yield from session.chunks(text, query.params, wanted, rows)
 
-    def in_stretches(self, query, wanted):
-        """The statements of a stream in its own order, where that is of a large table: each gives the rows of as many
-        row groups as one instance may look at, see SharedInstance. None of anything else."""
+    def stretches(self, query):
+        """The numbers of rows, from and to, of as many row groups of a large table as one instance may look at, see
+        SharedInstance; none of anything else."""
         if type(self.source) is not DuckDBSource or not self.has_numbers(query):
-            return None
+            return []
         text = f"SELECT max(q.{ROW_NUMBER}) FROM (\n{with_numbers(query).text}\n) AS q"
         with self.with_threads(sorts=False) as session:
             [[last]] = session.tuples(text, query.params)
         if last is None or last < ROWS_OF_INSTANCE:
-            return None
-        return [self.dialect.fetch_numbered(query, wanted, [((low,), (low + ROWS_OF_INSTANCE - 1,))])
-                for low in range(0, last + 1, ROWS_OF_INSTANCE)]
+            return []
+        return [((low,), (low + ROWS_OF_INSTANCE - 1,)) for low in range(0, last + 1, ROWS_OF_INSTANCE)]
 
     def chunks(self, text, params, wanted, rows):
         for length, columns in self.batches(text, params, rows):
@@ -730,26 +753,55 @@ class DuckDBSession(RowSession):
             if found is not None:
                 scan, *numbers = found
                 return scan.done(True, *(number.done(True) for number in numbers))
-            return self.sorting_keys(lambda session: session.scan(query, key, step, text)[0].done())
+            return self.with_little_memory(lambda session: session.scan(query, key, step, text)[0].done())
 
         def scanned(session):
             scan = BoundaryScan(key, step)
             scan.add(session.tuples(text, query.params))
             return scan.done()
 
-        return self.sorting_keys(scanned)
+        return self.with_little_memory(scanned)
 
-    def sorting_keys(self, ask):
-        """What `ask` gives, a function of a session that may sort: of one with little memory, and of one with twice as
-        much where that was too little."""
+    def with_little_memory(self, ask):
+        """What `ask` gives, a function of a session that may sort keys: of one with little memory, and of one with
+        twice as much where that was too little."""
         memory_mib = SORTING_KEYS_MIB
         while isinstance(self.source, DuckDBSource) and memory_mib < SORTING_MEMORY_MIB:
             with contextlib.suppress(ShortOfMemory), self.with_instance(memory_mib, 1) as session:
-                session.sorts_keys = True
+                session.says_short = True
                 return ask(session)
             memory_mib *= 2
         with self.with_threads(sorts=True) as session:
             return ask(session)
+
+    def hash_counts(self, query, order, bits):
+        counts = np.zeros(1 << bits, np.int64)
+        text = self.dialect.hash_counts(query, order, bits)
+        for begins, rows in self.with_little_memory(lambda session: list(session.tuples(text, query.params))):
+            counts[begins] = rows
+        return counts
+
+    def hashed(self, query, wanted, order, which, take, sorts=False):
+        stretches = [] if sorts else self.stretches(query)
+        texts = [self.dialect.hashed(query, wanted, order, which, sorts, stretch) for stretch in stretches or [None]]
+        memory_mib = max(STREAM_MEMORY_MIB, self.source.memory_mib)
+        while True:
+            try:
+                with contextlib.closing(self.hashed_chunks(texts, query.params, wanted, memory_mib)) as chunks:
+                    return take(chunks)
+            except ShortOfMemory as error:
+                memory_mib *= 2
+                if memory_mib > SORTING_MEMORY_MIB:
+                    raise error.__cause__ from None
+
+    def hashed_chunks(self, texts, params, wanted, memory_mib):
+        for text in texts:
+            with self.with_instance(memory_mib, 1) as session:
+                session.says_short = True
+                for length, columns in session.batches(text, params, HASHED_ROWS):
+                    if length:
+                        yield chunk_of(columns[:-1], wanted), columns[-1].plain().values
+                    del columns
 
     def lies_in_order(self, query, order):
         """Whether rows come by their key, without being sorted: of one that is whole numbers."""

@@ -280,11 +280,8 @@ class StreamMaker:
         at = self.begin + number * STREAM_ROWS
         rows = min(STREAM_ROWS, self.end - at)
         if self.chunks is None or self.next != at or self.chunks.session is not session:
-            # SQLite sorts several times as fast without a limit.
-            limit = None if at == 0 and self.end == self.rows else self.end - at
-            session.in_batches = True
-            self.chunks = RowStream(session, session.stream(self.link.reading.query, self.layout.wanted, STREAM_ROWS,
-                                                            self.order, at, limit))
+            self.end_chunks()
+            self.chunks = self.begun(session, at)
         arrays = self.layout.empty(rows)
         self.next = at + rows
         if self.chunks.fill(self.layout, arrays, rows) != rows:
@@ -292,13 +289,24 @@ class StreamMaker:
                                "written to. Begin a new epoch")
         return Piece(arrays, None)
 
+    def begun(self, session, at):
+        """The rows from row `at` on."""
+        # SQLite sorts several times as fast without a limit.
+        limit = None if at == 0 and self.end == self.rows else self.end - at
+        session.in_batches = True
+        return RowStream(session, session.stream(self.link.reading.query, self.layout.wanted, STREAM_ROWS, self.order,
+                                                 at, limit))
+
+    def end_chunks(self):
+        chunks, self.chunks = self.chunks, None
+        if chunks is not None:
+            chunks.close()
+
     def cancel(self):
         self.link.cancel()
 
     def close(self):
-        if self.chunks is not None:
-            self.chunks.iterator.close()
-            self.chunks = None
+        self.end_chunks()
         self.link.close()
 
 
@@ -323,6 +331,9 @@ class RowStream:
             if self.used == len(self.left):
                 self.left = None
         return at
+
+    def close(self):
+        self.iterator.close()
 
 
 # --- ahead ----------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ batches, and nobody above it knows a driver.
                                     RowSession.snapshot    the state that other sessions are to read, too
 """
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -385,6 +385,19 @@ class RowSession:
         """
         raise NotImplementedError
 
+    def hash_counts(self, query: Query, order: Order, bits: int) -> np.ndarray:
+        """How many rows have a hash, of the 64 bits of an Order with a salt, that begins with each number of so many
+        bits: 2 ** bits numbers."""
+        raise NotImplementedError
+
+    def hashed(self, query: Query, wanted: Sequence[Wanted], order: Order, which, take: Callable, sorts=False) -> Any:
+        """What `take` makes of an iterator over (Chunk, hashes as uint64), of the rows whose hash lies between the two
+        of a tuple, or is in a list; None: of all. They come in any order, or `sorts`, in that one.
+
+        `take` may be called again, with all of them from the beginning, where the first attempt has failed.
+        """
+        raise NotImplementedError
+
     def snapshot(self) -> Snapshot:
         """The state that this session reads from now on, for others to read too. The caller keeps this session open as
         long as it uses the snapshot, and asks for one at a time: see `end_state`."""
@@ -421,6 +434,7 @@ class RowSource:
     dialect: Dialect
     name: str                               # for messages and explain(): what it reads from, without passwords
     helpers = 0                             # threads that read along where an epoch is asked for without workers
+    gives_hashes = False                    # whether its sessions have `hash_counts` and `hashed`, and sort no stream
 
     def connect(self, snapshot: Snapshot | None = None) -> RowSession:
         """A new connection, which only reads. With a snapshot of this source: one that reads its state (if `exact`)."""
