@@ -29,6 +29,8 @@ from .source import ConnectionLost, Order, SnapshotLost, TableChanged
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0      # seconds between attempts to connect again
 STREAM_ROWS = 16_384                        # rows of a piece of a stream
 WAITING_BYTES_IN_MEMORY = 16 << 20          # of rows that are to be mixed with others; more of them are in a file
+PLACES_OF_PIECE = 64                        # in that file, about: the last one is half empty
+MEMORIES_AT_ONCE = 512                      # that are read in one call; the system takes 1024
 ARRANGED_ROWS = 4096                        # of a group that are put into the order of dealing at a time
 OF_THIS_PROCESS = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
 
@@ -551,19 +553,22 @@ class WaitingInMemory:
 
 
 class Places:
-    """Where rows of a piece are in a file, and how many in each place. There are tens of thousands of places, which as
-    objects of Python's would be megabytes."""
-    __slots__ = ("numbers", "rows")
+    """Where the rows of a piece are in a file: in these places, of which all but the last are full, and written so many
+    at a time. As objects of Python's these numbers would be megabytes."""
+    __slots__ = ("numbers", "rows", "used")
 
     def __init__(self, most_rows):
         self.numbers, self.rows = array("i"), array("H" if most_rows < 1 << 16 else "i")
+        self.used = most_rows                   # of the last place
 
 
 class WaitingInFile:
     """The same in a temporary file without a name, so that memory stays bounded however many rows are mixed.
 
-    It is made of places for as many rows as a share has; the places of a piece that is taken are free for others. So
-    the file is as large as what waits. It is read and written, not mapped, which would be memory again.
+    It is made of places, each for as many rows as a share has, or for several shares if those are small: of hundreds of
+    groups there would be hundreds of thousands of places to know, and to read one by one. The places of a piece that is
+    taken are free for others, so that the file is as large as what waits. It is read and written, not mapped, which
+    would be memory again.
     """
 
     def __init__(self, dealing, layout, most):
@@ -573,7 +578,7 @@ class WaitingInFile:
         if free < most:
             self.file.close()
             raise OSError(errno.ENOSPC, f"{free / 2 ** 20:.0f} MiB are free", tempfile.gettempdir())
-        self.rows_of_place = max(int(dealing.rows.max()) // dealing.window, 1)
+        self.rows_of_place = max(int(dealing.rows.max()) // min(dealing.window, PLACES_OF_PIECE), 1)
         self.arranged = layout.empty(max(ARRANGED_ROWS, self.rows_of_place))
         self.places: dict = {}                  # of a piece that has some of its rows: Places
         self.free = array("i")
@@ -583,15 +588,20 @@ class WaitingInFile:
         begin, end, some = 0, 0, []             # rows of the group, in the order of dealing, and their bytes
         for piece, first, last in shares:
             places = self.places.get(piece) or self.places.setdefault(piece, Places(self.rows_of_place))
-            for at in range(first, last, self.rows_of_place):
-                upto = min(at + self.rows_of_place, last)
+            at = first
+            while at < last:
+                if places.used == self.rows_of_place:
+                    places.numbers.append(self.free_place())
+                    places.used = 0
+                upto = min(at + self.rows_of_place - places.used, last)
                 if at < begin or upto > end:
                     begin, end = at, min(at + len(self.arranged[0]), shares[-1][2])
                     some = [flat_bytes(rows) for rows in self.arrange(fetched, begin, end)]
-                place = self.free_place()
-                places.numbers.append(place)
+                write_at(self.file, parts_of(some, end - begin, at - begin, upto - begin),
+                         self.offset(places.numbers[-1], places.used))
                 places.rows.append(upto - at)
-                write_at(self.file, parts_of(some, end - begin, at - begin, upto - begin), self.offset(place))
+                places.used += upto - at
+                at = upto
 
     def arrange(self, fetched, begin, end):
         """Rows `begin` to `end` of a group, in the order in which they are dealt out. Those of many shares at a time:
@@ -607,16 +617,23 @@ class WaitingInFile:
         self.made += 1
         return self.made - 1
 
-    def offset(self, place):
-        return place * self.rows_of_place * self.layout.record_bytes
+    def offset(self, place, used):
+        return (place * self.rows_of_place + used) * self.layout.record_bytes
 
     def take(self, piece, spare):
         size, at, lent = int(self.sizes[piece]), 0, spare.take()
         arrays, places = [array[:size] for array in lent], self.places.pop(piece, Places(0))
-        some = [flat_bytes(rows) for rows in arrays]
-        for place, rows in zip(places.numbers, places.rows):
-            read_at(self.file, parts_of(some, size, at, at + rows), self.offset(place))
-            at += rows
+        some, numbers, read, used, parts = [flat_bytes(rows) for rows in arrays], iter(places.numbers), 0, 0, []
+        for rows in places.rows:                # as they were written, all of a place at a time
+            parts += parts_of(some, size, at, at + rows)
+            at, used = at + rows, used + rows
+            if used == self.rows_of_place or at == size or len(parts) >= MEMORIES_AT_ONCE:
+                if not read:
+                    place = next(numbers)
+                read_at(self.file, parts, self.offset(place, read))
+                read, parts = used, []
+                if used == self.rows_of_place:
+                    read = used = 0
         self.free.extend(places.numbers)
         return arrays, lent
 

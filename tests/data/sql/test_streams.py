@@ -33,9 +33,11 @@ def table(keys):
 @given(keys=st.sets(st.integers(-2 ** 63, 2 ** 63 - 1), max_size=120), step=st.integers(1, 20), group=st.integers(1, 5),
        mixed=st.integers(1, 7), batch_size=st.integers(1, 40), shuffle=st.sampled_from([False, "block", "global"]),
        seed=st.integers(0, 2 ** 80), epoch=st.integers(0, 10), ranks=st.integers(1, 4),
-       workers=st.integers(0, 3), helpers=st.integers(0, 2), in_file=st.booleans(), data=st.data())
+       workers=st.integers(0, 3), helpers=st.integers(0, 2), in_file=st.booleans(), places=st.integers(1, 7),
+       data=st.data())
 @settings(max_examples=200 if THOROUGH else 25, deadline=None)
-def test_any_stream(keys, step, group, mixed, batch_size, shuffle, seed, epoch, ranks, workers, helpers, in_file, data):
+def test_any_stream(keys, step, group, mixed, batch_size, shuffle, seed, epoch, ranks, workers, helpers, in_file,
+                    places, data):
     with pytest.MonkeyPatch.context() as patched:
         for dialect in (Dialect, SQLiteDialect):
             patched.setattr(dialect, "rows_in_block", step)
@@ -48,6 +50,7 @@ def test_any_stream(keys, step, group, mixed, batch_size, shuffle, seed, epoch, 
             batches = list(rows.batches(**options))
             patched.setattr(SQLiteSource, "helpers", helpers)
             patched.setattr("flambeau.data.sql.reading.WAITING_BYTES_IN_MEMORY", 0 if in_file else 1 << 20)
+            patched.setattr("flambeau.data.sql.reading.PLACES_OF_PIECE", places)
             assert all(len(batch) == batch_size for batch in batches[:-1])
             assert digest(rows.batches(**options, workers=workers)) == digest(batches)
             start = data.draw(st.integers(0, len(batches)))
@@ -94,6 +97,27 @@ def test_what_is_held_does_not_depend_on_the_number_of_rows(monkeypatch, helpers
         assert max(file) < 512
         held.append((max(file), max(places)))
     assert held[0] == held[1]
+
+
+@pytest.mark.parametrize("memories", [3, 512])
+def test_small_shares_of_a_piece_lie_in_few_places(monkeypatch, memories):
+    """Of 16 groups a piece has 16 shares of two rows, and more of a table's first groups."""
+    for name, value in (("rows_in_block", 8), ("blocks_in_group", 4), ("groups_mixed", 16)):
+        monkeypatch.setattr(SQLiteDialect, name, value)
+    data = table(range(5 * 512 + 77))
+    expected = digest(data.batches(16, "block", 0, 0))                 # in memory
+    monkeypatch.setattr(reading, "WAITING_BYTES_IN_MEMORY", 0)
+    monkeypatch.setattr(reading, "PLACES_OF_PIECE", 4)
+    monkeypatch.setattr(reading, "MEMORIES_AT_ONCE", memories)
+    iterator, given, places, file = data.batches(16, "block", 0, 0), [], [], []
+    for batch in iterator:
+        given.append(batch)
+        waiting = iterator.pieces.waiting
+        places += [len(place.numbers) for place in waiting.places.values()]
+        file.append(waiting.made * waiting.rows_of_place)
+    assert digest(given) == expected and 4 <= max(places) <= 6 and max(file) < 512
+    resumed = data.batches(16, "block", 0, 0, start=50)
+    assert digest(resumed) == digest(given[50:])
 
 
 class Numbers:
