@@ -205,7 +205,9 @@ SPEEDS = {
     "parquet": [
         ("Parquet, 8 files: read() beside fetchnumpy", read("data"), fetchnumpy, 1 / 1.15),
         ("Parquet, 8 files: block shuffle beside ours in order", epoch("block", 0, "data"), epoch(False, 0, "data"),
-         0.4)],
+         0.4),
+        ("Parquet, 8 files: global shuffle beside ours in order", epoch("global", 0, "data"),
+         epoch(False, 0, "data"), 0.4)],
     "postgres": [
         ("PostgreSQL: read() beside psycopg's rows", read(), psycopg_rows, 1),
         ("PostgreSQL: block shuffle, 2 workers, beside psycopg", epoch("block", 2), psycopg_rows, 0.7),
