@@ -8,9 +8,10 @@ the best of several bursts by turns. Shapes that are few in one direction, power
 what is slower than that is printed.
 """
 import argparse
+import sys
 
 import numpy as np
-from side import EAGER, OURS, PATIENCE, eager, ours, race, two_cores
+from side import EAGER, OURS, PATIENCE, agree, eager, ours, race, two_cores
 
 SHAPES = """1x256x256 1x1000x1000 1x4096x4096 2x1024x1024 4x4096x4096 5x4096x33 8x1024x1024 12x1024x1024 16x4096x4096
             32x784x10 128x10x784 64x1024x256 128x512x128 100x256x100 256x1024x1024 256x4096x512 300x300x300 512x4096x24
@@ -39,6 +40,9 @@ def ratio(shape, layout, dtype, patience):
     *batch, M, K, N = shape
     runs = {OURS: ours(lambda a, b: a @ b, *operands(flambeau, batch, M, K, N, layout, dtype)),
             EAGER: eager(lambda a, b: a @ b, *operands(torch, batch, M, K, N, layout, dtype))}
+    differ = agree({name: run() for name, run in runs.items()}, rtol=1e-3, atol=1e-3)
+    if differ:
+        sys.exit(f"{shape}, {layout}: {differ}")
     best = race(runs, BURSTS, SECONDS_A_PRODUCT, patience)
     return best[EAGER] / best[OURS], best[OURS]
 

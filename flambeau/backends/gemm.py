@@ -10,8 +10,8 @@ one number of A, spread, added to it. The strip of A stays in the first cache; t
 first (turned, if B is a transposed matrix) unless they lie well, stay in the second. Blocks of A are copied too where
 they lie badly, and strips of it whose rows would meet in the same places of the first cache.
 
-Each element adds its products in the order of k, in blocks that the shapes alone decide on; nothing else about the
-cutting shows in the result. So results do not depend on the number of threads, nor on how the tiles were chosen.
+Each element adds its products in the order of k, in blocks that shapes and strides alone decide on; nothing else about
+the cutting shows in the result. So results do not depend on the number of threads, nor on how the tiles were chosen.
 
 Where there are few rows, and both operands are contiguous along k, another way is faster: vectors along k, and their
 lanes added up at the end ("dots").

@@ -128,6 +128,15 @@ def test_results_do_not_depend_on_the_second_cache(rng, monkeypatch, second):
     assert (c == again).all()
 
 
+def say_caches(root, files):
+    """Have the system under `root` say so of its caches."""
+    for folder, words in files.items():
+        path = root / "sys/devices/system/cpu" / folder
+        path.mkdir(parents=True)
+        for name, word in zip(("level", "type", "size", "ways_of_associativity"), words.split()):
+            (path / name).write_text(word + "\n")
+
+
 @pytest.mark.parametrize("files, size", [
     ({}, 1 << 20),
     ({"cpu0/cache/index0": "1 Data 48K", "cpu0/cache/index2": "2 Unified 2048K", "cpu1/cache/index2": "2 Unified 2M"},
@@ -137,11 +146,7 @@ def test_results_do_not_depend_on_the_second_cache(rng, monkeypatch, second):
     ({"cpu0/cache/index2": "2 Unified lots"}, 1 << 20),
 ])
 def test_the_second_cache(tmp_path, files, size):
-    for folder, words in files.items():
-        path = tmp_path / "sys/devices/system/cpu" / folder
-        path.mkdir(parents=True)
-        for name, word in zip(("level", "type", "size"), words.split(), strict=True):
-            (path / name).write_text(word + "\n")
+    say_caches(tmp_path, files)
     assert caches.second_cache(f"{tmp_path}/") == size
 
 
@@ -154,11 +159,7 @@ def test_the_second_cache(tmp_path, files, size):
     ({"cpu0/cache/index0": "1 Data 64K"}, (8, 4096)),
 ])
 def test_the_first_cache(tmp_path, files, first):
-    for folder, words in files.items():
-        path = tmp_path / "sys/devices/system/cpu" / folder
-        path.mkdir(parents=True)
-        for name, word in zip(("level", "type", "size", "ways_of_associativity"), words.split()):
-            (path / name).write_text(word + "\n")
+    say_caches(tmp_path, files)
     assert caches.first_cache(f"{tmp_path}/") == first
 
 

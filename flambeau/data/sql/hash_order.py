@@ -8,15 +8,9 @@ table is read once, and its keys once before, to know how many rows each bin wil
 The order is that of `ORDER BY hash, key`, to the row. Two keys of the same hash are one in a hundred thousand tables of
 twenty million rows; the database is asked which of them comes first.
 """
-import errno
-import os
-import shutil
-import tempfile
-import warnings
-
 import numpy as np
 
-from .reading import StreamMaker, flat_bytes, read_at, untouched, write_at
+from .reading import StreamMaker, flat_bytes, read_at, temporary_file, untouched, warn_of_memory, write_at
 from .source import ConnectionLost, Order, TableChanged
 
 HASH_BITS = 64
@@ -52,7 +46,7 @@ class RowsByHash:
         self.store = row_store(self.record, self.starts)
         try:
             session.hashed(reading.query, layout.wanted, order, self.hashes_of(self.first_bin, last), self.deal)
-        except BaseException:
+        except BaseException:                     # nobody has this object yet who would close it
             self.close()
             raise
 
@@ -207,12 +201,13 @@ def row_store(record, starts):
     try:
         return RowsInFile(record, rows, int(np.diff(starts).max()))
     except OSError as error:
-        warnings.warn(f"{rows * record.itemsize / 2 ** 20:.0f} MiB of rows that are sorted are held in memory, since "
-                      f"no temporary file can be had for them: {error}. TMPDIR says where to make one", stacklevel=2)
+        warn_of_memory(rows * record.itemsize, "that are sorted", error)
         return RowsInMemory(record, rows)
 
 
 class RowsInMemory:
+    """Rows and their hashes, each in its place."""
+
     def __init__(self, record, rows):
         self.records = untouched((rows,), record)
 
@@ -230,13 +225,8 @@ class RowsInFile:
     """The same in a temporary file without a name. It is read and written, not mapped, which would be memory again."""
 
     def __init__(self, record, rows, most_rows):
-        self.record, size = record, rows * record.itemsize
-        self.file, self.buffer, self.most_rows = tempfile.TemporaryFile(buffering=0), None, most_rows
-        free = shutil.disk_usage(tempfile.gettempdir()).free
-        if free < size:
-            self.file.close()
-            raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {size / 2 ** 20:.0f} MiB are needed and "
-                          f"{free / 2 ** 20:.0f} are free", tempfile.gettempdir())
+        self.record, self.buffer, self.most_rows = record, None, most_rows
+        self.file = temporary_file(rows * record.itemsize)
 
     def write(self, at, records):
         write_at(self.file, [flat_bytes(records)], at * self.record.itemsize)

@@ -518,9 +518,23 @@ def waiting_rows(dealing, layout):
     try:
         return WaitingInFile(dealing, layout, most)
     except OSError as error:
-        warnings.warn(f"{most / 2 ** 20:.0f} MiB of rows that wait to be mixed with others are held in memory, since "
-                      f"no temporary file can be had for them: {error}. TMPDIR says where to make one", stacklevel=2)
+        warn_of_memory(most, "that wait to be mixed with others", error)
         return WaitingInMemory(dealing, layout)
+
+
+def temporary_file(nbytes):
+    """A file without a name, on a disk that has room for so many bytes; else an OSError says what there is."""
+    free = shutil.disk_usage(tempfile.gettempdir()).free
+    if free < nbytes:
+        raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {nbytes / 2 ** 20:.0f} MiB are needed and "
+                      f"{free / 2 ** 20:.0f} are free", tempfile.gettempdir())
+    return tempfile.TemporaryFile(buffering=0)
+
+
+def warn_of_memory(nbytes, which, error):
+    """Say that rows are held in memory, because of an error of `temporary_file`."""
+    warnings.warn(f"{nbytes / 2 ** 20:.0f} MiB of rows {which} are held in memory, since no temporary file can be had "
+                  f"for them: {error}. TMPDIR says where to make one", stacklevel=3)
 
 
 class WaitingInMemory:
@@ -573,11 +587,7 @@ class WaitingInFile:
 
     def __init__(self, dealing, layout, most):
         self.sizes, self.layout = np.diff(dealing.starts), layout
-        self.file = tempfile.TemporaryFile(buffering=0)
-        free = shutil.disk_usage(tempfile.gettempdir()).free
-        if free < most:
-            self.file.close()
-            raise OSError(errno.ENOSPC, f"{free / 2 ** 20:.0f} MiB are free", tempfile.gettempdir())
+        self.file = temporary_file(most)
         self.rows_of_place = max(int(dealing.rows.max()) // min(dealing.window, PLACES_OF_PIECE), 1)
         self.arranged = layout.empty(max(ARRANGED_ROWS, self.rows_of_place))
         self.places: dict = {}                  # of a piece that has some of its rows: Places
@@ -662,7 +672,7 @@ def write_at(file, some, at):
         if done != sum(map(len, some)):         # which the system does when a disk is full
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     except OSError as error:
-        raise OSError(error.errno, f"{os.strerror(error.errno)}: rows that wait to be mixed with others are in a "
+        raise OSError(error.errno, f"{os.strerror(error.errno)}: rows that wait for their turn are in a "
                       "temporary file. TMPDIR says where to make one", tempfile.gettempdir()) from error
 
 
