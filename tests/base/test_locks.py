@@ -168,6 +168,7 @@ def disturbed(work, does):
     finally:
         gc.enable()
         gc.set_threshold(*before)
+        gc.collect()                               # those left do it now, and not in the middle of another test
 
 
 def test_a_bag_may_grow_while_it_is_gone_through():

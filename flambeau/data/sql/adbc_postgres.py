@@ -13,7 +13,7 @@ import numpy as np
 from ...backends.arrow import ArrowError
 from .adbc_statements import batches
 from .arrow import chunk_of
-from .postgres_dialect import BEGIN, ExportedSnapshot, PostgresDialect, boundaries_in, kind_of
+from .postgres_dialect import BEGIN, BOUNDARIES_AT_A_TIME, ExportedSnapshot, PostgresDialect, boundaries_in, kind_of
 from .source import (
     Chunk,
     ColumnFact,
@@ -27,7 +27,9 @@ from .source import (
 )
 from .tables import gathered, parts
 
-BATCH_BYTES_OPTION, BATCH_BYTES = "adbc.postgresql.batch_size_hint_bytes", str(2 << 20)
+BATCH_BYTES_OPTION = "adbc.postgresql.batch_size_hint_bytes"
+BATCH_BYTES = 2 << 20
+BATCH_BYTES_OF_BOUNDARIES = 1 << 17            # of which the driver and the reader hold several
 RANGE = Wanted("flambeau_range", "int", "int64")
 LOST_STATES = ("08", "57014", "57P", "53")     # the beginnings of SQLSTATEs that a new connection may mend
 
@@ -73,6 +75,14 @@ class AdbcPostgresDialect(PostgresDialect):
                f"ORDER BY {', '.join(names)} OFFSET 0) AS r"
 
 
+def objects_of(column, begin, end):
+    """Values `begin` to `end` of an ArrowColumn as Python's objects, NULL as None."""
+    values = column.values[begin:end].tolist()
+    if column.nulls is None:
+        return values
+    return [None if gone else one for one, gone in zip(values, column.nulls[begin:end])]
+
+
 class AdbcPostgresSession(RowSession):
     def __init__(self, source, con, snapshot=None):
         super().__init__()
@@ -92,10 +102,10 @@ class AdbcPostgresSession(RowSession):
         with self.losing(), contextlib.closing(self.con.cursor()) as cursor:
             cursor.execute(text)
 
-    def batches(self, query, text, more=()):
+    def batches(self, query, text, more=(), size=BATCH_BYTES):
         """The Arrow batches of a statement, (rows, columns)."""
         with self.losing():
-            yield from batches(self.con, text, (*query.params, *more), {BATCH_BYTES_OPTION: BATCH_BYTES}.items())
+            yield from batches(self.con, text, (*query.params, *more), [(BATCH_BYTES_OPTION, str(size))])
 
     @contextlib.contextmanager
     def losing(self):
@@ -144,11 +154,11 @@ class AdbcPostgresSession(RowSession):
         return boundaries_in(self.rows(query, self.dialect.boundaries(query, key, step, whole)), key, step)
 
     def rows(self, query, text):
-        """The rows of a statement, NULL as None."""
-        for _, columns in self.batches(query, text):
-            cells = [(each.plain().values.tolist(), each.nulls) for each in columns]
-            yield from zip(*(values if nulls is None else [None if gone else one for one, gone in zip(values, nulls)]
-                             for values, nulls in cells))
+        """The rows of a statement, NULL as None; a batch is turned into objects a part at a time."""
+        for length, columns in self.batches(query, text, size=BATCH_BYTES_OF_BOUNDARIES):
+            plain = [each.plain() for each in columns]
+            for begin in range(0, length, BOUNDARIES_AT_A_TIME):
+                yield from zip(*(objects_of(each, begin, begin + BOUNDARIES_AT_A_TIME) for each in plain))
 
     def fetch(self, query, wanted, boundaries, blocks):
         declared = {fact.name: fact.declared for fact in self.describe(query)}

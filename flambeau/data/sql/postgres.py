@@ -21,7 +21,15 @@ from psycopg.types.string import ByteaBinaryLoader
 
 from ...backends.host import array_over
 from .postgres_arrays import element_starts
-from .postgres_dialect import BEGIN, WIRE_TYPE, ExportedSnapshot, PostgresDialect, boundaries_in, kind_of
+from .postgres_dialect import (
+    BEGIN,
+    BOUNDARIES_AT_A_TIME,
+    WIRE_TYPE,
+    ExportedSnapshot,
+    PostgresDialect,
+    boundaries_in,
+    kind_of,
+)
 from .source import (
     Chunk,
     ColumnFact,
@@ -106,9 +114,9 @@ def connection_lost():
 # --- sessions -------------------------------------------------------------------------------------------------------
 
 
-def rows_in(cursor):
-    """The rows that a cursor gives, fetched many at a time."""
-    while found := cursor.fetchmany(ROWS_A_TRIP):
+def rows_in(cursor, rows):
+    """The rows that a cursor gives, fetched `rows` at a time."""
+    while found := cursor.fetchmany(rows):
         yield from found
 
 
@@ -166,7 +174,7 @@ class PostgresSession(RowSession):
         text = self.dialect.boundaries(query._replace(text=escaped(query)), key, step)
         with connection_lost(), self.transaction(), self.con.cursor("flambeau_keys", binary=True) as cursor:
             cursor.execute(text, query.params)
-            return boundaries_in(rows_in(cursor), key, step)
+            return boundaries_in(rows_in(cursor, BOUNDARIES_AT_A_TIME), key, step)
 
     def fetch(self, query, wanted, boundaries, blocks):
         text, params = self.fetch_statement(query, wanted, boundaries.key, boundaries.ranges(blocks))

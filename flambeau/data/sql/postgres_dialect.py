@@ -11,6 +11,7 @@ KIND_OF_OID = {16: ("bool", 8), 20: ("int", 64), 21: ("int", 16), 23: ("int", 32
 # What a form travels as: whole words, so that numbers stay aligned between the lengths of 32 bits before them.
 WIRE_TYPE = {"bool": "int4", "int8": "int4", "int16": "int4", "int32": "int4", "int64": "int8", "float32": "float4",
              "float64": "float8", "text": "text"}
+BOUNDARIES_AT_A_TIME = 2048                    # as objects of Python's, until they are packed
 
 
 def kind_of(oid, category):

@@ -593,6 +593,27 @@ def test_keys_of_every_type_over_adbc(tmp_path, small_blocks, values):
 
 
 @pytest.mark.parametrize("make", [PostgresEngine, ADBCPostgresEngine])
+@pytest.mark.parametrize("at_a_time", [1, 5, 38, 39])
+def test_boundaries_come_some_at_a_time(tmp_path, small_blocks, monkeypatch, make, at_a_time):
+    """Of a large table there are many; which are objects together at any moment changes nothing."""
+    engine = make(tmp_path)
+    x, _ = plain_table(engine, 150)                             # 19 blocks, and the two ends of each
+    shuffled = lambda: together(engine.sql("SELECT * FROM t", key="id", label="label").batches(9, "block", seed=3))
+    expected = shuffled()
+    if make is ADBCPostgresEngine:
+        from flambeau.data.sql import adbc_postgres as module
+        monkeypatch.setattr(module, "BATCH_BYTES_OF_BOUNDARIES", 20 * at_a_time)
+    else:
+        from flambeau.data.sql import postgres as module
+    monkeypatch.setattr(module, "BOUNDARIES_AT_A_TIME", at_a_time)
+    found = shuffled()
+    assert sorted(found[0].tolist()) == sorted(x.tolist())
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+    engine.close()
+
+
+@pytest.mark.parametrize("make", [PostgresEngine, ADBCPostgresEngine])
 def test_a_look_at_a_row_leaves_no_transaction(tmp_path, make):
     engine = make(tmp_path)
     plain_table(engine, 60)
