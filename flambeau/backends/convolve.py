@@ -21,6 +21,8 @@ import math
 from collections import namedtuple
 from itertools import product
 
+import numpy as np
+
 from .cuts import MAX_STACK_BYTES, even_part, kernels, last_part, up, widest
 from .gemm import PIECE_CYCLES, LibraryCall, evenly, gemm
 from .kernels import LLVM_ELEMENT, STEP_FIELDS, compiled_kernels
@@ -194,10 +196,9 @@ def plan_forth(machine, job):
     far = m * channels * len(taps) * machine.size > 1 << 20                              # from beyond the second cache
 
     def make():
-        table = [(t.weight + c * job.a_c, c * len(depths) * f["plane"] + at)
-                 for c in range(block) for t, at in zip(taps, offsets, strict=True)]
+        table = ways(sums(block, job.a_c, [t.weight for t in taps]), sums(block, len(depths) * f["plane"], offsets))
         blocks = kernels([m_tile, last_part(m, m_tile)], height, vectors, width)
-        return step(machine, "forth", blocks, f, FORWARD_FIELDS, tiles, work, [*depths, *ways(table)])
+        return step(machine, "forth", blocks, f, FORWARD_FIELDS, tiles, work, [*depths, *table])
 
     return work / used + weight * (2.0 if far else 0.2), make
 
@@ -239,15 +240,14 @@ def plan_spots(machine, job):
     copied = x.size[0] * channels * job.groups * m_tiles * depth * row_blocks * col_blocks * len(depths) * f["plane"]
 
     def make():
-        table = [(c * len(depths) * f["plane"] + at, (c * len(taps) + i) * m_wide)
-                 for c in range(block) for i, at in enumerate(offsets)]
-        lines = [r * stride[1] * f["pitch"] + c for r in range(rows) for c in range(cols)]
-        weights = [t.weight + c * job.a_c for c in range(block) for t in taps]
+        table = ways(sums(block, len(depths) * f["plane"], offsets), m_wide * np.arange(block * len(taps)))
+        lines = sums(rows, stride[1] * f["pitch"], range(cols)).tolist()
+        weights = sums(block, job.a_c, [t.weight for t in taps]).tolist()
         counts = {r * c for r in (rows, last_part(out_h, rows)) for c in (cols, last_part(out_w, cols))}
         wide = {-(-one // lanes) for one in (m_tile, last_part(m, m_tile))}
         blocks = kernels(counts, height, wide, width)
         return step(machine, "spots", blocks, f, POSITION_FIELDS, tiles, work,
-                    [*depths, *ways(table), *lines, *weights])
+                    [*depths, *table, *lines, *weights])
 
     return work * m_wide * m_tiles / m + turned + 0.5 * copied + 2 * m * out_h * out_w * x.size[0] * depth, make
 
@@ -280,13 +280,13 @@ def plan_back(dtype, x, taps, g, weight, stride, groups):
              rows_at=len(BACKWARD_FIELDS) + len(depths) + 2 * rows * cols + 2)
     if (f["x_room"] + f["g_room"] + f["y_room"]) * machine.size > MAX_STACK_BYTES:
         return None
-    table = [(r * stride[1] * f["pitch"] + c, (r * cols + c) * m_wide) for r in range(rows) for c in range(cols)]
-    lines = [c * len(depths) * f["plane"] + at for c in range(block) for at in offsets]
+    table = ways(sums(rows, stride[1] * f["pitch"], range(cols)), m_wide * np.arange(rows * cols))
+    lines = sums(block, len(depths) * f["plane"], offsets).tolist()
     counts = {one * len(taps) for one in (block, last_part(channels, block))}
     wide = {-(-one // lanes) for one in (m_tile, last_part(m, m_tile))}
     blocks = kernels(counts, height, wide, width)
     return step(machine, "back", blocks, f, BACKWARD_FIELDS, groups * m_tiles * f["blocks"], work,
-                [*depths, *ways(table), *lines])
+                [*depths, *table, *lines])
 
 
 def step(machine, what, blocks, f, fields, tiles, work, tables):
@@ -297,10 +297,16 @@ def step(machine, what, blocks, f, fields, tiles, work, tables):
     return LibraryCall(fn, tiles, min(tiles, grain), [*[f[name] for name in fields], *tables])
 
 
-def ways(table):
+def sums(count, far, offsets):
+    """The offsets, for each of `count` things that lie `far` apart."""
+    return np.add.outer(far * np.arange(count), np.array(offsets, np.int64)).ravel()
+
+
+def ways(first, second):
     """How far it is from each pair of offsets to the next, from (0, 0) on, and a pair more: see GemmKernels.micro."""
-    return [word for old, new in zip([(0, 0), *table], [*table, table[-1] if table else (0, 0)], strict=True)
-            for word in (new[0] - old[0], new[1] - old[1])]
+    table = np.zeros((len(first) + 1, 2), np.int64)
+    table[:-1, 0], table[:-1, 1] = np.diff(first, prepend=0), np.diff(second, prepend=0)
+    return table.ravel().tolist()
 
 
 def target(job):

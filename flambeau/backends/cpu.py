@@ -285,6 +285,36 @@ def packaged_kernels():
     return _the_host().packaged.described()
 
 
+def origin_of(words):
+    """What a text is written from: the words of a launch, or for a function of the library, and the target in use."""
+    return f"{words}\n{tuple(target())}"
+
+
+def packaged_functions(words, asked=True):
+    """{words: address} of those that came with the package, as they would be written now from these `words`; see Note
+    [Packaged kernels]. None of their texts has to be written."""
+    host = _the_host()
+    known = {each: found for each in words if (found := host.packaged.origin(origin_of(each)))}
+    return undisturbed(_find_packaged, known, asked) if known else {}
+
+
+def _find_packaged(known, asked):
+    """{words: address} of {words: (name, object)}, as far as they can be put in memory."""
+    global loaded
+    found = {}
+    for words, (name, whole) in known.items():
+        try:
+            if whole not in _libraries and (code := _host.packaged.read(whole)):
+                _libraries[whole] = _host.place(code, None)
+            if whole in _libraries:
+                found[words] = _host.address(_libraries[whole], name)
+        except (RuntimeError, OSError) as error:
+            _host.packaged.distrust(whole, error)
+            return {}
+    loaded += asked and len(found)
+    return found
+
+
 def _find(key, name, text, symbols, asked):
     """Whether `name` of the object of `text`, with that key, is in memory, if need be from the disk or the package;
     then its address is noted."""

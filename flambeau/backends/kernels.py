@@ -492,7 +492,7 @@ class CompiledKernels:
         # addresses of the innermost kernels that were made
         self.table = (ctypes.c_int64 * (MAX_KERNEL_ROWS * MAX_KERNEL_VECTORS))()
         self.compile, self.replaceable, self.made = cpu.functions, cpu.replaceable, {}
-        self.compile_beforehand, self.not_found = cpu.make_ready, cpu.not_found
+        self.compile_beforehand, self.not_found, self.packaged = cpu.make_ready, cpu.not_found, cpu.packaged_functions
         self.texts_ahead = {}         # how a text is written → the text, of what was made ready and not asked for yet
         self.written = {}             # address → how its text is written: a method of the kernels, and its arguments
 
@@ -515,10 +515,13 @@ class CompiledKernels:
         first where it leaves its work to others, or all of it if `hasty`."""
         inner = [("micro", *block) for block in blocks]
         missing = {self._name(how): how for how in (*wanted, *inner) if how not in self.made}
-        texts = {name: self.texts_ahead.pop(how, None) or self._text(name, how) for name, how in missing.items()}
+        made = self._packaged(missing) if missing else {}
+        texts = {name: self.texts_ahead.pop(how, None) or self._text(name, how) for name, how in missing.items()
+                 if name not in made}
         left = self.not_found(texts) if texts else {}              # all of them are looked for at once
-        made = {name: self.replaceable(name, texts.pop(name)) for name in left
-                if hasty or missing[name][0] in self.kernels.drivers} | self.compile(texts)
+        made |= {name: self.replaceable(name, texts.pop(name)) for name in left
+                 if hasty or missing[name][0] in self.kernels.drivers}
+        made |= self.compile(texts)
         for name, how in missing.items():
             self.made[how] = made[name]
             self.written[made[name]] = how[0], name, *how[1:]
@@ -535,11 +538,21 @@ class CompiledKernels:
     def _text(self, name, how):
         return getattr(self.kernels, how[0])(name, *how[1:])
 
+    def words(self, name):
+        """What the text of a function is written from: kinds that have one of the same name have the same text."""
+        return f"{name} of the library, {self.registers} registers"
+
+    def _packaged(self, names, asked=True):
+        """{name: address} of those that came with the package."""
+        found = self.packaged([self.words(name) for name in names], asked)
+        return {name: found[self.words(name)] for name in names if self.words(name) in found}
+
     def make_ready(self, wanted, blocks):
         """Have what `functions` would ask for compiled beforehand."""
         named = {self._name(how): how for how in (*wanted, *[("micro", *block) for block in blocks])}
-        texts = {name: self._text(name, how) for name, how in named.items()}
-        self.texts_ahead = {how: texts[name] for name, how in named.items() if how not in self.made}
+        ready = self._packaged(named, asked=False)
+        texts = {name: self._text(name, how) for name, how in named.items() if name not in ready}
+        self.texts_ahead = {how: texts[name] for name, how in named.items() if name in texts and how not in self.made}
         self.compile_beforehand(texts, [name for name, how in named.items() if how[0] in self.kernels.drivers])
 
     def function(self, what, *shape, hasty=False):

@@ -60,10 +60,15 @@ class Compilation:
 
     def __init__(self, launches):
         self.launches, self.missing, self.hasty, self._names = launches, {}, set(), {}
+        unknown = {}
         for launch in launches:
             launch.schedule.streams = may_stream(launch)
-            launch.text = text = str(launch)
-            if text not in _kernels and text not in self._names:
+            launch.text = str(launch)
+            if launch.text not in _kernels:
+                unknown.setdefault(launch.text, launch)
+        _kernels.update(cpu.packaged_functions(unknown))
+        for text, launch in unknown.items():
+            if text not in _kernels:
                 verify(launch.kernel)
                 verify_schedule(launch.kernel, launch.schedule)
                 self._names[text], written = rendered(launch)

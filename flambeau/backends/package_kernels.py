@@ -23,20 +23,25 @@ PART_CHARACTERS = 1 << 18         # of texts of launches that become an object
 
 def library_parts():
     """The library's own texts for the processor that code is compiled for: lists of those that are used together, and
-    compiled alike."""
-    parts = [[threads.text()], [twister.text()]]
+    compiled alike; and their origins, as `packaged.write` takes them."""
+    parts, origins = [[threads.text()], [twister.text()]], []
     for kinds in PACKAGED_KINDS:
-        parts.append([text for kind in kinds for text in compiled_kernels("float32", kind).every().values()])
-    return parts
+        parts.append([])
+        for functions in [compiled_kernels("float32", kind) for kind in kinds]:
+            for name, text in functions.every().items():
+                parts[-1].append(text)
+                origins.append((cpu.origin_of(functions.words(name)), name, text))
+    return parts, origins
 
 
 def launched_parts(launches):
-    """The texts of `launches`, in lists again: what was asked for by the same nets stays together."""
-    parts, room, seen = [], 0, set()
+    """The texts of `launches`, in lists again, and their origins: what was asked for by the same nets stays together."""
+    parts, origins, room, seen = [], [], 0, set()
     for launch in launches:
         launch.schedule = schedule(launch)
         launch.schedule.streams = may_stream(launch)
         name, text = native.rendered(launch)
+        origins.append((cpu.origin_of(str(launch)), name, text))
         if name not in seen:
             seen.add(name)
             if room <= 0:
@@ -44,7 +49,7 @@ def launched_parts(launches):
                 room = PART_CHARACTERS
             parts[-1].append(text)
             room -= len(text)
-    return parts
+    return parts, origins
 
 
 def levels():
@@ -69,8 +74,8 @@ def make(folder, name, launches=()):
     """Make the file for the processor called `name` in `folder`; its path, and how many texts it has."""
     host, goal = cpu.host(), processor_called(name)
     host.aim_at(goal)
-    parts = [*library_parts(), *launched_parts(launches)]
+    parts, origins = (own + seen for own, seen in zip(library_parts(), launched_parts(launches)))
     codes = undisturbed(side_by_side, [partial(host.compile, texts) for texts in parts], processors())
     path = os.path.join(folder, f"{packaged.PREFIX}{goal.cpu}{packaged.SUFFIX}")
-    packaged.write(path, host.version, goal, list(zip(parts, codes, strict=True)))
+    packaged.write(path, host.version, goal, list(zip(parts, codes, strict=True)), origins)
     return path, sum(map(len, parts))

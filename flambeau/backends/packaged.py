@@ -11,6 +11,10 @@ Note [Packaged kernels]: a text is looked for in this process, in the user's fol
 before LLVM is asked. What is found there is what LLVM would make of it here, to the last bit of the results:
 - a text is found by its own hash, so an edited kernel is never run in the form that it had before. `make core` makes
   the file anew; until then LLVM compiles what is not in it;
+- to write a text takes a millisecond, so a function is looked for by what its text is written from before it is
+  written: the words of a launch, or the name that the library has for it, and the Target (its origin). That holds
+  while texts are written as they were when the file was made: `writers` is a hash of the modules that have any part in
+  it, and the first edit of one of them ends it, until `make core`. Then texts are written, and found by their own hash;
 - the file says which PIPELINE_VERSION, llvmlite and LLVM have made it, and is used with the same ones alone;
 - a text is written for a Target (vectors, instructions), and says its arithmetic in full: fused where it says so, and
   LLVM may neither fuse nor reorder anything else. So code for a level gives the bits that code for this processor does.
@@ -25,12 +29,14 @@ A file: a header with the length and SHA-256 of the index; the index, JSON; the 
 its own, which is looked at when it is used. Texts that are used together are one object: to place one takes a
 millisecond or two, whatever is in it, and to find a function in it 20 microseconds.
 """
+import functools
 import hashlib
 import json
 import os
 import stat
 import struct
 import sys
+from _imp import source_hash
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -39,12 +45,14 @@ from .object_cache import OPEN_FLAGS
 PACKAGED_FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "_compiled")
 PREFIX, SUFFIX = "kernels-", ".bin"
 FILE_HEADER = struct.Struct("<8sQ32s")
-FILE_MAGIC = b"FLAMKRN1"         # the last of it counts changes of the form
+FILE_MAGIC = b"FLAMKRN2"         # the last of it counts changes of the form
+WRITER_FOLDERS = "backends", "loops"      # whose modules have a part in how texts are written
 
 
 class KernelFile(NamedTuple):
-    """What a file says of itself, where its objects are, {hash of one: (place, length)}, and which of them has a text,
-    {hash of a text: hash of the object}."""
+    """What a file says of itself; where its objects are, {hash of one: (place, length)}; which of them has a text, {hash
+    of a text: hash of the object}; and what was written for an origin, {hash of it: (name of the function, hash of the
+    object)}, by which modules."""
 
     path: str
     version: str
@@ -54,6 +62,8 @@ class KernelFile(NamedTuple):
     target: tuple
     objects: dict
     texts: dict
+    origins: dict
+    writers: str
     start: int
 
     def suits(self, version, goal):
@@ -100,6 +110,12 @@ class PackagedKernels:
         """What the object that has a text is called, or None."""
         return self.file and self.file.texts.get(digest(text))
 
+    def origin(self, origin):
+        """(name of the function, object) of what was written for `origin`, as it would be written now; or None."""
+        if self.file is None or self.file.writers != writers():
+            return None
+        return self.file.origins.get(digest(origin))
+
     def read(self, whole):
         """The object that is called so; None where it is damaged."""
         return self.file and content(self.file, whole)
@@ -123,14 +139,28 @@ class NoPackagedKernels:
     def whole(self, text):
         """None: there are no objects."""
 
+    origin = whole
+
     def described(self):
         """What there is, in words."""
         return f"none: {self.why}"
 
 
 def digest(text):
-    """What a text is found by."""
+    """What a text, or an origin, is found by."""
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+@functools.cache
+def writers():
+    """A number, in hexadecimal, that is another one where any module is that has a part in how texts are written."""
+    parts, package = [], os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    for folder in WRITER_FOLDERS:
+        for name in sorted(os.listdir(os.path.join(package, folder))):
+            if name.endswith(".py"):
+                with open(os.path.join(package, folder, name), "rb") as file:
+                    parts += name.encode(), file.read()
+    return source_hash(0, b"\0".join(parts)).hex()
 
 
 def system_of(triple):
@@ -159,7 +189,8 @@ def opened(path):
             raise ValueError("damaged")
     said = json.loads(written)
     return KernelFile(path, *(said[name] for name in ("version", "system", "cpu")), frozenset(said["features"]),
-                      tuple(said["target"]), said["objects"], said["texts"], FILE_HEADER.size + length)
+                      tuple(said["target"]), *(said[name] for name in ("objects", "texts", "origins", "writers")),
+                      FILE_HEADER.size + length)
 
 
 def content(one, whole):
@@ -199,9 +230,9 @@ def _distrusted(found, folder, module):
     return ""
 
 
-def write(path, version, goal, parts):
+def write(path, version, goal, parts, origins=()):
     """Make the file of `parts`, (texts, the object they became) each, compiled for the Processor `goal`: whole, or not
-    at all."""
+    at all. `origins` are (what a text was written from, the name of its function, the text)."""
     objects, held, at = {}, {}, 0
     for texts, code in parts:
         whole = hashlib.sha256(code).hexdigest()
@@ -209,7 +240,9 @@ def write(path, version, goal, parts):
         held.update(dict.fromkeys(map(digest, texts), whole))
         at += len(code)
     index = json.dumps({"version": version, "system": system_of(goal.triple), "cpu": goal.cpu,
-                        "features": sorted(goal.on), "target": goal.target, "objects": objects, "texts": held}).encode()
+                        "features": sorted(goal.on), "target": goal.target, "objects": objects, "texts": held,
+                        "origins": {digest(origin): (name, held[digest(text)]) for origin, name, text in origins},
+                        "writers": writers()}).encode()
     beside = f"{path}.{os.urandom(6).hex()}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     try:

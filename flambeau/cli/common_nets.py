@@ -95,7 +95,7 @@ class Branches(nn.Module):
             return nn.Sequential(nn.Conv2d(a, b, size, padding=size // 2, bias=False), nn.BatchNorm2d(b), nn.ReLU())
         self.branches = nn.ModuleList([
             convolution(into, wide), nn.Sequential(convolution(into, wide), convolution(wide, wide, 3)),
-            nn.Sequential(convolution(into, wide), convolution(wide, wide, 3)),
+            nn.Sequential(convolution(into, wide // 8), convolution(wide // 8, wide, 3)),
             nn.Sequential(nn.MaxPool2d(3, 1, 1), convolution(into, wide))])
 
     def forward(self, x):
@@ -116,9 +116,15 @@ def image_nets():
     yield stepping(nn.Sequential(*large, *blocks, *head), lambda out: F.cross_entropy(out, y), momentum,
                    drawn(4, 3, 96, 96))
     smaller = nn.MaxPool2d(3, 2, 1)             # until a channel has no more than four places
-    branched = Branches(64, 32), smaller, Branches(128, 64), smaller, Branches(256, 128), smaller, Branches(512, 128)
-    yield stepping(nn.Sequential(*large, *branched, *head), lambda out: F.cross_entropy(out, y), momentum,
-                   drawn(4, 3, 64, 64))
+    branched = (Branches(64, 32), smaller, Branches(128, 64), smaller, Branches(256, 128), Branches(512, 128), smaller,
+                Branches(512, 128), Branches(512, 128))
+    stacked = [part for into, wide in ((3, 64), (64, 128), (128, 256), (256, 512), (512, 512))
+               for part in (nn.Conv2d(into, wide, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2))]         # VGG
+    wide_head = nn.Flatten(), nn.Linear(2048, 4096), nn.ReLU(), nn.Dropout(0.5), nn.Linear(4096, 10)
+    for batch, optimizer in ((4, momentum), (2, sgd), (1, sgd)):       # what is summed over few images is summed otherwise
+        for parts in ((*large, *branched, *head), (*stacked, *wide_head)):
+            yield stepping(nn.Sequential(*parts), lambda out: F.cross_entropy(out, y[:len(out)]), optimizer,
+                           drawn(batch, 3, 64, 64))
     plain = nn.Sequential(nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(32, 64, 3, padding=1),
                           nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(64 * 7 * 7, 128), nn.ReLU(),
                           nn.Dropout(0.5), nn.Linear(128, 10))

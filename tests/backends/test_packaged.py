@@ -1,6 +1,7 @@
 """Kernels that come with the package: found where they suit, absent where anything about them is in doubt."""
 import ctypes
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -119,6 +120,94 @@ def test_an_object_that_cannot_be_linked(tmp_path, using, goal):
     found = using(tmp_path)
     assert called(text) == (number(text), 1, 0)
     assert "cannot be linked" in found.described()
+
+
+# --- by what a text is written from ---------------------------------------------------------------------------------
+
+
+WORDS = "seven, as somebody says it"
+
+
+@pytest.fixture
+def with_origin(tmp_path, goal):
+    """A folder with a file of one text, by the words that it was written from, and the text."""
+    text = TEXT.format(int.from_bytes(os.urandom(6), "big"))
+    name = text.split("@")[1].split("(")[0]
+    packaged.write(str(tmp_path / "kernels-this.bin"), cpu.host().version, goal, [([text], compiled(text))],
+                   [(cpu.origin_of(WORDS), name, text)])
+    return tmp_path, text
+
+
+def test_a_function_is_found_before_its_text_is_written(with_origin, using):
+    folder, text = with_origin
+    using(folder)
+    before = cpu.compiled, cpu.loaded
+    found = cpu.packaged_functions([WORDS, "eight"])
+    assert list(found) == [WORDS] and (cpu.compiled, cpu.loaded) == (before[0], before[1] + 1)
+    assert ctypes.CFUNCTYPE(ctypes.c_int64)(found[WORDS])() == number(text)
+    assert called(text) == (number(text), 0, 1)                  # and by its text as ever
+    assert cpu.packaged_functions([]) == {}
+
+
+def test_for_another_target_it_is_another_text(with_origin, using, monkeypatch):
+    using(with_origin[0])
+    other = cpu.target()._replace(fma=not cpu.target().fma)
+    monkeypatch.setattr(cpu, "target", lambda: other)
+    assert cpu.packaged_functions([WORDS]) == {}
+
+
+def test_once_texts_are_written_otherwise_only_texts_are_found(with_origin, using, monkeypatch):
+    folder, text = with_origin
+    monkeypatch.setattr(packaged, "writers", lambda: "of tomorrow")
+    using(folder)
+    assert cpu.packaged_functions([WORDS]) == {} and called(text) == (number(text), 0, 1)
+
+
+def test_every_module_that_writes_texts_counts(tmp_path, monkeypatch):
+    """An edit of any of them, a new one, and one that is gone; those who package ask the same."""
+    folders = [Path(packaged.__file__).parents[1] / folder for folder in packaged.WRITER_FOLDERS]
+    assert {Path(sys.modules[name].__file__).parent for name in (
+        "flambeau.loops.llvm", "flambeau.backends.kernels", "flambeau.backends.llvm_writer")} == set(folders)
+    for folder in folders:
+        shutil.copytree(folder, tmp_path / folder.name, ignore=lambda _, names: [n for n in names if n[-3:] != ".py"])
+    before = packaged.writers()
+    monkeypatch.setattr(packaged, "__file__", str(tmp_path / "backends/packaged.py"))
+    found = [packaged.writers.__wrapped__()]
+    assert found == [before]
+    (tmp_path / "loops/emit.py").write_text((tmp_path / "loops/emit.py").read_text() + "#\n")
+    found.append(packaged.writers.__wrapped__())
+    (tmp_path / "loops/another.py").touch()
+    found.append(packaged.writers.__wrapped__())
+    (tmp_path / "backends/cuts.py").unlink()
+    found.append(packaged.writers.__wrapped__())
+    assert len(set(found)) == 4
+
+
+def test_an_object_of_some_words_that_cannot_be_linked(tmp_path, using, goal):
+    text = TEXT.format(int.from_bytes(os.urandom(6), "big"))
+    name = text.split("@")[1].split("(")[0]
+    lacking = compiled("declare i64 @nowhere_to_be_found()\n" + text.replace(
+        f"ret i64 {number(text)}", "%a = call i64 @nowhere_to_be_found()\n  ret i64 %a"))
+    packaged.write(str(tmp_path / "kernels-this.bin"), cpu.host().version, goal, [([text], lacking)],
+                   [(cpu.origin_of(WORDS), name, text)])
+    found = using(tmp_path)
+    assert cpu.packaged_functions([WORDS]) == {} and "cannot be linked" in found.described()
+
+
+def test_words_of_the_library_stand_for_one_text_each(library_file):
+    """The one that is written now: whoever asks for it, of whichever kind of kernels."""
+    file = packaged.opened(str(library_file("native") / f"kernels-{cpu.host().processor.cpu}.bin"))
+    known = packaged.PackagedKernels(cpu.host().version, cpu.host().processor, str(library_file("native")))
+    count = 0
+    for kind in (kind for kinds in package_kernels.PACKAGED_KINDS for kind in kinds):
+        machine = kernels.compiled_kernels("float32", kind)
+        hows = {*kind.every(machine.kernels, machine), *(machine.blocks() if hasattr(kind, "micro") else ())}
+        for how in hows:
+            name = machine._name(how)
+            text = machine._text(name, how)
+            assert known.origin(cpu.origin_of(machine.words(name))) == [name, file.texts[packaged.digest(text)]]
+            count += 1
+    assert count > 60
 
 
 def test_a_file_is_there_whole_or_not_at_all(written, goal):
@@ -265,6 +354,7 @@ torch.manual_seed(0)
 END = """
 import re
 names = [name for text in asked for name in re.findall(r"^define (?!internal|private)[^@]*@(\\w+)\\(", text, re.M)]
+print("written:", *written)
 print("library:", *sorted({name for name in names if not re.match("k[0-9a-f]{16}", name)}))
 """
 NETS = {
@@ -292,6 +382,12 @@ NETS = {
     """,
 }
 STEPS = """
+from flambeau.backends import kernels
+written, write = [], kernels.CompiledKernels._text
+def noted(self, name, how):
+    written.append(name)
+    return write(self, name, how)
+kernels.CompiledKernels._text = noted
 optimizer = torch.optim.SGD(parameters, 0.01, momentum=0.9)
 for step in range(3):
     optimizer.zero_grad()
@@ -305,11 +401,11 @@ for step in range(3):
 @pytest.mark.parametrize("net", NETS)
 def test_a_cold_training_asks_llvm_for_nothing_of_the_librarys(library_file, net, tmp_path):
     code = START + textwrap.dedent(NETS[net]) + STEPS + END
-    *losses, asked = run(code, str(library_file("native"))).splitlines()
-    assert asked == "library:" and len(losses) == 3
+    *losses, written, asked = run(code, str(library_file("native"))).splitlines()
+    assert asked == "library:" and written == "written:" and len(losses) == 3          # nor is a text of its written
     if net == "residual":                                        # and without the file it does, with the same bits
-        *same, without = run(code, str(tmp_path)).splitlines()
-        assert same == losses and without != "library:"
+        *same, written, without = run(code, str(tmp_path)).splitlines()
+        assert same == losses and written != "written:" and without != "library:"
 
 
 def test_code_for_a_level_gives_the_bits_of_code_for_this_processor(library_file, tmp_path):
@@ -322,9 +418,9 @@ def test_code_for_a_level_gives_the_bits_of_code_for_this_processor(library_file
         pytest.skip("this processor writes its kernels for another Target than those of wheels")
     for net in NETS.values():
         code = START + textwrap.dedent(net) + STEPS + END
-        *losses, asked = run(code, str(library_file(level))).splitlines()
-        assert asked == "library:"
-        assert losses == run(code, str(tmp_path)).splitlines()[:-1]
+        *losses, written, asked = run(code, str(library_file(level))).splitlines()
+        assert asked == "library:" and written == "written:"
+        assert losses == run(code, str(tmp_path)).splitlines()[:-2]
 
 
 def test_the_library_lists_all_that_it_asks_for():

@@ -30,6 +30,7 @@ def background(monkeypatch):
     plan._sightings.clear()
     monkeypatch.setattr(native, "LONG_TEXT_CHARACTERS", 0)
     monkeypatch.setattr(native, "RESULT_BYTES_PER_CHARACTER", 1 << 40)
+    monkeypatch.setattr(cpu._the_host(), "packaged", cpu.NoPackagedKernels())
     with torch.config.using(executor="auto", object_dir=""):
         yield
     plan.forget()

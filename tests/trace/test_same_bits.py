@@ -236,6 +236,7 @@ def test_no_compiler_no_difference(monkeypatch):
     monkeypatch.setattr(interpret, "_programs", {})
     monkeypatch.setattr(native, "_kernels", {})
     monkeypatch.setattr(cpu, "functions", missing)
+    monkeypatch.setattr(cpu, "packaged_functions", missing)
     x = torch.tensor([0.5, 1.0])
     with pytest.warns(UserWarning, match="llvmlite is not there. Everything runs on the reference executor"):
         assert x.exp().tolist() == np.exp(np.array([0.5, 1.0], np.float32)).tolist()
