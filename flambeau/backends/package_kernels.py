@@ -35,7 +35,7 @@ def library_parts():
 
 
 def launched_parts(launches):
-    """The texts of `launches`, in lists again, and their origins: what was asked for by the same nets stays together."""
+    """The texts of `launches`, in lists, and their origins again: what the same nets asked for stays together."""
     parts, origins, room, seen = [], [], 0, set()
     for launch in launches:
         launch.schedule = schedule(launch)

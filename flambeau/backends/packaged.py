@@ -50,9 +50,9 @@ WRITER_FOLDERS = "backends", "loops"      # whose modules have a part in how tex
 
 
 class KernelFile(NamedTuple):
-    """What a file says of itself; where its objects are, {hash of one: (place, length)}; which of them has a text, {hash
-    of a text: hash of the object}; and what was written for an origin, {hash of it: (name of the function, hash of the
-    object)}, by which modules."""
+    """What a file says of itself; where its objects are, {hash of one: (place, length)}; which of them has a text,
+    {hash of a text: hash of the object}; and what was written for an origin, {hash of it: (name of the function, hash
+    of the object)}, by which modules."""
 
     path: str
     version: str

@@ -121,7 +121,7 @@ def image_nets():
     stacked = [part for into, wide in ((3, 64), (64, 128), (128, 256), (256, 512), (512, 512))
                for part in (nn.Conv2d(into, wide, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2))]         # VGG
     wide_head = nn.Flatten(), nn.Linear(2048, 4096), nn.ReLU(), nn.Dropout(0.5), nn.Linear(4096, 10)
-    for batch, optimizer in ((4, momentum), (2, sgd), (1, sgd)):       # what is summed over few images is summed otherwise
+    for batch, optimizer in ((4, momentum), (2, sgd), (1, sgd)):       # sums over few images are other kernels
         for parts in ((*large, *branched, *head), (*stacked, *wide_head)):
             yield stepping(nn.Sequential(*parts), lambda out: F.cross_entropy(out, y[:len(out)]), optimizer,
                            drawn(batch, 3, 64, 64))
