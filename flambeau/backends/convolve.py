@@ -240,7 +240,7 @@ def plan_spots(machine, job):
     copied = x.size[0] * channels * job.groups * m_tiles * depth * row_blocks * col_blocks * len(depths) * f["plane"]
 
     def make():
-        table = ways(sums(block, len(depths) * f["plane"], offsets), m_wide * np.arange(block * len(taps)))
+        table = ways(sums(block, len(depths) * f["plane"], offsets), sums(block * len(taps), m_wide))
         lines = sums(rows, stride[1] * f["pitch"], range(cols)).tolist()
         weights = sums(block, job.a_c, [t.weight for t in taps]).tolist()
         counts = {r * c for r in (rows, last_part(out_h, rows)) for c in (cols, last_part(out_w, cols))}
@@ -280,7 +280,7 @@ def plan_back(dtype, x, taps, g, weight, stride, groups):
              rows_at=len(BACKWARD_FIELDS) + len(depths) + 2 * rows * cols + 2)
     if (f["x_room"] + f["g_room"] + f["y_room"]) * machine.size > MAX_STACK_BYTES:
         return None
-    table = ways(sums(rows, stride[1] * f["pitch"], range(cols)), m_wide * np.arange(rows * cols))
+    table = ways(sums(rows, stride[1] * f["pitch"], range(cols)), sums(rows * cols, m_wide))
     lines = sums(block, len(depths) * f["plane"], offsets).tolist()
     counts = {one * len(taps) for one in (block, last_part(channels, block))}
     wide = {-(-one // lanes) for one in (m_tile, last_part(m, m_tile))}
@@ -297,9 +297,9 @@ def step(machine, what, blocks, f, fields, tiles, work, tables):
     return LibraryCall(fn, tiles, min(tiles, grain), [*[f[name] for name in fields], *tables])
 
 
-def sums(count, far, offsets):
+def sums(count, far, offsets=(0,)):
     """The offsets, for each of `count` things that lie `far` apart."""
-    return np.add.outer(far * np.arange(count), np.array(offsets, np.int64)).ravel()
+    return np.add.outer(far * np.arange(count, dtype=np.int64), np.array(offsets, np.int64)).ravel()
 
 
 def ways(first, second):

@@ -293,23 +293,23 @@ def origin_of(words):
 def packaged_functions(words, asked=True):
     """{words: address} of those that came with the package, as they would be written now from these `words`; see Note
     [Packaged kernels]. None of their texts has to be written."""
-    host = _the_host()
-    known = {each: found for each in words if (found := host.packaged.origin(origin_of(each)))}
-    return undisturbed(_find_packaged, known, asked) if known else {}
+    source = _the_host().packaged
+    known = {each: found for each in words if (found := source.origin(origin_of(each)))}
+    return undisturbed(_find_packaged, source, known, asked) if known else {}
 
 
-def _find_packaged(known, asked):
-    """{words: address} of {words: (name, object)}, as far as they can be put in memory."""
+def _find_packaged(source, known, asked):
+    """{words: address} of {words: (name, object)} of PackagedKernels, as far as they can be put in memory."""
     global loaded
     found = {}
     for words, (name, whole) in known.items():
         try:
-            if whole not in _libraries and (code := _host.packaged.read(whole)):
+            if whole not in _libraries and (code := source.read(whole)):
                 _libraries[whole] = _host.place(code, None)
             if whole in _libraries:
                 found[words] = _host.address(_libraries[whole], name)
         except (RuntimeError, OSError) as error:
-            _host.packaged.distrust(whole, error)
+            source.distrust(whole, error)
             return {}
     loaded += asked and len(found)
     return found

@@ -189,7 +189,7 @@ def _recount():
     total, spare = 0, _spares_by_class()
     for size_class in list(_size_classes.values()):
         size_class.idle = len(size_class.free)
-        total += (size_class.blocks - size_class.idle - spare[size_class.size]) * size_class.size
+        total += (size_class.blocks - size_class.idle - spare.get(size_class.size, 0)) * size_class.size
     _counts.allocated = total
 
 

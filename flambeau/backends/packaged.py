@@ -122,7 +122,8 @@ class PackagedKernels:
 
     def distrust(self, key, error):
         """An object cannot be used, so none of the file's is from now on."""
-        self._file, self.why = None, f"what is in {os.path.basename(self.file.path)} cannot be linked: {error}"
+        if self.file is not None:
+            self._file, self.why = None, f"what is in {os.path.basename(self.file.path)} cannot be linked: {error}"
 
     def described(self):
         """What there is, in words."""

@@ -355,12 +355,11 @@ class Op(function.CalledOp, metaclass=Kind):
 
         They are kept apart as PyTorch keeps them; to Python, True is a number.
         """
-        for at in op.flag_at:
-            need(args[at].__class__ not in (int, float), f"argument '{op.arg_names[at]}' (position {at + 1}) must be "
-                 f"bool, not {type(args[at]).__name__}: got {args[at]}", TypeError)
-        for at in op.count_at:
-            need(args[at].__class__ not in (bool, float), f"argument '{op.arg_names[at]}' (position {at + 1}) must be "
-                 f"int, not {type(args[at]).__name__}: got {args[at]}", TypeError)
+        for places, wrong, right in ((op.flag_at, (int, float), "bool"), (op.count_at, (bool, float), "int")):
+            for at in places:
+                if args[at].__class__ in wrong:
+                    need(False, f"argument '{op.arg_names[at]}' (position {at + 1}) must be {right}, not "
+                                f"{type(args[at]).__name__}: got {args[at]}", TypeError)
 
     @classmethod
     def infer(op, args):
