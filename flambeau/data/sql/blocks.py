@@ -40,8 +40,8 @@ class EpochOrder:
         if shuffled:
             group, self.groups, window = drawn_groups(count, blocks_in_group, groups_mixed, seed, epoch)
             head = groups_mixed if window == self.groups else window
-            self.blocks = np.argsort(group, kind="stable")          # group by group, by key in each
             ends = np.cumsum(np.bincount(group, minlength=self.groups))
+            self.blocks = np.argsort(group, kind="stable").astype(group.dtype)      # group by group, by key in each
         else:
             self.blocks, self.groups, window, head = np.arange(count), -(-count // blocks_in_group), 1, 1
             ends = np.minimum(np.arange(1, self.groups + 1) * blocks_in_group, count)
@@ -64,7 +64,7 @@ class EpochOrder:
         return int(max(self.dealing.rows.max(initial=0), np.diff(self.starts).max(initial=0)))
 
     def group(self, number):
-        blocks = self.blocks[self.ends[number]:self.ends[number + 1]]
+        blocks = self.blocks[self.ends[number]:self.ends[number + 1]].astype(np.int64)
         rows = int(self.group_starts[number + 1] - self.group_starts[number])
         if not self.shuffled:
             return BlockGroup(number, blocks, rows, None, None)
@@ -133,15 +133,22 @@ BLOCK_STREAM, REST_STREAM, PIECE_STREAM, STRATA_STREAM = -2, -3, -4, -5      # n
 
 
 def drawn_groups(blocks, blocks_in_group, groups_mixed, seed, epoch):
-    """(for each block of the table, which group has it; how many groups there are; how many of them make a round)."""
+    """(for each block of the table, which group has it; how many groups there are; how many of them make a round).
+
+    Of a large table there are many blocks, so what is known of each is small: a number of the smallest type that holds
+    those of all groups and of all blocks.
+    """
     if not blocks:
         return np.zeros(0, np.int64), 0, 1
     # The nearest whole number: a table a little larger than a round is one round, not two halves of one.
     rounds = max((2 * blocks // (blocks_in_group * groups_mixed) + 1) // 2, 1)
     strata = -(-blocks // rounds)
     groups_in_round = -(-strata // blocks_in_group)
-    turn = spread_order(strata, seed, epoch)[np.arange(blocks) // rounds]
-    group = drawn_rounds(blocks, rounds, seed, epoch) * groups_in_round + turn * groups_in_round // strata
+    small = np.min_scalar_type(-max(blocks, rounds * groups_in_round) - 1)
+    group = drawn_rounds(blocks, rounds, seed, epoch).astype(small)
+    group *= groups_in_round
+    in_round = spread_order(strata, seed, epoch) * groups_in_round // strata
+    group += np.repeat(in_round.astype(small), rounds)[:blocks]
     return group, rounds * groups_in_round, groups_in_round
 
 

@@ -36,11 +36,14 @@ def permutation(count, *numbers):
 
 def ranks_of_hashes(count, length, *numbers):
     """`count` numbers, a permutation of 0 … length - 1 behind the other: each place's rank by hash in its stretch."""
-    places = np.arange(count, dtype=np.uint64)
-    hashes = mixed(places * np.uint64(GOLDEN_STEP) + np.uint64(key_from(*numbers)))
-    order = hashes.reshape(-1, length).argsort(1, kind="stable") if count else hashes.reshape(0, 1)
-    ranks = np.empty(order.shape, np.int64)
-    np.put_along_axis(ranks, order.astype(np.int64), np.arange(order.shape[1])[None], 1)
+    hashes = np.arange(count, dtype=np.uint64)
+    hashes *= np.uint64(GOLDEN_STEP)
+    hashes += np.uint64(key_from(*numbers))
+    mixed(hashes)
+    order = hashes.reshape(-1, length).argsort(1, kind="stable") if count else np.empty((0, 1), np.int64)
+    del hashes
+    ranks = np.empty(order.shape, np.min_scalar_type(max(length - 1, 0)))
+    np.put_along_axis(ranks, order, np.arange(order.shape[1], dtype=ranks.dtype)[None], 1)
     return ranks.reshape(-1)
 
 

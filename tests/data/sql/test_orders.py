@@ -201,6 +201,21 @@ def test_groups_that_follow_each_other_are_of_all_the_table(blocks, blocks_in_gr
         assert sorted(some[some < strata].tolist()) == list(range(strata)) and len(some) <= strata + 1
 
 
+@pytest.mark.parametrize("blocks, blocks_in_group, groups_mixed", [
+    *[(blocks, *how) for blocks in (126, 127, 128, 129, 255, 256, 257) for how in ((1, 1), (1, 25), (2, 3), (1, 999))],
+    *[(blocks, *how) for blocks in (32_766, 32_767, 32_768, 32_769, 65_537) for how in ((1, 1), (1, 25), (2, 3))]])
+def test_numbers_of_blocks_and_groups_fit_their_type(blocks, blocks_in_group, groups_mixed):
+    """It is as small as it can be; here the numbers are at its edges, and of groups there may be more than blocks."""
+    order = EpochOrder(Boundaries(["id"], 256, 256 * blocks - 3, [()], [()]), blocks_in_group, groups_mixed, True, 5, 1)
+    assert np.array_equal(np.sort(order.blocks.astype(np.int64)), np.arange(blocks)) and order.ends[-1] == blocks
+    assert order.blocks.dtype.itemsize <= (4 if blocks > 1 << 14 else 2)
+    for number in {0, 1, order.groups // 2, order.groups - 1}:
+        group = order.group(number)
+        assert group.blocks.dtype == np.int64 and (np.diff(group.blocks) > 0).all()
+        assert len(group.blocks) <= blocks_in_group
+        assert group.rows == 256 * len(group.blocks) - 3 * (blocks - 1 in group.blocks)
+
+
 def test_every_block_comes_in_every_round_as_often():
     """A table of 11 blocks in rounds of 4, so that the last stratum is short: chi squared, far beyond what chance
     gives."""
