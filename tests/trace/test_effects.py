@@ -481,6 +481,7 @@ def test_a_call_that_raises_for_another_has_not_taken_place(monkeypatch, shared)
 
 @pytest.mark.pinned
 def test_whoever_needs_it_is_told_every_time(executor):
+    others = current().asides                    # of other tests
     for _ in range(3):
         x = torch.arange(4.0)
         bad = note(x, "bad")
@@ -502,7 +503,7 @@ def test_whoever_needs_it_is_told_every_time(executor):
         del bad, read, never, fine, tensor, got
     gc.collect()                                 # errors and their frames hold each other, and the tensors in them
     torch.ones(2).tolist()
-    assert not current().asides
+    assert {*current().asides} <= {*others}
 
 
 @pytest.mark.pinned
