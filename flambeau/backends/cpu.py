@@ -294,7 +294,7 @@ def packaged_functions(words, asked=True):
     """{words: address} of those that came with the package, as they would be written now from these `words`; see Note
     [Packaged kernels]. None of their texts has to be written."""
     source = _the_host().packaged
-    known = {each: found for each in words if (found := source.origin(origin_of(each)))}
+    known = {each: found for each in words if (found := source.function(origin_of(each)))}
     return undisturbed(_find_packaged, source, known, asked) if known else {}
 
 

@@ -110,9 +110,9 @@ class PackagedKernels:
         """What the object that has a text is called, or None."""
         return self.file and self.file.texts.get(digest(text))
 
-    def origin(self, origin):
+    def function(self, origin):
         """(name of the function, object) of what was written for `origin`, as it would be written now; or None."""
-        if self.file is None or self.file.writers != writers():
+        if self.file is None or self.file.writers is None or self.file.writers != writers():
             return None
         return self.file.origins.get(digest(origin))
 
@@ -128,7 +128,10 @@ class PackagedKernels:
     def described(self):
         """What there is, in words."""
         if self.file is not None:
-            return f"{len(self.file.texts)} for {self.file.cpu}"
+            edited = "" if self.file.writers == writers() else \
+                ", found later than they could be: modules that write kernels were edited since, or are no files; " \
+                "`make core` helps"
+            return f"{len(self.file.texts)} for {self.file.cpu}{edited}"
         return f"none: {self.why or 'they were not made; `make core` makes them'}"
 
 
@@ -140,7 +143,7 @@ class NoPackagedKernels:
     def whole(self, text):
         """None: there are no objects."""
 
-    origin = whole
+    function = whole
 
     def described(self):
         """What there is, in words."""
@@ -154,14 +157,18 @@ def digest(text):
 
 @functools.cache
 def writers():
-    """A number, in hexadecimal, that is another one where any module is that has a part in how texts are written."""
+    """A number, in hexadecimal, that is another one where any module is that has a part in how texts are written; None
+    where their sources are not there, as in a frozen program: then nobody can say."""
     parts, package = [], os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    for folder in WRITER_FOLDERS:
-        for name in sorted(os.listdir(os.path.join(package, folder))):
-            if name.endswith(".py"):
-                with open(os.path.join(package, folder, name), "rb") as file:
-                    parts += name.encode(), file.read()
-    return source_hash(0, b"\0".join(parts)).hex()
+    try:
+        for folder in WRITER_FOLDERS:
+            for name in sorted(os.listdir(os.path.join(package, folder))):
+                if name.endswith(".py"):
+                    with open(os.path.join(package, folder, name), "rb") as file:
+                        parts += name.encode(), file.read()
+    except OSError:
+        return None
+    return source_hash(0, b"\0".join(parts)).hex() if parts else None
 
 
 def system_of(triple):

@@ -156,11 +156,13 @@ def test_for_another_target_it_is_another_text(with_origin, using, monkeypatch):
     assert cpu.packaged_functions([WORDS]) == {}
 
 
-def test_once_texts_are_written_otherwise_only_texts_are_found(with_origin, using, monkeypatch):
+@pytest.mark.parametrize("writers", ["of tomorrow", None])
+def test_once_texts_are_written_otherwise_only_texts_are_found(with_origin, using, monkeypatch, writers):
     folder, text = with_origin
-    monkeypatch.setattr(packaged, "writers", lambda: "of tomorrow")
-    using(folder)
+    monkeypatch.setattr(packaged, "writers", lambda: writers)
+    found = using(folder)
     assert cpu.packaged_functions([WORDS]) == {} and called(text) == (number(text), 0, 1)
+    assert found.described().startswith(f"1 for {cpu.processor().cpu}, found later than they could be: modules that")
 
 
 def test_every_module_that_writes_texts_counts(tmp_path, monkeypatch):
@@ -181,6 +183,8 @@ def test_every_module_that_writes_texts_counts(tmp_path, monkeypatch):
     (tmp_path / "backends/cuts.py").unlink()
     found.append(packaged.writers.__wrapped__())
     assert len(set(found)) == 4
+    shutil.rmtree(tmp_path / "loops")                            # a frozen program has no sources
+    assert packaged.writers.__wrapped__() is None
 
 
 def test_an_object_of_some_words_that_cannot_be_linked(tmp_path, using, goal):
@@ -207,7 +211,7 @@ def test_words_of_the_library_stand_for_one_text_each(library_file):
         for how in hows:
             name = machine._name(how)
             text = machine._text(name, how)
-            assert known.origin(cpu.origin_of(machine.words(name))) == [name, file.texts[packaged.digest(text)]]
+            assert known.function(cpu.origin_of(machine.words(name))) == [name, file.texts[packaged.digest(text)]]
             count += 1
     assert count > 60
 
