@@ -60,7 +60,7 @@ def convolve(dtype, x, weight, y, stride, padding, dilation, groups=1, transpose
     if weight.size[2:] == stride == (1, 1, 1) and not any(padding):
         found = pointwise(dtype, x, weight, y, groups, transposed)
         if found:
-            return [found]
+            return found
     if not transposed:
         reach = [[(k, k * d - p) for k in range(size)]
                  for size, d, p in zip(weight.size[2:], dilation, padding, strict=True)]
@@ -82,7 +82,7 @@ def convolve(dtype, x, weight, y, stride, padding, dilation, groups=1, transpose
 
 
 def pointwise(dtype, x, weight, y, groups, transposed):
-    """The step of a convolution of one tap: a product of matrices. None where positions do not lie evenly."""
+    """The steps of a convolution of one tap: a product of matrices. None where positions do not lie evenly."""
     m, k = weight.size[0] // groups, weight.size[1]
     a, each = (weight.step[0], weight.step[1]), m * weight.step[0]
     if transposed:
@@ -92,8 +92,8 @@ def pointwise(dtype, x, weight, y, groups, transposed):
         return None
     found = gemm(m, math.prod(y.size[2:]), k, dtype, (*a, 0, each), (x.step[1], across[0], x.step[0], k * x.step[1]),
                  (y.step[1], across[1], y.step[0], m * y.step[1]), (x.size[0], groups))
-    if found:
-        found.ints[STEP_FIELDS.index("turned")] ^= 1         # here the weight is the second buffer, and the left factor
+    for call in found or ():
+        call.ints[STEP_FIELDS.index("turned")] ^= 1          # here the weight is the second buffer, and the left factor
     return found
 
 

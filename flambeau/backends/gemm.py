@@ -1,7 +1,7 @@
 """Products of matrices as native steps, for float32 and float64 (the step's form: see threads.py).
 
-`gemm` plans one step that computes C = A @ B for every matrix of a batch. A and B may have any strides, C must be
-contiguous along its rows or along its columns.
+`gemm` plans steps, most often one, that compute C = A @ B for every matrix of a batch. A and B may have any strides, C
+must be contiguous along its rows or along its columns.
 
 The product is cut the way BLIS does it. A tile is a block of rows and columns of one result; it goes through k in
 blocks, through the rows a strip of a few at a time, and along each strip through the columns in panels of a few
@@ -13,6 +13,10 @@ they lie badly, and strips of it whose rows would meet in the same places of the
 Each element adds its products in the order of k, in blocks that shapes and strides alone decide on; nothing else about
 the cutting shows in the result. So results do not depend on the number of threads, nor on how the tiles were chosen.
 
+A matrix B that is read once, because there are few rows, comes fastest as it lies: row by row. Threads that each took
+some of its columns would read little pieces, far apart; so k is cut into parts, as shapes alone decide again, whose sums
+stand in working memory until a second step has added them.
+
 Where there are few rows, and both operands are contiguous along k, another way is faster: vectors along k, and their
 lanes added up at the end ("dots").
 
@@ -21,6 +25,7 @@ them: the step itself, the innermost kernels (which convolutions call too), and 
 """
 import math
 from collections import namedtuple
+from heapq import heapreplace
 
 from ..base.shapes import merged_dims
 from .caches import first_cache, second_cache
@@ -34,9 +39,22 @@ from .threads import get_num_threads
 LibraryCall = namedtuple("LibraryCall", "fn tiles grain ints scratch share", defaults=(0, 1.0))
 
 MAX_BLOCK_K = 384             # k of one block at most: a strip of A stays in the first cache; more is a sum of sums
-FEW_ROWS = 12                 # for which B is read as it lies, if its rows are contiguous: a few of them side by side,
-FEW_ROWS_HELD = (1, 2, 4)     # by strips of so many rows,
-FEW_ROWS_BLOCK_K = 4, 8       # so many rows of B where one strip is all, and else; more of them if they are short
+FEW_ROWS = 12                 # for which B is read as it lies, if its rows are contiguous: a few of them side by side
+# How many rows of A are a strip then, at most, and how many of B a block, where one strip is all, and else; more of
+# them if they are short. Where a vector is a line of the cache, kernels ask for what they read next (B_AHEAD_ROWS);
+# other processors have to see it coming, and see but a few rows at a time.
+FewRows = namedtuple("FewRows", "strip blocks")
+FEW_ROWS_WAYS = {False: FewRows(4, (4, 8)), True: FewRows(8, (32, 64))}
+FEW_ROWS_PARTS = 32           # of B, by k and by columns together, that are enough for all threads;
+FEW_ROWS_PART_BYTES = 64 << 10  # each of so many bytes at least,
+FEW_ROWS_PIECE_BYTES = 4096   # and so many of each row that it has a piece of;
+FEW_ROWS_PART_K = 64          # of so much of k at least,
+FEW_ROWS_PART_K_A_ROW = 8     # and for every row of A: sums of parts are written, and read again
+LONG_K_PARTS = 8              # of k at most, a power of two, where there are more rows: threads would pack a lot for
+LONG_K_ROOM_BYTES = 4 << 20   # small tiles, if the result has few elements; so many bytes are room for the sums,
+LONG_K_PART = 512             # each of so much of k at least,
+LONG_K_PRODUCTS = 1 << 22     # and so many products of numbers are worth it
+PART_STEP_K = 32              # that parts of k are multiples of
 NEAR_BYTES = 32 << 10         # of B that stay in the first cache as they are
 MAX_PACKED_BYTES = 1792 << 10  # of both operands, on the stack, where rows of A lie a little apart
 MAX_PACKED_A_BYTES = 1 << 20  # that are packed together
@@ -64,14 +82,14 @@ def block_of(K, most):
     return most if K <= most else up(-(-K // -(-K // most)), min(most, 16))
 
 
-def few_rows_block(several, stride):
-    """The same for few rows: of one strip or `several`, where rows of B lie `stride` bytes apart."""
+def few_rows_block(usual, stride):
+    """The same for few rows, where rows of B lie `stride` bytes apart."""
     near = NEAR_BYTES // max(stride, 1) // 16 * 16
-    return max(FEW_ROWS_BLOCK_K[several], min(near, MAX_BLOCK_K))
+    return max(usual, min(near, MAX_BLOCK_K))
 
 
 def gemm(M, N, K, dtype, a, b, c, batch=()):
-    """A LibraryCall (fn, tiles, grain, ints) for C = A @ B of [*batch] matrices; None where there is none.
+    """LibraryCalls (fn, tiles, grain, ints) for C = A @ B of [*batch] matrices; None where there are none.
 
     `a`, `b` and `c` are strides in elements: (row, column, *batch), 0 where a batch is shared. The buffers are A, B, C.
     """
@@ -97,17 +115,23 @@ def gemm(M, N, K, dtype, a, b, c, batch=()):
              size1=batch[1], size2=batch[2])
     for name, strides in (("a", a_batch), ("b", b_batch), ("c", c_batch)):
         f.update({f"{name}{d}": s for d, s in enumerate(strides)})
+    f.update(parts=1, whole_k=K)
     count = math.prod(batch)
     if few(M, N, K) and a[1] == 1 and b[0] == 1:
-        fn = plan_dots(machine, f, count)
-    elif c[1] == 1:
-        fn = plan_gemm(machine, f, count)
-    else:
-        return None
+        return [product(machine, plan_dots(machine, f, count), f, count)]
+    return plan_gemm(machine, f, count) if c[1] == 1 else None
+
+
+def product(machine, fn, f, count, scratch=0):
+    """The LibraryCall of the step `fn` that computes the tiles which `f` tells of."""
     tiles = count * f["tiles_m"] * f["tiles_n"]
-    each = cycles(machine, min(M, f["tile_m"]), min(N, f["tile_n"]), K)
+    each = cycles(machine, min(f["M"], f["tile_m"]), min(f["N"], f["tile_n"]), f["K"])
     grain = max(1, PIECE_CYCLES // each, tiles // (PIECES_A_THREAD * get_num_threads()))
-    return LibraryCall(fn, tiles, min(tiles, grain), [f[field] for field in STEP_FIELDS])
+    return LibraryCall(fn, tiles, min(tiles, grain), ints_of(f), scratch)
+
+
+def ints_of(f):
+    return [f[field] for field in STEP_FIELDS]
 
 
 def merge(batch, strides):
@@ -178,12 +202,13 @@ def blocks_of(rows, width):
     return [(rows, n) for n in (range(2, width + 1) if width > 1 else (1,))]
 
 
-def crowd(rows, stride):
-    """Whether so many rows, `stride` bytes apart, take more than half of the places that there are for them in the
-    first cache: the panels of B that go by need some, and so may another thread on the same core."""
+def crowd(rows, stride, again):
+    """Whether so many rows, `stride` bytes apart, take too many of the places that there are for them in the first
+    cache: more than half where they are read `again`, since the panels of B that go by need some, and so may another
+    thread on the same core; and else nearly all."""
     ways, way_bytes = first_cache()
     apart = min(way_bytes // math.gcd(stride, way_bytes), way_bytes // CACHE_LINE_BYTES)
-    return stride > 0 and -(-rows // apart) > ways // 2
+    return stride > 0 and -(-rows // apart) > (ways // 2 if again else ways - 2)
 
 
 def plan_gemm(machine, f, count):
@@ -194,26 +219,32 @@ def plan_gemm(machine, f, count):
     rows, across = machine.rows(width), width * machine.lanes
     straight = f["b_col"] == 1
     skinny = straight and M <= FEW_ROWS
+    most = MAX_BLOCK_K
     if skinny:
-        rows = min(rows, next((held for held in FEW_ROWS_HELD if M <= held), FEW_ROWS_HELD[-1]))
+        way = FEW_ROWS_WAYS[machine.lanes * size == CACHE_LINE_BYTES]
+        rows = min(rows, -(-M // -(-M // way.strip)))                    # strips of about the same height
+        most = few_rows_block(way.blocks[M > rows], f["b_row"] * size)
     f["rows"], f["width"] = rows, width
-    f["block"] = block = block_of(K, few_rows_block(M > rows, f["b_row"] * size) if skinny else MAX_BLOCK_K)
+    if count == 1:
+        count = cut_k(machine, f, skinny)
+        K = f["K"]
+    f["block"] = block = block_of(K, most)
     depth = min(block, max(K, 1))
     again = -(-N // across)
     # A is read once for every panel of columns, B once for every strip of rows: is a better order worth a copy?
     if f["a_col"] == 1:
-        f["a_pack"] = COPY if crowd(rows, f["a_row"] * size) else DIRECT
+        f["a_pack"] = COPY if crowd(rows, f["a_row"] * size, again > 1) else DIRECT
     elif f["a_row"] == 1:
         far = f["a_col"] * size
-        f["a_pack"] = TURN if crowd(depth // 2, far) or again > 1 and far > 1024 else DIRECT
+        f["a_pack"] = TURN if crowd(depth // 2, far, True) or again > 1 and far > 1024 else DIRECT
     else:
         f["a_pack"] = GATHER if again > 2 else DIRECT
-    if skinny or straight and depth * f["b_row"] * size <= NEAR_BYTES:
+    if N >= machine.lanes and (skinny or straight and depth * f["b_row"] * size <= NEAR_BYTES):
         b_pack = DIRECT
     else:
         b_pack = COPY if straight else TURN if f["b_row"] == 1 else GATHER
     f["ahead"] = int(b_pack == COPY)
-    cut(machine, f, count, rows, b_pack)
+    cut(machine, f, count, b_pack, 1 if skinny else PIECES_A_THREAD)     # long rows of B, if there are few of A
     m, n = min(M, f["tile_m"]), min(N, f["tile_n"])
     panels = -(-n // across)
     groups = -(-panels // max(1, packed_b() // (depth * across * size)))
@@ -221,12 +252,38 @@ def plan_gemm(machine, f, count):
     f["b_room"] = up(depth, 16) * (f["group"] * across + machine.lanes) + 4 * machine.lanes
     held = {DIRECT: 0, COPY: rows}.get(f["a_pack"], m + 2 * rows)
     f["a_room"] = max(1, held * (depth + 4 * machine.lanes))
+    steps = [("gemm",), *[("add_parts",)] * (f["parts"] > 1)]
     packs = {"pack_a": f["a_pack"], "pack_b": b_pack}
     wanted = {name: (name, how) for name, how in packs.items() if how}
-    fn, *found, f["kernels"] = machine.functions([("gemm",), *wanted.values()],
-                                                 blocks_of(rows, width))
-    f.update(zip(wanted, found, strict=True))
-    return fn
+    fn, *found, f["kernels"] = machine.functions([*steps, *wanted.values()], blocks_of(rows, width))
+    f.update(zip(wanted, found[len(steps) - 1:], strict=True))
+    if f["parts"] > 1:
+        scratch = f["parts"] * f["c2"] * size
+        added = LibraryCall(found[0], M * f["tiles_n"], max(1, PIECE_CYCLES // (f["tile_n"] * f["parts"])),
+                            ints_of(f | {"c_row": f["whole_c_row"]}), scratch, 0)
+        return [product(machine, fn, f, count, scratch), added]
+    return [product(machine, fn, f, count)]
+
+
+def cut_k(machine, f, skinny):
+    """Cut k into parts, whose sums will be added up: how many. Each is one of a batch, whose results stand in working
+    memory; its last may be shorter."""
+    M, N, K, size = f["M"], f["N"], f["K"], machine.size
+    if skinny:
+        pieces = min(FEW_ROWS_PARTS, K * N * size // FEW_ROWS_PART_BYTES) // -(-N * size // FEW_ROWS_PIECE_BYTES)
+        wanted = min(pieces, K // max(FEW_ROWS_PART_K, FEW_ROWS_PART_K_A_ROW * M))
+    else:
+        wanted = min(LONG_K_PARTS, K // LONG_K_PART, LONG_K_ROOM_BYTES // (M * N * size))
+        wanted = 1 << max(wanted, 1).bit_length() - 1 if M * N * K >= LONG_K_PRODUCTS else 1
+    if wanted < 2:
+        return 1
+    f["K"] = part = up(-(-K // wanted), PART_STEP_K)
+    f["parts"] = f["size2"] = parts = -(-K // part)
+    if parts == 1:
+        return 1
+    f["c_row"], f["whole_c_row"] = up(N, machine.lanes), f["c_row"]
+    f.update(a2=part * f["a_col"], b2=part * f["b_row"], c2=f["M"] * f["c_row"])
+    return parts
 
 
 PACK_A_CYCLES = {DIRECT: 0.3, COPY: 0.4, TURN: 1.7, GATHER: 3.0}        # cycles to pack an element, or fetch it, about
@@ -234,25 +291,29 @@ PACK_B_CYCLES = {DIRECT: 0.3, COPY: 0.4, TURN: 0.4, GATHER: 3.0}
 LATE_SHARE = 0.05             # of a tile's time that the others wait for the last of several threads
 
 
-def cut(machine, f, count, rows, b_pack):
-    """Cut a matrix into tiles: enough for the threads, where the least is packed twice."""
-    M, N, K, threads = f["M"], f["N"], f["K"], get_num_threads()
+def cut(machine, f, count, b_pack, pieces):
+    """Cut a matrix into tiles: enough for the threads, `pieces` for each at most, where the least is packed twice."""
+    M, N, K, rows, threads = f["M"], f["N"], f["K"], f["rows"], get_num_threads()
     work = cycles(machine, M, N, K)
-    share = threads if f["block"] in FEW_ROWS_BLOCK_K else PIECES_A_THREAD * threads  # long rows of B, if few of A
-    most = max(1, min(share, work * count // PIECE_CYCLES) // count)         # tiles of a matrix
-    best = None
+    most = max(1, min(pieces * threads, work * count // PIECE_CYCLES) // count)  # tiles of a matrix
+    pack_a, pack_b = M * PACK_A_CYCLES[f["a_pack"]], N * PACK_B_CYCLES[b_pack]
+    best, tried = None, set()
     for down in range(1, most + 1):
         for right in range(1, most // down + 1):
-            tile_m, tile_n = up(-(-M // down), rows), up(-(-N // right), machine.lanes)
+            tile = tile_m, tile_n = up(-(-M // down), rows), up(-(-N // right), machine.lanes)
+            if tile in tried:
+                continue
+            tried.add(tile)
             heights, widths = parts(M, tile_m), parts(N, tile_n)
             if widths[-1] <= machine.lanes < N:            # no kernel of one vector for a rest that others can take
                 continue
-            packed = len(widths) * M * PACK_A_CYCLES[f["a_pack"]] + len(heights) * N * PACK_B_CYCLES[b_pack]
-            fits = f["a_pack"] in (DIRECT, COPY) or tile_m * f["block"] * machine.size <= packed_a()
             late = LATE_SHARE * (threads > 1) / -(-len(heights) * len(widths) * count // threads)
-            cost = (work + packed * K) * (idle(heights, widths, count, threads) + late) if fits else math.inf
-            if best is None or cost < best[0]:
-                best = cost, tile_m, tile_n
+            packed = len(widths) * pack_a + len(heights) * pack_b
+            fits = f["a_pack"] in (DIRECT, COPY) or tile_m * f["block"] * machine.size <= packed_a()
+            least = work + packed * K if fits else math.inf
+            if best is None or least * (1 + late) < best[0]:        # else it would not be the best if nothing were idle
+                cost = least * (idle(heights, widths, count, threads) + late)
+                best = min(best or (math.inf, *tile), (cost, *tile), key=lambda way: way[0])
     cost, f["tile_m"], f["tile_n"] = best
     if cost == math.inf:
         f["tile_m"] = max(rows, packed_a() // (f["block"] * machine.size) // rows * rows)
@@ -271,5 +332,5 @@ def idle(heights, widths, count, threads):
     loads = [0] * threads
     for m in heights * count:
         for n in widths:
-            loads[loads.index(min(loads))] += m * n
+            heapreplace(loads, loads[0] + m * n)
     return max(loads) * threads / (sum(heights) * sum(widths) * count)

@@ -15,7 +15,8 @@ MAX_KERNEL_ROWS, MAX_KERNEL_VECTORS = 8, 8  # the innermost kernels' limits: row
 COPIED_TOGETHER = 8                         # rows of B that are copied together
 COLUMNS_AHEAD = 2                           # how many columns of A on come nearer, while it is turned
 STRIPS_TOGETHER = 128                       # strips of A: what lies side by side, of rows that may be pages apart
-B_AHEAD_BYTES = 1024                        # how far on B comes nearer, where a vector is a line of the cache
+B_AHEAD_BYTES = 1024                        # how far on B comes nearer, where a vector is a line of the cache;
+B_AHEAD_ROWS = 4                            # or how many rows, where it is read as it lies
 K_TOGETHER = 4                              # steps along k of a large block, likewise
 SHORT_STRIP = 64                            # of k: it comes near by itself
 PANEL_WIDTHS = {32: (3, 2, 4, 1, 6, 8), 16: (3, 2, 1, 4)}   # registers → vectors across that are tried, in that order
@@ -23,7 +24,8 @@ DOT_COLUMNS = {1: 5, 2: 4, 4: 4, 8: 3}     # rows of a block of dot products →
 DIRECT, COPY, TURN, GATHER = range(4)      # how an operand is packed: not, row by row, transposed, element by element
 
 STEP_FIELDS = ("M N K tile_m tile_n tiles_m tiles_n block rows width a_row a_col b_row b_col c_row c_col a_pack pack_a "
-               "pack_b ahead a_room b_room group turned kernels size1 size2 a0 a1 a2 b0 b1 b2 c0 c1 c2").split()
+               "pack_b ahead a_room b_room group turned kernels size1 size2 a0 a1 a2 b0 b1 b2 c0 c1 c2 "
+               "parts whole_k").split()
 
 
 class GemmKernels:
@@ -39,8 +41,9 @@ class GemmKernels:
 
     def every(self, machine):
         """All functions that a plan may ask for: (a method, *its arguments) of each."""
-        return [("gemm",), *[(pack, how) for pack in ("pack_a", "pack_b") for how in (COPY, TURN, GATHER)],
-                *[("dots", *block) for block in DOT_COLUMNS.items()], *machine.blocks()]
+        packs = [(pack, how) for pack in ("pack_a", "pack_b") for how in (COPY, TURN, GATHER)]
+        return [("gemm",), ("add_parts",), *packs, *[("dots", *block) for block in DOT_COLUMNS.items()],
+                *machine.blocks()]
 
     def micro(self, name, rows, width):
         """The innermost kernel: a block of `rows` times `width` vectors of C, held in registers along k.
@@ -87,12 +90,13 @@ class GemmKernels:
             side_by_side = functools.reduce(w.both, [w.is_("eq", col, j * self.lanes) for j, col in enumerate(b_cols)])
             steady = w.pick(w.both(side_by_side, w.is_("eq", "%step", 0)), w.down("%k", together), 0)
             on_a, on_b = first
+            far = w.pick(w.is_("eq", on_b, width * self.lanes), B_AHEAD_BYTES, w.mul(on_b, B_AHEAD_ROWS * v.bytes))
             carry = [("i64", on_a), ("ptr", w.at(elt, b, on_b)), *[(v.type, "zeroinitializer")] * (rows * width)]
             with w.loop(0, steady, together, carry) as k:
                 for_a, place, *made = k.values
                 for _ in range(together):
                     for j in range(lines_ahead):
-                        ahead = w.at("i8", place, B_AHEAD_BYTES + j * CACHE_LINE_BYTES)
+                        ahead = w.at("i8", place, w.add(far, j * CACHE_LINE_BYTES))
                         w.do(f"call void @llvm.prefetch.p0(ptr {ahead}, i32 0, i32 3, i32 1)")
                     made = added([v.load(w, w.at(elt, place, j * self.lanes)) for j in range(width)], for_a, made)
                     for_a, place = w.add(for_a, on_a), w.at(elt, place, on_b)
@@ -196,7 +200,9 @@ class GemmKernels:
         elt, n = self.element, self.lanes
         w = LLVMWriter(f"define void @{name}(ptr %buffers, ptr %ints, ptr %scalars, i64 %begin, i64 %end)")
         f = {field: w.load("i64", w.at("i64", "%ints", i)) for i, field in enumerate(STEP_FIELDS)}
-        A, B, C = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in (f["turned"], w.sub(1, f["turned"]), 2)]
+        split = w.is_("sgt", f["parts"], 1)                # then sums of parts go to working memory, behind the result
+        A, B, C = [w.load("ptr", w.at("ptr", "%buffers", i))
+                   for i in (f["turned"], w.sub(1, f["turned"]), w.pick(split, 3, 2))]
         a_pack = w(f"alloca {elt}, i64 {f['a_room']}, align 64")
         b_pack = w(f"alloca {elt}, i64 {f['b_room']}, align 64")
         narrow = w(f"alloca {elt}, i64 {MAX_KERNEL_ROWS * n}, align 64")  # C, where it is narrower than a vector
@@ -206,30 +212,57 @@ class GemmKernels:
         for j in range(MAX_KERNEL_VECTORS):
             w.store("i64", j * n, w.at("i64", tables["cols"], j))
         with w.loop("%begin", "%end") as t:
-            i, j, at = self.tile(w, f, t.i)
+            i, j, part, at = self.tile(w, f, t.i)
             top, left = w.mul(i, f["tile_m"]), w.mul(j, f["tile_n"])
             m = w.least(f["tile_m"], w.sub(f["M"], top))
             cols = w.least(f["tile_n"], w.sub(f["N"], left))
             a = w.at(elt, w.at(elt, A, at["a"]), w.mul(top, f["a_row"]))
             b = w.at(elt, w.at(elt, B, at["b"]), w.mul(left, f["b_col"]))
             c = w.at(elt, w.at(elt, C, at["c"]), w.add(w.mul(top, f["c_row"]), left))
-            with w.loop(0, w.most(f["K"], 1), f["block"]) as k:          # no k at all: once, with nothing to add
+            f["until"] = w.least(f["K"], w.sub(f["whole_k"], w.pick(split, w.mul(part, f["K"]), 0)))
+            with w.loop(0, w.most(f["until"], 1), f["block"]) as k:      # no k at all: once, with nothing to add
                 self.block(w, f, k.i, m, cols, a, b, c, a_pack, b_pack, narrow, tables)
         return "\n".join([self.v.declarations(), self.gather(), w.text()])
 
+    def add_parts(self, name):
+        """The step after one that left sums of parts of k in working memory: C is the sum of them, in their order."""
+        v, elt, n = self.v, self.element, self.lanes
+        w = LLVMWriter(f"define void @{name}(ptr %buffers, ptr %ints, ptr %scalars, i64 %begin, i64 %end)")
+        f = {field: w.load("i64", w.at("i64", "%ints", i)) for i, field in enumerate(STEP_FIELDS)}
+        C, room = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in (2, 3)]
+        last = w(f"alloca {v.type}, align 64")
+        with w.loop("%begin", "%end") as t:
+            row, left = w.div(t.i, f["tiles_n"]), w.mul(w.rem(t.i, f["tiles_n"]), f["tile_n"])
+            right = w.least(w.add(left, f["tile_n"]), f["N"])
+            source, to = w.at(elt, room, w.mul(row, w.up(f["N"], n))), w.at(elt, C, w.mul(row, f["c_row"]))
+            with w.loop(left, right, n) as j:
+                place = w.at(elt, source, j.i)
+                with w.loop(1, f["parts"], 1, [("ptr", place), (v.type, v.load(w, place))]) as p:
+                    further = w.at(elt, p.values[0], f["c2"])
+                    p.next = [further, w(f"fadd {v.type} {p.values[1]}, {v.load(w, further)}")]
+                total, rest = p.values[1], w.sub(right, j.i)
+
+                def ragged(total=total, rest=rest, j=j):
+                    v.store(w, total, last)
+                    v.move_rest(w, w.at(elt, to, j.i), last, rest)
+
+                w.either(w.is_("sge", rest, n), lambda total=total, j=j: v.store(w, total, w.at(elt, to, j.i)), ragged)
+        return v.declarations() + w.text()
+
     def tile(self, w, f, t):
-        """Tile `t`: its row and column among the tiles of a matrix, and where the matrices of that batch start."""
+        """Tile `t`: its row and column among the tiles of a matrix, its place along the innermost dimension of the
+        batch, and where the matrices of that batch start."""
         each = w.mul(f["tiles_m"], f["tiles_n"])
         batch, rest = w.div(t, each), w.rem(t, each)
         outer, z = w.div(batch, f["size2"]), w.rem(batch, f["size2"])
         x, y = w.div(outer, f["size1"]), w.rem(outer, f["size1"])
         at = {m: w.add(w.add(w.mul(x, f[m + "0"]), w.mul(y, f[m + "1"])), w.mul(z, f[m + "2"])) for m in "abc"}
-        return w.div(rest, f["tiles_n"]), w.rem(rest, f["tiles_n"]), at
+        return w.div(rest, f["tiles_n"]), w.rem(rest, f["tiles_n"]), z, at
 
     def block(self, w, f, k, m, cols, a, b, c, a_pack, b_pack, narrow, tables):
         """One block of k of a tile: later blocks add to what earlier ones left in C."""
         elt, n = self.element, self.lanes
-        size = w.least(f["block"], w.sub(f["K"], k))
+        size = w.least(f["block"], w.sub(f["until"], k))
         more = w.one_if(w.is_("ne", k, 0))
         a, b = w.at(elt, a, w.mul(k, f["a_col"])), w.at(elt, b, w.mul(k, f["b_row"]))
         vectors = w.count_of(cols, n)
@@ -443,7 +476,7 @@ class GemmKernels:
         with w.loop(0, rows + cols) as i:
             v.store(w, "zeroinitializer", w.at(v.type, ends, i.i))
         with w.loop("%begin", "%end") as t:
-            i, j, at = self.tile(w, f, t.i)
+            i, j, _, at = self.tile(w, f, t.i)
             top, left = w.mul(i, f["tile_m"]), w.mul(j, f["tile_n"])
             bottom = w.least(w.add(top, f["tile_m"]), f["M"])
             right = w.least(w.add(left, f["tile_n"]), f["N"])

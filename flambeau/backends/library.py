@@ -3,7 +3,7 @@
 A plan asks here for a `LibraryCall`, (fn, tiles, grain, ints), to put in its program (see threads.py); it gets None,
 and takes the reference, where there is none: integers, complex numbers, layouts that no kernel takes.
 
-    gemm(M, N, K, dtype, a, b, c, batch)                                               a LibraryCall; gemm.py
+    gemm(M, N, K, dtype, a, b, c, batch)                                               LibraryCalls; gemm.py
     convolve(dtype, x, weight, y, stride, padding, dilation, groups, transposed)       LibraryCalls; convolve.py
     convolve_weight(dtype, x, g, weight, stride, padding, dilation, groups)            LibraryCalls; convolve.py
     max_pool(dtype, x, y, maps), drop(dtype, rows, count, size, shared)                a LibraryCall; pools.py
@@ -55,7 +55,7 @@ __all__ = ["LibraryCall", "add_rows", "add_weighted_rows", "ask", "convolve", "c
 
 
 def product(dtype, a, b, c):
-    """The LibraryCall of c = a @ b, all given as (shape, strides), with leading dimensions that broadcast."""
+    """The LibraryCalls of c = a @ b, all given as (shape, strides), with leading dimensions that broadcast."""
     batch = c[0][:-2]
 
     def strides(shape, strides):
@@ -91,7 +91,7 @@ def _answer(name, dtype, args, outs, params, _threads):
     if name == "convolve_weight":
         return convolve_weight(dtype, *args, *outs, *params)
     if name == "gemm":
-        found = product(dtype, *args, *outs)
+        return product(dtype, *args, *outs)
     elif name == "max_pool":
         if outs[0] != outs[1]:                            # values in working memory, places as their reader wants them
             return None

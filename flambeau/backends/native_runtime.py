@@ -140,7 +140,9 @@ attributes #0 = { nounwind }
 # last piece.
 #
 # To wake one takes the caller some microseconds, so it wakes a few, and each of those a few more, as long as there are
-# pieces for them. Sixteen threads' worth of waking took 90 microseconds before the caller did a piece itself.
+# pieces for them. Sixteen threads' worth of waking took 90 microseconds before the caller did a piece itself. Who wakes
+# when all is done already watches for a moment all the same: where waking takes longer than a step, workers that went
+# to sleep again at once would be late for all the steps that follow.
 POOL_TEXT = """
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
 declare i32 @pthread_detach(ptr)
@@ -340,7 +342,7 @@ asleep:
   br i1 %leave, label %end, label %wait
 wait:
   %w = call i32 @pthread_cond_wait(ptr %pool.work, ptr %pool.mutex)
-  br label %check
+  br label %awake
 awake:
   %less = atomicrmw sub ptr %pool.sleeping, i64 1 seq_cst, align 8
   %u = call i32 @pthread_mutex_unlock(ptr %pool.mutex)

@@ -54,13 +54,13 @@ def execute(steps, buffers, scalars=()):
 
 
 def product(a, b, c):
-    """c = a @ b by a native step; whether there is one."""
+    """c = a @ b by native steps; whether there are any."""
     batch = c.shape[:-2]
     a, b = [np.broadcast_to(x, (*batch, *x.shape[-2:])) for x in (a, b)]
-    step = library.gemm(c.shape[-2], c.shape[-1], a.shape[-1], c.dtype.name, strides(a), strides(b), strides(c), batch)
-    if step is None:
+    steps = library.gemm(c.shape[-2], c.shape[-1], a.shape[-1], c.dtype.name, strides(a), strides(b), strides(c), batch)
+    if steps is None:
         return False
-    execute([step], [a, b, c])
+    execute(steps, [a, b, c])
     return True
 
 
@@ -121,7 +121,7 @@ def test_results_do_not_depend_on_the_second_cache(rng, monkeypatch, second):
     assert product(laid(a, "columns"), b, c)
     monkeypatch.setattr(gemm, "second_cache", lambda: second)
     for n, k in ((1500, 900), (5000, 384), (5000, 60)):
-        ints = library.gemm(9000, n, k, "float32", (1, 9000), (n, 1), (n, 1)).ints
+        ints = library.gemm(9000, n, k, "float32", (1, 9000), (n, 1), (n, 1))[-1].ints
         room = dict(zip(kernels.STEP_FIELDS, ints, strict=True))
         assert (room["a_room"] + room["b_room"]) * 4 <= MAX_STACK_BYTES
     assert product(laid(a, "columns"), b, again)
@@ -166,10 +166,11 @@ def test_the_first_cache(tmp_path, files, first):
 @pytest.mark.parametrize("ways, way_bytes", [(12, 4096), (8, 4096), (4, 16384), (2, 64)])
 def test_which_rows_crowd_the_first_cache(monkeypatch, ways, way_bytes):
     monkeypatch.setattr(gemm, "first_cache", lambda: (ways, way_bytes))
-    assert not gemm.crowd(8, 0)                     # one row, eight times
+    assert not gemm.crowd(8, 0, True)               # one row, eight times
     for stride in range(64, 40_000, 64):
         lines = Counter(row * stride % way_bytes for row in range(8))
-        assert gemm.crowd(8, stride) == (max(lines.values()) > ways // 2)
+        assert gemm.crowd(8, stride, True) == (max(lines.values()) > ways // 2)
+        assert gemm.crowd(8, stride, False) == (max(lines.values()) > ways - 2)
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -179,8 +180,8 @@ def test_rows_that_meet_in_the_first_cache(rng, monkeypatch, dtype, m, n, k):
     a, b = [rng.integers(-4, 5, shape).astype(dtype) for shape in ((m, 2048), (k, n))]
     monkeypatch.setattr(gemm, "few", lambda *sizes: False)
     for crowded in (True, False):
-        monkeypatch.setattr(gemm, "crowd", lambda rows, stride, crowded=crowded: crowded)
-        ints = library.gemm(m, n, k, dtype, (2048, 1), (n, 1), (n, 1)).ints
+        monkeypatch.setattr(gemm, "crowd", lambda *rows, crowded=crowded: crowded)
+        ints = library.gemm(m, n, k, dtype, (2048, 1), (n, 1), (n, 1))[0].ints
         how = dict(zip(kernels.STEP_FIELDS, ints, strict=True))["a_pack"]
         assert how == (kernels.COPY if crowded else kernels.DIRECT)
         c = np.full((m, n), np.nan, dtype)
@@ -201,8 +202,44 @@ def test_few_rows(rng, dtype, m):
 
 
 @pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("m, n, k", [(1, 1000, 1000), (2, 37, 4100), (4, 1030, 517), (7, 513, 1025), (12, 100, 2050),
+                                     (24, 130, 4097), (130, 35, 1025), (64, 64, 2048), (200, 3, 9000), (13, 1000, 1200)])
+def test_parts_of_k(rng, monkeypatch, dtype, m, n, k):
+    """Sums of them stand in working memory and are added up: the same bits for any number of threads, and any way that
+    strips of few rows are cut; whole numbers, so that sums are exact, and others."""
+    exact = [rng.integers(-4, 5, shape).astype(dtype) for shape in ((m, k), (k, n))]
+    rough = [rng.standard_normal(shape).astype(dtype) for shape in ((m, k), (k, n))]
+    for wide, ways in itertools.product((False, True), (("rows", "rows"), ("columns", "rows"), ("gaps", "gaps"))):
+        monkeypatch.setitem(gemm.FEW_ROWS_WAYS, kernels.compiled_kernels(dtype).lanes * np.dtype(dtype).itemsize == 64,
+                            gemm.FewRows(8, (32, 64)) if wide else gemm.FewRows(4, (4, 8)))
+        made = []
+        for count in (1, 2, 16):
+            monkeypatch.setattr(gemm, "get_num_threads", lambda count=count: count)
+            out = laid(np.full((m, n), np.nan, dtype), "gaps" if ways[0] == "gaps" else "rows")
+            a, b = [laid(x, way) for x, way in zip(exact, ways)]
+            steps = library.gemm(m, n, k, dtype, strides(a), strides(b), strides(out))
+            assert [step.share for step in steps] == [1, 0] or ways[1] == "gaps" and m <= gemm.FEW_ROWS
+            execute(steps, [a, b, out])
+            assert (out == exact[0] @ exact[1]).all()
+            a, b = [laid(x, way) for x, way in zip(rough, ways)]
+            execute(steps, [a, b, out])
+            check(out, rough[0].astype(float) @ rough[1].astype(float), k, dtype)
+            made.append(out.copy())
+        assert (made[0] == made[1]).all() and (made[0] == made[2]).all()
+
+
+def test_the_room_for_parts_of_k():
+    """Nothing is cut where it would take much memory, or where there is little to do."""
+    for m, n, k in ((768, 768, 8192), (2048, 2048, 2048), (32, 10, 1024), (64, 64, 512), (1, 100, 100)):
+        assert [step.scratch for step in library.gemm(m, n, k, "float32", (k, 1), (n, 1), (n, 1))] == [0]
+    for m, n, k in ((512, 500, 100_000), (1, 100_000, 1000), (12, 4096, 4096)):
+        steps = library.gemm(m, n, k, "float32", (k, 1), (n, 1), (n, 1))
+        assert all(step.scratch <= gemm.LONG_K_ROOM_BYTES for step in steps)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
 def test_nothing_is_written_beside_the_result(rng, dtype):
-    for m, n, k in ((5, 21, 9), (1, 3, 40), (9, 50, 3)):
+    for m, n, k in ((5, 21, 9), (1, 3, 40), (9, 50, 3), (3, 133, 700), (70, 21, 3000)):
         room = np.full((m + 2, n + 4), 7.0, dtype)
         a, b = rng.standard_normal((m, k)).astype(dtype), rng.standard_normal((k, n)).astype(dtype)
         assert product(a, b, room[1:m + 1, 2:n + 2])

@@ -191,6 +191,7 @@ def steps_of_the_library(target):
     for element in ("float", "double"):
         gemm, tap, pool = (kind(element, target) for kind in (kernels.GemmKernels, taps.TapKernels, pools.PoolKernels))
         yield gemm.gemm(f"gemm_{element}")
+        yield gemm.add_parts(f"add_parts_{element}")
         yield gemm.dots(f"dots_{element}", 2, 3)
         yield gemm.micro(f"micro_{element}", 3, 2)
         for how in (kernels.TURN, kernels.GATHER):
