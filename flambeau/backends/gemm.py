@@ -14,8 +14,9 @@ Each element adds its products in the order of k, in blocks that shapes and stri
 the cutting shows in the result. So results do not depend on the number of threads, nor on how the tiles were chosen.
 
 A matrix B that is read once, because there are few rows, comes fastest as it lies: row by row. Threads that each took
-some of its columns would read little pieces, far apart; so k is cut into parts, as shapes alone decide again, whose sums
-stand in working memory until a second step has added them.
+some of its columns would read little pieces, far apart; so k is cut into parts, as shapes alone decide again, whose
+sums stand in working memory until a second step has added them. So are long sums of small results, of which each thread
+would pack a lot for a small tile.
 
 Where there are few rows, and both operands are contiguous along k, another way is faster: vectors along k, and their
 lanes added up at the end ("dots").
@@ -30,7 +31,7 @@ from heapq import heapreplace
 from ..base.shapes import merged_dims
 from .caches import first_cache, second_cache
 from .cuts import up
-from .kernels import COPY, DIRECT, DOT_COLUMNS, GATHER, LLVM_ELEMENT, STEP_FIELDS, TURN, compiled_kernels
+from .kernels import APART_BYTES, COPY, DIRECT, DOT_COLUMNS, GATHER, LLVM_ELEMENT, STEP_FIELDS, TURN, compiled_kernels
 from .memory import CACHE_LINE_BYTES
 from .threads import get_num_threads
 
@@ -258,7 +259,7 @@ def plan_gemm(machine, f, count):
     fn, *found, f["kernels"] = machine.functions([*steps, *wanted.values()], blocks_of(rows, width))
     f.update(zip(wanted, found[len(steps) - 1:], strict=True))
     if f["parts"] > 1:
-        scratch = f["parts"] * f["c2"] * size
+        scratch = f["parts"] * f["c2"] * size + APART_BYTES
         added = LibraryCall(found[0], M * f["tiles_n"], max(1, PIECE_CYCLES // (f["tile_n"] * f["parts"])),
                             ints_of(f | {"c_row": f["whole_c_row"]}), scratch, 0)
         return [product(machine, fn, f, count, scratch), added]
@@ -281,7 +282,8 @@ def cut_k(machine, f, skinny):
     f["parts"] = f["size2"] = parts = -(-K // part)
     if parts == 1:
         return 1
-    f["c_row"], f["whole_c_row"] = up(N, machine.lanes), f["c_row"]
+    # rows of the sums are no power of two apart, where they would meet in the cache
+    f["c_row"], f["whole_c_row"] = up(N, machine.lanes) + 4 * CACHE_LINE_BYTES // size, f["c_row"]
     f.update(a2=part * f["a_col"], b2=part * f["b_row"], c2=f["M"] * f["c_row"])
     return parts
 

@@ -16,7 +16,9 @@ COPIED_TOGETHER = 8                         # rows of B that are copied together
 COLUMNS_AHEAD = 2                           # how many columns of A on come nearer, while it is turned
 STRIPS_TOGETHER = 128                       # strips of A: what lies side by side, of rows that may be pages apart
 B_AHEAD_BYTES = 1024                        # how far on B comes nearer, where a vector is a line of the cache;
-B_AHEAD_ROWS = 4                            # or how many rows, where it is read as it lies
+B_AHEAD_ROWS = 4                            # or how many rows, where they lie further apart than
+NEAR_ROW_BYTES = 2560                       # this: that is the next one already, or the one after
+APART_BYTES = 16 << 10                      # room in which sums of parts are put far from B, in the first cache
 K_TOGETHER = 4                              # steps along k of a large block, likewise
 SHORT_STRIP = 64                            # of k: it comes near by itself
 PANEL_WIDTHS = {32: (3, 2, 4, 1, 6, 8), 16: (3, 2, 1, 4)}   # registers → vectors across that are tried, in that order
@@ -90,7 +92,8 @@ class GemmKernels:
             side_by_side = functools.reduce(w.both, [w.is_("eq", col, j * self.lanes) for j, col in enumerate(b_cols)])
             steady = w.pick(w.both(side_by_side, w.is_("eq", "%step", 0)), w.down("%k", together), 0)
             on_a, on_b = first
-            far = w.pick(w.is_("eq", on_b, width * self.lanes), B_AHEAD_BYTES, w.mul(on_b, B_AHEAD_ROWS * v.bytes))
+            far_rows = w.is_("sgt", on_b, NEAR_ROW_BYTES // v.bytes)
+            far = w.pick(far_rows, w.mul(on_b, B_AHEAD_ROWS * v.bytes), B_AHEAD_BYTES)
             carry = [("i64", on_a), ("ptr", w.at(elt, b, on_b)), *[(v.type, "zeroinitializer")] * (rows * width)]
             with w.loop(0, steady, together, carry) as k:
                 for_a, place, *made = k.values
@@ -203,6 +206,7 @@ class GemmKernels:
         split = w.is_("sgt", f["parts"], 1)                # then sums of parts go to working memory, behind the result
         A, B, C = [w.load("ptr", w.at("ptr", "%buffers", i))
                    for i in (f["turned"], w.sub(1, f["turned"]), w.pick(split, 3, 2))]
+        C = w.pick(split, self.apart(w, C, B), C, "ptr")
         a_pack = w(f"alloca {elt}, i64 {f['a_room']}, align 64")
         b_pack = w(f"alloca {elt}, i64 {f['b_room']}, align 64")
         narrow = w(f"alloca {elt}, i64 {MAX_KERNEL_ROWS * n}, align 64")  # C, where it is narrower than a vector
@@ -224,17 +228,25 @@ class GemmKernels:
                 self.block(w, f, k.i, m, cols, a, b, c, a_pack, b_pack, narrow, tables)
         return "\n".join([self.v.declarations(), self.gather(), w.text()])
 
+    def apart(self, w, room, b):
+        """Where in working memory sums of parts start: as far as can be from B, as the first cache sees it. Rows that
+        lie a multiple of 16 KiB apart have four places in some, and one of B's, or of C's, would be pushed out."""
+        room, b = [w(f"ptrtoint ptr {place} to i64") for place in (room, b)]
+        on = w(f"and i64 {w.sub(w.add(b, APART_BYTES // 2), room)}, {APART_BYTES - CACHE_LINE_BYTES}")
+        return w(f"inttoptr i64 {w.add(room, on)} to ptr")
+
     def add_parts(self, name):
         """The step after one that left sums of parts of k in working memory: C is the sum of them, in their order."""
         v, elt, n = self.v, self.element, self.lanes
         w = LLVMWriter(f"define void @{name}(ptr %buffers, ptr %ints, ptr %scalars, i64 %begin, i64 %end)")
         f = {field: w.load("i64", w.at("i64", "%ints", i)) for i, field in enumerate(STEP_FIELDS)}
-        C, room = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in (2, 3)]
+        B, C, room = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in (w.sub(1, f["turned"]), 2, 3)]
+        room, across = self.apart(w, room, B), w.div(f["c2"], f["M"])
         last = w(f"alloca {v.type}, align 64")
         with w.loop("%begin", "%end") as t:
             row, left = w.div(t.i, f["tiles_n"]), w.mul(w.rem(t.i, f["tiles_n"]), f["tile_n"])
             right = w.least(w.add(left, f["tile_n"]), f["N"])
-            source, to = w.at(elt, room, w.mul(row, w.up(f["N"], n))), w.at(elt, C, w.mul(row, f["c_row"]))
+            source, to = w.at(elt, room, w.mul(row, across)), w.at(elt, C, w.mul(row, f["c_row"]))
             with w.loop(left, right, n) as j:
                 place = w.at(elt, source, j.i)
                 with w.loop(1, f["parts"], 1, [("ptr", place), (v.type, v.load(w, place))]) as p:

@@ -518,6 +518,8 @@ class SimulatedLt(FakeLt):
 def simulating(kind=SimulatedDriver, **options):
     """Have "cuda" mean simulated devices, with the options of SimulatedDriver or a `kind` of it; gives the driver."""
     made = kind(**options)
+    if driver.is_made():                                     # what nobody needs of another driver goes back to that
+        gc.collect()
     before = driver.use(made)
     _begin_anew()
     try:
