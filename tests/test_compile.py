@@ -20,6 +20,7 @@ import flambeau as torch
 from flambeau.base import settings
 from flambeau.compiler import compiled as compiled_module
 from flambeau.nn import functional as F
+from tests.thorough import sample
 
 pytestmark = pytest.mark.pinned
 
@@ -1741,7 +1742,7 @@ EVENTS = {
 }
 
 
-@pytest.mark.parametrize("event", EVENTS)
+@pytest.mark.parametrize("event", sample(EVENTS, 2))
 def test_what_happens_between_steps(event):
     """A step that is replayed does what it does, whatever happened before it, bit for bit."""
     compiled, plain = Trained(torch.compile), Trained()

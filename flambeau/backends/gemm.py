@@ -10,11 +10,12 @@ one number of A, spread, added to it. The strip of A stays in the first cache; t
 first (turned, if B is a transposed matrix) unless they lie well, stay in the second. Blocks of A are copied too where
 they lie badly, and strips of it whose rows would meet in the same places of the first cache.
 
-Each element adds its products in the order of k, in blocks that shapes and strides alone decide on; nothing else about
-the cutting shows in the result. So results do not depend on the number of threads, nor on how the tiles were chosen.
+Each element adds its products in the order of k, in blocks that shapes, strides and the width of vectors decide on;
+nothing else about the cutting shows in the result. So results do not depend on the number of threads, nor on how the
+tiles were chosen.
 
 A matrix B that is read once, because there are few rows, comes fastest as it lies: row by row. Threads that each took
-some of its columns would read little pieces, far apart; so k is cut into parts, as shapes alone decide again, whose
+some of its columns would read little pieces, far apart; so k is cut into parts, as the same decide, whose
 sums stand in working memory until a second step has added them. So are long sums of small results, of which each thread
 would pack a lot for a small tile.
 

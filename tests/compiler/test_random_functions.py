@@ -16,7 +16,7 @@ from .functions import Call, Program, Writer, check, failure, minimised
 
 pytestmark = pytest.mark.pinned
 
-EXAMPLES = int(os.environ.get("FLAMBEAU_TEST_EXAMPLES", 500 if THOROUGH else 60))
+EXAMPLES = int(os.environ.get("FLAMBEAU_TEST_EXAMPLES", 500 if THOROUGH else 30))
 TOGETHER = 20
 
 

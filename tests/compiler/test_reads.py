@@ -288,7 +288,7 @@ STATE = {
 }
 
 
-@pytest.mark.parametrize("what, executor", mostly_reference(STATE))
+@pytest.mark.parametrize("what, executor", mostly_reference(sample(STATE, 2)))
 def test_state(what, executor):
     """Three calls, then one event after the other, each with two calls."""
     setup, function, events = STATE[what]
@@ -319,7 +319,7 @@ LEAKS = {
 }
 
 
-@pytest.mark.parametrize("where, executor", mostly_reference(LEAKS))
+@pytest.mark.parametrize("where, executor", mostly_reference(sample(LEAKS, 2)))
 def test_numbers_stay_plain(where, executor):
     source = f"""
 @dataclasses.dataclass

@@ -15,7 +15,7 @@ from flambeau.base import dtypes
 from flambeau.base.shapes import contiguous_strides
 from flambeau.ops import attention, maxpool
 
-from ..thorough import sample
+from ..thorough import THOROUGH, sample
 from .simulated import compiler, simulating
 
 pytestmark = pytest.mark.pinned
@@ -410,6 +410,7 @@ def all_calls():
 
 
 @pytest.mark.skipif(not nvrtc.is_there(), reason="NVRTC is not installed: pip install nvidia-cuda-nvrtc")
+@pytest.mark.skipif(not THOROUGH, reason="takes half a minute: FLAMBEAU_TEST_THOROUGH=1 runs it, and `make cuda`")
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
 def test_nvrtc_takes_every_kernel(device, architecture):
     texts = {call.source: call.name for call in all_calls() if isinstance(call, LaunchCall)}

@@ -17,6 +17,7 @@ import flambeau as torch
 from flambeau.backends import random as streams
 from flambeau.backends.cuda import driver, nvrtc, random as philox
 
+from ..thorough import sample
 from .philox import Stream, words
 from .simulated import compiler, simulating
 
@@ -119,7 +120,7 @@ SOURCES = {
 
 
 @pytest.mark.skipif(not nvrtc.is_there(), reason="NVRTC is not installed: pip install nvidia-cuda-nvrtc")
-@pytest.mark.parametrize("name", SOURCES)
+@pytest.mark.parametrize("name", sample(SOURCES, 4))
 def test_kernels_compile(name):
     for architecture in ("sm_80", "sm_90"):
         assert nvrtc.compile(SOURCES[name], architecture, ("--fmad=false",))

@@ -10,13 +10,14 @@ from flambeau.serialization import FileError
 from tests.serialization import bombs, fuzz
 from tests.serialization.build import FLOATS, REBUILD, checkpoint, number, program, tensor, text
 from tests.serialization.test_hostile import load, refused
+from tests.thorough import sample
 
 pytestmark = pytest.mark.pinned
 
 SMALL, LARGE = 1 << 15, 1 << 17
 
 
-@pytest.mark.parametrize("name", bombs.FAMILIES)
+@pytest.mark.parametrize("name", sample(bombs.FAMILIES, 3))
 def test_work_is_in_proportion_to_the_file(name):
     """Four times the file takes about four times as long, and what is held has a bound."""
     little = bombs.timed(bombs.FAMILIES[name](SMALL))

@@ -22,6 +22,7 @@ from flambeau.trace import effects, program, record
 from flambeau.trace.record import current
 from tests.backends import toy  # noqa: F401 (it registers the device)
 from tests.patience import PATIENCE
+from tests.thorough import THOROUGH
 
 LOG: list = []                # (tag, sum of what was seen) of each effect that happened
 
@@ -1040,7 +1041,7 @@ KINDS = "note note drop halves now pure reference write look forget bad broken f
 
 
 @pytest.mark.pinned
-@hypothesis_settings(max_examples=150)
+@hypothesis_settings(max_examples=150 if THOROUGH else 50)
 @given(st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 5), st.integers(0, 5)), max_size=40),
        st.sampled_from(["reference", "auto", "native"]))
 def test_random_programs(steps, which):
@@ -1118,7 +1119,7 @@ def test_random_programs(steps, which):
 
 
 @pytest.mark.pinned
-@hypothesis_settings(max_examples=40)
+@hypothesis_settings(max_examples=40 if THOROUGH else 15)
 @given(st.lists(st.tuples(st.sampled_from("note drop halves pure reference write".split()), st.integers(0, 5),
                           st.integers(0, 5)), max_size=12),
        st.booleans(), st.sampled_from(["reference", "auto", "native"]))

@@ -23,6 +23,7 @@ from flambeau.trace import plan, record
 from flambeau.trace.record import current
 
 from ..backends import toy  # noqa: F401  (registers the device)
+from ..thorough import sample
 from .programs import leaves, run, steps
 from .test_effects import Broken as Failed, note
 from .test_record_under_pressure import Stop, alarms, everything
@@ -576,8 +577,9 @@ NATIVE_ONLY = ("planned", "allocated", "freed")
 ELSEWHERE = ("copied", "waited", "compiled", "module_began", "module_ended")
 
 
-@pytest.mark.parametrize("executor, kind", [(e, k) for e in EXECUTORS for k in KINDS
-                                            if k not in ELSEWHERE and (e == "native" or k not in NATIVE_ONLY)])
+@pytest.mark.parametrize("executor, kind", sample([(e, k) for e in EXECUTORS for k in KINDS
+                                                   if k not in ELSEWHERE and (e == "native" or k not in NATIVE_ONLY)],
+                                                  3))
 def test_an_error_of_an_observer_goes_to_the_user_and_nothing_is_lost(monkeypatch, executor, kind):
     """Every kind of event, in a program that has them all; whatever was computed is right, and everybody was told."""
     def program():
