@@ -179,10 +179,10 @@ def system_of(triple):
 
 def paths(folder):
     """The files in `folder`."""
+    names: list = []
     with suppress(OSError):
-        return [os.path.join(folder, name) for name in sorted(os.listdir(folder))
-                if name.startswith(PREFIX) and name.endswith(SUFFIX)]
-    return []
+        names = sorted(os.listdir(folder))
+    return [os.path.join(folder, name) for name in names if name.startswith(PREFIX) and name.endswith(SUFFIX)]
 
 
 def opened(path):

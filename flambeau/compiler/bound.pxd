@@ -16,9 +16,11 @@ cdef class BoundBase:
     cdef public long long[::1] table
     cdef public double[::1] cells
 
+    cpdef bint run(self, tuple values, tuple numbers, list made, dict happened) except -1
+
     @cython.locals(value=Value, at=Py_ssize_t, index=Py_ssize_t, blocks=list, rooms=list, room=tuple,
                    table=cython.longlong[::1], cells=cython.double[::1])
-    cpdef bint run(self, tuple values, tuple numbers, list made, dict happened) except -1
+    cpdef bint run_alone(self, tuple values, tuple numbers, list made) except -1
 
 
 cdef class RunnerBase:

@@ -35,53 +35,57 @@ class BoundBase:
         if self.native is None or self.lock._is_owned() or not self.lock.acquire(False):             # it is in use
             return self._run_step_by_step(values, numbers, made, happened)
         try:
-            for value in values:
-                if value.trace is not None:
-                    value.ready()
-            value, table, cells = None, self.table, self.cells
-            for at, index in self.read:
-                value = values[at]
-                try:
-                    address = value._address
-                except AttributeError:                       # interpreted, one that was not set
-                    address = None
-                table[index] = value.address() if address is None else address
-            value = None                                     # who holds the contents is asked by counting
-            if self.free and not are_sole(values, self.free):
-                return False
-            for index, at in self.floats:
-                cells[index] = numbers[at]
-            for index, at, dtype in self.halves:
-                cells[index] = cell(numbers[at], dtype)
-            for index, at, dtype in self.others:
-                self.scalars[index] = cell(numbers[at], dtype)
-            if events["during_runs"] or self.call is None:
-                self._run_observed(values, made)
-                return True
-            blocks, rooms = [], []
-            for device, nbytes, index in self.blocks:
-                block = device.backend.block(nbytes)
-                blocks.append(block)
-                table[index] = block.address
-            for spec, size_class, index in self.rooms:
-                room = taken_spare(spec, size_class)
-                rooms.append(room)
-                table[index] = room[1]
-            for at, spec, index, blank, size_class in self.outputs:
-                value = made[at]
-                if value is None:                            # otherwise memory that may be written over
-                    value = made[at] = new_value(spec, blank(spec) if size_class is None else
-                                                 taken_spare(spec, size_class), size_class is not None)
-                table[index] = value._address
-            for at, spec, index in self.takes:
-                made[at] = in_memory_of(values[index], spec)
-            made[-1] = True                       # no interrupt comes between this and the end of the call
-            self.call()
-            for index in range(len(rooms)):
-                give_spare(self.rooms[index][0], rooms[index])
-            return True
+            return self.run_alone(values, numbers, made)
         finally:
             self.lock.release()
+
+    def run_alone(self, values, numbers, made):
+        """The same, while nobody else does. (Loops stand outside of the `try`: see test_interrupts.py.)"""
+        for value in values:
+            if value.trace is not None:
+                value.ready()
+        value, table, cells = None, self.table, self.cells
+        for at, index in self.read:
+            value = values[at]
+            try:
+                address = value._address
+            except AttributeError:                       # interpreted, one that was not set
+                address = None
+            table[index] = value.address() if address is None else address
+        value = None                                     # who holds the contents is asked by counting
+        if self.free and not are_sole(values, self.free):
+            return False
+        for index, at in self.floats:
+            cells[index] = numbers[at]
+        for index, at, dtype in self.halves:
+            cells[index] = cell(numbers[at], dtype)
+        for index, at, dtype in self.others:
+            self.scalars[index] = cell(numbers[at], dtype)
+        if events["during_runs"] or self.call is None:
+            self._run_observed(values, made)
+            return True
+        blocks, rooms = [], []
+        for device, nbytes, index in self.blocks:
+            block = device.backend.block(nbytes)
+            blocks.append(block)
+            table[index] = block.address
+        for spec, size_class, index in self.rooms:
+            room = taken_spare(spec, size_class)
+            rooms.append(room)
+            table[index] = room[1]
+        for at, spec, index, blank, size_class in self.outputs:
+            value = made[at]
+            if value is None:                            # otherwise memory that may be written over
+                value = made[at] = new_value(spec, blank(spec) if size_class is None else
+                                             taken_spare(spec, size_class), size_class is not None)
+            table[index] = value._address
+        for at, spec, index in self.takes:
+            made[at] = in_memory_of(values[index], spec)
+        made[-1] = True                       # no interrupt comes between this and the end of the call
+        self.call()
+        for index in range(len(rooms)):
+            give_spare(self.rooms[index][0], rooms[index])
+        return True
 
     def _run_observed(self, values, made):
         """The rest of a run that somebody observes, or of one that is more than one call."""

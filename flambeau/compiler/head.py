@@ -78,7 +78,21 @@ def head_of(diff, specs):
 def recorded(checks, specs):
     """(Those of the checks that can be asked about in instructions, (instructions, specs of their results, slot of the
     one that says whether all hold).) New slots follow those of `specs`."""
-    before, trace, cells, able, answer = current(), Trace(), {}, [], None
+    before, trace = current(), Trace()
+    grad, modes.grad = modes.grad, False
+    with trace.lock:                                         # another thread may run every trace there is
+        set_current(trace)
+        try:
+            return _recorded(trace, checks, specs)           # its loops are not in the `try`: see test_interrupts.py
+        finally:
+            trace.clear()                                    # there is nothing to compute it from
+            set_current(before)
+            modes.grad = grad
+
+
+def _recorded(trace, checks, specs):
+    """The same, while `trace` is the current one."""
+    cells, able, answer = {}, [], None
 
     def stand_in(seen):
         """A tensor that looks at a slot, without contents."""
@@ -89,27 +103,19 @@ def recorded(checks, specs):
             cells[seen.slot] = new_storage(Value.of(None, spec), (spec.nbytes, spec.device, 0, False))
         return new_tensor(cells[seen.slot], (Tensor, seen.spec, seen.offset, None, None, False, None))
 
-    grad, modes.grad = modes.grad, False
-    with trace.lock:                                         # another thread may run every trace there is
-        set_current(trace)
-        try:
-            for op, given in checks:
-                found = op.holds(*[[stand_in(n) for n in g] if g.__class__ is list else stand_in(g) for g in given])
-                if found is not None:
-                    able.append((op, given))
-                    answer = found if answer is None else answer & found
-            slots = {trace.slots[cell.value]: slot for slot, cell in cells.items() if cell.value in trace.slots}
-            code, last = trace.code, None if answer is None else answer._storage.value.slot
-            new = [value.spec for slot, value in enumerate(trace.values) if slot not in slots]
-            fresh = iter(range(len(specs), len(specs) + len(new)))
-            slots |= {slot: next(fresh) for slot in range(len(trace.values)) if slot not in slots}
-            code = [(entry, tuple([slots[slot] for slot in read]), offsets, params, slots[first], site)
-                    for entry, read, offsets, params, first, site in code]
-            return able, (code, new, slots.get(last))
-        finally:
-            trace.clear()                                    # there is nothing to compute it from
-            set_current(before)
-            modes.grad = grad
+    for op, given in checks:
+        found = op.holds(*[[stand_in(n) for n in g] if g.__class__ is list else stand_in(g) for g in given])
+        if found is not None:
+            able.append((op, given))
+            answer = found if answer is None else answer & found
+    slots = {trace.slots[cell.value]: slot for slot, cell in cells.items() if cell.value in trace.slots}
+    code, last = trace.code, None if answer is None else answer._storage.value.slot
+    new = [value.spec for slot, value in enumerate(trace.values) if slot not in slots]
+    fresh = iter(range(len(specs), len(specs) + len(new)))
+    slots |= {slot: next(fresh) for slot in range(len(trace.values)) if slot not in slots}
+    code = [(entry, tuple([slots[slot] for slot in read]), offsets, params, slots[first], site)
+            for entry, read, offsets, params, first, site in code]
+    return able, (code, new, slots.get(last))
 
 
 def slots_of(checks):
