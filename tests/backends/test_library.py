@@ -207,8 +207,8 @@ def test_few_rows(rng, dtype, m):
     (1, 1000, 1000), (2, 37, 4100), (24, 130, 4097), (4, 1030, 517), (7, 513, 1025), (130, 35, 1025), (12, 100, 2050),
     (64, 64, 2048), (13, 1000, 1200), (200, 3, 9000)], 2))
 def test_parts_of_k(rng, monkeypatch, dtype, m, n, k):
-    """Sums of them stand in working memory and are added up: the same bits for any number of threads, and any way that
-    strips of few rows are cut; whole numbers, so that sums are exact, and others."""
+    """Sums of them stand in working memory and are added up: the same bits for any number of threads, in both ways
+    that few rows are cut; whole numbers, so that sums are exact, and others."""
     exact = [rng.integers(-4, 5, shape).astype(dtype) for shape in ((m, k), (k, n))]
     rough = [rng.standard_normal(shape).astype(dtype) for shape in ((m, k), (k, n))]
     for wide, ways in itertools.product((False, True), (("rows", "rows"), ("columns", "rows"), ("gaps", "gaps"))):
