@@ -19,6 +19,13 @@ some of its columns would read little pieces, far apart; so k is cut into parts,
 sums stand in working memory until a second step has added them. So are long sums of small results, of which each thread
 would pack a lot for a small tile.
 
+Note [Threads are not alike]: of the processors that a virtual machine has, some are halves of one core, and the host
+takes some away for a while. Sixteen threads that had a sixteenth of a product each took 1.9 milliseconds, though most
+were through after one. So a large product is not dealt out: a thread packs a block of columns of B, for a block of
+k, and takes tiles of its rows one by one, from a count that it shares with others at the same block (`share_out`,
+`gemm_shared`). When there are no more it helps elsewhere. The next block of k adds to a tile when the one before has.
+Other steps are cut into more pieces than there are threads, the more of them the more threads there are.
+
 Where there are few rows, and both operands are contiguous along k, another way is faster: vectors along k, and their
 lanes added up at the end ("dots").
 
@@ -66,7 +73,14 @@ HASTY_CYCLES = 64_000         # of work that are sooner done by code that is mad
 WIDTH = 3                     # vectors of C across that are held in registers, where there are as many columns
 WIDE_LANES = 16               # of a vector that is a line of the cache, of float32
 PIECE_CYCLES = 16_000         # of work, by estimate, that are worth handing to another thread
-PIECES_A_THREAD = 4           # that are enough, so that none is late by much; each costs some 300 nanoseconds
+PIECES_A_THREAD = 8           # that are enough, so that none is late by much; each costs some 300 nanoseconds
+LATE_SHARE_A_THREAD = 1 / 32  # of a piece's time that all wait for the last one; see Note [Threads are not alike]
+MAX_LATE_SHARE = 0.5
+
+
+def late_share(threads):
+    """How long, of the time that a piece takes, all wait for the last of them."""
+    return min(MAX_LATE_SHARE, LATE_SHARE_A_THREAD * threads) if threads > 1 else 0.0
 
 
 def packed_b():
@@ -246,7 +260,9 @@ def plan_gemm(machine, f, count):
     else:
         b_pack = COPY if straight else TURN if f["b_row"] == 1 else GATHER
     f["ahead"] = int(b_pack == COPY)
-    cut(machine, f, count, b_pack, 1 if skinny else PIECES_A_THREAD)     # long rows of B, if there are few of A
+    shared = count == 1 and not skinny and b_pack != DIRECT and share_out(machine, f, b_pack, depth)
+    if not shared:
+        cut(machine, f, count, b_pack, 1 if skinny else PIECES_A_THREAD)     # long rows of B, if there are few of A
     m, n = min(M, f["tile_m"]), min(N, f["tile_n"])
     panels = -(-n // across)
     groups = -(-panels // max(1, packed_b() // (depth * across * size)))
@@ -254,11 +270,15 @@ def plan_gemm(machine, f, count):
     f["b_room"] = up(depth, 16) * (f["group"] * across + machine.lanes) + 4 * machine.lanes
     held = {DIRECT: 0, COPY: rows}.get(f["a_pack"], m + 2 * rows)
     f["a_room"] = max(1, held * (depth + 4 * machine.lanes))
-    steps = [("gemm",), *[("add_parts",)] * (f["parts"] > 1)]
+    steps = [("gemm_shared",), ("clear_counts",)] if shared else [("gemm",), *[("add_parts",)] * (f["parts"] > 1)]
     packs = {"pack_a": f["a_pack"], "pack_b": b_pack}
     wanted = {name: (name, how) for name, how in packs.items() if how}
     fn, *found, f["kernels"] = machine.functions([*steps, *wanted.values()], blocks_of(rows, width))
     f.update(zip(wanted, found[len(steps) - 1:], strict=True))
+    if shared:
+        scratch = f["tiles_n"] * (-(-K // block) + f["tiles_m"]) * CACHE_LINE_BYTES
+        return [LibraryCall(found[0], 1, 1, ints_of(f), scratch, 0),
+                LibraryCall(fn, f["shares"], 1, ints_of(f), scratch)]
     if f["parts"] > 1:
         scratch = f["parts"] * f["c2"] * size + APART_BYTES
         added = LibraryCall(found[0], M * f["tiles_n"], max(1, PIECE_CYCLES // (f["tile_n"] * f["parts"])),
@@ -291,7 +311,10 @@ def cut_k(machine, f, skinny):
 
 PACK_A_CYCLES = {DIRECT: 0.3, COPY: 0.4, TURN: 1.7, GATHER: 3.0}        # cycles to pack an element, or fetch it, about
 PACK_B_CYCLES = {DIRECT: 0.3, COPY: 0.4, TURN: 0.4, GATHER: 3.0}
-LATE_SHARE = 0.05             # of a tile's time that the others wait for the last of several threads
+SHARED_CYCLES = 400_000       # of work for each thread from which on they take tiles from each other
+MAX_COLUMN_BLOCKS = 256       # of which each is packed by those that share it
+TILES_A_HELPER = 16           # of a block of k, for each of the threads that share a block of columns
+MAX_SHARED_ROWS = 128         # of such a tile
 
 
 def cut(machine, f, count, b_pack, pieces):
@@ -310,7 +333,7 @@ def cut(machine, f, count, b_pack, pieces):
             heights, widths = parts(M, tile_m), parts(N, tile_n)
             if widths[-1] <= machine.lanes < N:            # no kernel of one vector for a rest that others can take
                 continue
-            late = LATE_SHARE * (threads > 1) / -(-len(heights) * len(widths) * count // threads)
+            late = late_share(threads) / -(-len(heights) * len(widths) * count // threads)
             packed = len(widths) * pack_a + len(heights) * pack_b
             fits = f["a_pack"] in (DIRECT, COPY) or tile_m * f["block"] * machine.size <= packed_a()
             least = work + packed * K if fits else math.inf
@@ -321,6 +344,30 @@ def cut(machine, f, count, b_pack, pieces):
     if cost == math.inf:
         f["tile_m"] = max(rows, packed_a() // (f["block"] * machine.size) // rows * rows)
     f["tiles_m"], f["tiles_n"] = -(-M // f["tile_m"]), -(-N // f["tile_n"])
+
+
+def share_out(machine, f, b_pack, depth):
+    """Cut a matrix into tiles that threads take while they are at it; False where it is too little for that. As many
+    threads share a block of columns, which each of them packs, as make for the least packing."""
+    M, N, K, rows, threads = f["M"], f["N"], f["K"], f["rows"], get_num_threads()
+    if threads == 1 or cycles(machine, M, N, K) < SHARED_CYCLES * threads:
+        return False
+    best, divisors = None, [n for n in range(1, threads) if threads % n == 0]
+    for blocks in (*divisors, *range(threads, MAX_COLUMN_BLOCKS, threads)):
+        tile_n = up(-(-N // blocks), machine.lanes)
+        last = N - (-(-N // tile_n) - 1) * tile_n
+        if depth * tile_n * machine.size > packed_b() or last <= machine.lanes < N:
+            continue
+        own, helpers = -(-blocks // threads), max(1, threads // blocks)
+        tile_m = up(min(MAX_SHARED_ROWS, max(2 * rows, -(-M // (helpers * TILES_A_HELPER)))), rows)
+        cost = own * tile_n * PACK_B_CYCLES[b_pack] + M * blocks / threads * PACK_A_CYCLES[f["a_pack"]]
+        if -(-M // tile_m) >= 2 * helpers and (best is None or cost < best[0]):
+            best = cost, tile_m, tile_n
+    if best is None:
+        return False
+    _, f["tile_m"], f["tile_n"] = best
+    f["tiles_m"], f["tiles_n"], f["shares"] = -(-M // f["tile_m"]), -(-N // f["tile_n"]), threads
+    return True
 
 
 def parts(n, size):

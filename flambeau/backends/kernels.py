@@ -6,6 +6,7 @@ import ctypes
 import functools
 import platform
 
+from ..loops.target import pausing
 from .llvm_writer import LLVMWriter, Vectors, _list
 from .memory import CACHE_LINE_BYTES
 
@@ -27,14 +28,14 @@ DIRECT, COPY, TURN, GATHER = range(4)      # how an operand is packed: not, row 
 
 STEP_FIELDS = ("M N K tile_m tile_n tiles_m tiles_n block rows width a_row a_col b_row b_col c_row c_col a_pack pack_a "
                "pack_b ahead a_room b_room group turned kernels size1 size2 a0 a1 a2 b0 b1 b2 c0 c1 c2 "
-               "parts whole_k").split()
+               "parts whole_k shares").split()
 
 
 class GemmKernels:
     """The LLVM text of all functions for one element type."""
 
     word = "product"              # in the names of the functions
-    drivers = ("gemm",)                        # steps that leave their work to others,
+    drivers = ("gemm", "gemm_shared")          # steps that leave their work to others,
     inner = ("micro", "pack_a", "pack_b")      # which are called by their address
 
     def __init__(self, element, target):
@@ -44,8 +45,8 @@ class GemmKernels:
     def every(self, machine):
         """All functions that a plan may ask for: (a method, *its arguments) of each."""
         packs = [(pack, how) for pack in ("pack_a", "pack_b") for how in (COPY, TURN, GATHER)]
-        return [("gemm",), ("add_parts",), *packs, *[("dots", *block) for block in DOT_COLUMNS.items()],
-                *machine.blocks()]
+        return [("gemm",), ("gemm_shared",), ("clear_counts",), ("add_parts",), *packs,
+                *[("dots", *block) for block in DOT_COLUMNS.items()], *machine.blocks()]
 
     def micro(self, name, rows, width):
         """The innermost kernel: a block of `rows` times `width` vectors of C, held in registers along k.
@@ -200,21 +201,13 @@ class GemmKernels:
 
     def gemm(self, name):
         """The step: tiles one by one, their blocks of k, panels of columns, rows."""
-        elt, n = self.element, self.lanes
-        w = LLVMWriter(f"define void @{name}(ptr %buffers, ptr %ints, ptr %scalars, i64 %begin, i64 %end)")
-        f = {field: w.load("i64", w.at("i64", "%ints", i)) for i, field in enumerate(STEP_FIELDS)}
+        elt = self.element
+        w, f = self.open_gemm(name)
         split = w.is_("sgt", f["parts"], 1)                # then sums of parts go to working memory, behind the result
         A, B, C = [w.load("ptr", w.at("ptr", "%buffers", i))
                    for i in (f["turned"], w.sub(1, f["turned"]), w.pick(split, 3, 2))]
         C = w.pick(split, self.apart(w, C, B), C, "ptr")
-        a_pack = w(f"alloca {elt}, i64 {f['a_room']}, align 64")
-        b_pack = w(f"alloca {elt}, i64 {f['b_room']}, align 64")
-        narrow = w(f"alloca {elt}, i64 {MAX_KERNEL_ROWS * n}, align 64")  # C, where it is narrower than a vector
-        tables = {word: w(f"alloca i64, i64 {size}") for word, size in
-                  (("step", 4), ("a_rows", MAX_KERNEL_ROWS), ("c_rows", MAX_KERNEL_ROWS),
-                   ("cols", MAX_KERNEL_VECTORS), ("last", MAX_KERNEL_VECTORS))}
-        for j in range(MAX_KERNEL_VECTORS):
-            w.store("i64", j * n, w.at("i64", tables["cols"], j))
+        room = self.gemm_room(w, f)
         with w.loop("%begin", "%end") as t:
             i, j, part, at = self.tile(w, f, t.i)
             top, left = w.mul(i, f["tile_m"]), w.mul(j, f["tile_n"])
@@ -225,8 +218,82 @@ class GemmKernels:
             c = w.at(elt, w.at(elt, C, at["c"]), w.add(w.mul(top, f["c_row"]), left))
             f["until"] = w.least(f["K"], w.sub(f["whole_k"], w.pick(split, w.mul(part, f["K"]), 0)))
             with w.loop(0, w.most(f["until"], 1), f["block"]) as k:      # no k at all: once, with nothing to add
-                self.block(w, f, k.i, m, cols, a, b, c, a_pack, b_pack, narrow, tables)
+                self.block(w, f, k.i, m, cols, a, b, c, room)
         return "\n".join([self.v.declarations(), self.gather(), w.text()])
+
+    def gemm_shared(self, name):
+        """The step of one matrix whose tiles, of one block of k, threads take one by one; %begin to %end are threads.
+
+        A thread packs a block of columns, and then takes tiles of its rows until there are no more; when all of k is
+        done, it helps with the columns of others. Working memory, behind the result, counts: the tiles of each block
+        of columns and of k that were taken, and the blocks of k that each tile has. All begin as 0 (`clear_counts`).
+        """
+        elt = self.element
+        w, f = self.open_gemm(name)
+        A, B, C, counts = [w.load("ptr", w.at("ptr", "%buffers", i))
+                           for i in (f["turned"], w.sub(1, f["turned"]), 2, 3)]
+        room, (pause, declared) = self.gemm_room(w, f), pausing(self.v.target.pause)
+        f["until"] = f["K"]
+        blocks = w.count_of(f["K"], f["block"])
+
+        def count(number):
+            """One count, in a cache line of its own."""
+            return w.at("i8", counts, w.mul(number, CACHE_LINE_BYTES))
+
+        with w.loop("%begin", "%end") as t:
+            first = w.rem(t.i, f["tiles_n"])
+            own = w.count_of(w.sub(f["tiles_n"], first), f["shares"])        # blocks of columns: this and every nth
+            with w.loop(0, w.add(own, f["tiles_n"])) as turn:
+                others = w.rem(w.add(first, w.sub(turn.i, own)), f["tiles_n"])
+                j = w.pick(w.is_("slt", turn.i, own), w.add(first, w.mul(turn.i, f["shares"])), others)
+                left = w.mul(j, f["tile_n"])
+                cols = w.least(f["tile_n"], w.sub(f["N"], left))
+                b, c = w.at(elt, B, w.mul(left, f["b_col"])), w.at(elt, C, left)
+                with w.loop(0, blocks) as block:
+                    taken = count(w.add(w.mul(j, blocks), block.i))
+
+                    def each_tile(do, taken=taken, block=block, j=j):
+                        with w.again() as leave:
+                            i = w(f"atomicrmw add ptr {taken}, i64 1 monotonic, align 8")
+                            leave(w.is_("sge", i, f["tiles_m"]))
+                            done = count(w.add(w.mul(f["tiles_n"], blocks), w.add(w.mul(j, f["tiles_m"]), i)))
+                            with w.again() as ready:                      # whoever has the block of k before finishes
+                                ready(w.is_("eq", w(f"load atomic i64, ptr {done} acquire, align 8"), block.i))
+                                w.do(pause)
+                            top = w.mul(i, f["tile_m"])
+                            do(top, w.least(f["tile_m"], w.sub(f["M"], top)))
+                            w.do(f"store atomic i64 {w.add(block.i, 1)}, ptr {done} release, align 8")
+
+                    some = w.is_("slt", w(f"load atomic i64, ptr {taken} monotonic, align 8"), f["tiles_m"])
+                    with w.when(some):
+                        self.block(w, f, w.mul(block.i, f["block"]), f["tile_m"], cols, A, b, c, room, each_tile)
+        return "\n".join([self.v.declarations(), declared, self.gather(), w.text()])
+
+    def clear_counts(self, name):
+        """The step before `gemm_shared`."""
+        w, f = self.open_gemm(name)
+        counts = w.load("ptr", w.at("ptr", "%buffers", 3))
+        each = w.add(w.count_of(f["K"], f["block"]), f["tiles_m"])
+        with w.loop(0, w.mul(w.mul(f["tiles_n"], each), CACHE_LINE_BYTES), CACHE_LINE_BYTES) as i:
+            w.store("i64", 0, w.at("i8", counts, i.i))
+        return self.v.declarations() + w.text()
+
+    def open_gemm(self, name):
+        """A writer for a step of products, and its fields by name."""
+        w = LLVMWriter(f"define void @{name}(ptr %buffers, ptr %ints, ptr %scalars, i64 %begin, i64 %end)")
+        return w, {field: w.load("i64", w.at("i64", "%ints", i)) for i, field in enumerate(STEP_FIELDS)}
+
+    def gemm_room(self, w, f):
+        """What a step of products has on the stack."""
+        elt, n = self.element, self.lanes
+        a_pack, b_pack = [w(f"alloca {elt}, i64 {f[room]}, align 64") for room in ("a_room", "b_room")]
+        narrow = w(f"alloca {elt}, i64 {MAX_KERNEL_ROWS * n}, align 64")  # C, where it is narrower than a vector
+        tables = {word: w(f"alloca i64, i64 {size}") for word, size in
+                  (("step", 4), ("a_rows", MAX_KERNEL_ROWS), ("c_rows", MAX_KERNEL_ROWS),
+                   ("cols", MAX_KERNEL_VECTORS), ("last", MAX_KERNEL_VECTORS))}
+        for j in range(MAX_KERNEL_VECTORS):
+            w.store("i64", j * n, w.at("i64", tables["cols"], j))
+        return a_pack, b_pack, narrow, tables
 
     def apart(self, w, room, b):
         """Where in working memory sums of parts start: as far as can be from B, as the first cache sees it. Rows that
@@ -238,8 +305,7 @@ class GemmKernels:
     def add_parts(self, name):
         """The step after one that left sums of parts of k in working memory: C is the sum of them, in their order."""
         v, elt, n = self.v, self.element, self.lanes
-        w = LLVMWriter(f"define void @{name}(ptr %buffers, ptr %ints, ptr %scalars, i64 %begin, i64 %end)")
-        f = {field: w.load("i64", w.at("i64", "%ints", i)) for i, field in enumerate(STEP_FIELDS)}
+        w, f = self.open_gemm(name)
         B, C, room = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in (w.sub(1, f["turned"]), 2, 3)]
         room, across = self.apart(w, room, B), w.div(f["c2"], f["M"])
         last = w(f"alloca {v.type}, align 64")
@@ -271,9 +337,11 @@ class GemmKernels:
         at = {m: w.add(w.add(w.mul(x, f[m + "0"]), w.mul(y, f[m + "1"])), w.mul(z, f[m + "2"])) for m in "abc"}
         return w.div(rest, f["tiles_n"]), w.rem(rest, f["tiles_n"]), z, at
 
-    def block(self, w, f, k, m, cols, a, b, c, a_pack, b_pack, narrow, tables):
-        """One block of k of a tile: later blocks add to what earlier ones left in C."""
+    def block(self, w, f, k, m, cols, a, b, c, room, each_tile=None):
+        """One block of k of a tile: later blocks add to what earlier ones left in C. With `each_tile`, of all tiles of
+        these columns that it hands to a function (first row, rows)."""
         elt, n = self.element, self.lanes
+        a_pack, b_pack, narrow, tables = room
         size = w.least(f["block"], w.sub(f["until"], k))
         more = w.one_if(w.is_("ne", k, 0))
         a, b = w.at(elt, a, w.mul(k, f["a_col"])), w.at(elt, b, w.mul(k, f["b_row"]))
@@ -289,9 +357,13 @@ class GemmKernels:
             w.do(f"call void {w.function(f['pack_a'])}(ptr {a_pack}, i64 {far}, ptr {source}, i64 {row}, "
                  f"i64 {f['a_col']}, i64 {rows}, i64 {size}, i64 {f['rows']})")
 
-        with w.when(at_once):
-            packed_a(a, f["a_row"], m)
-        a = w.pick(at_once, a_pack, a, "ptr")
+        def packed_at_once(a, m):
+            with w.when(at_once):
+                packed_a(a, f["a_row"], m)
+            return w.pick(at_once, a_pack, a, "ptr")
+
+        if each_tile is None:
+            a = packed_at_once(a, m)
         a_row = w.pick(at_once, w.pick(upright, 1, far), f["a_row"])
         a_col = w.pick(at_once, 1, f["a_col"])
         share = w.count_of(size, strips)
@@ -301,7 +373,8 @@ class GemmKernels:
         small = w.is_("slt", cols, n)
         as_is = w("and i1 " + w.is_("eq", f["pack_b"], 0) + ", " + w("xor i1 " + small + ", true"))
         ragged = w.one_if(w.is_("slt", cols, w.mul(vectors, n)))
-        near = w.both(w.both(w.is_("eq", a_col, 1), w.is_("ne", f["a_pack"], TURN)), w.is_("sgt", size, SHORT_STRIP))
+        # a strip that is read as it lies comes nearer beforehand; a copy goes along it, which processors see coming
+        near = w.both(w.both(w.is_("eq", a_col, 1), w.is_("eq", f["a_pack"], DIRECT)), w.is_("sgt", size, SHORT_STRIP))
         table = w(f"inttoptr i64 {f['kernels']} to ptr")
         first_kernel = w.sub(w.mul(w.sub(f["rows"], 1), MAX_KERNEL_VECTORS), 1)
 
@@ -335,54 +408,64 @@ class GemmKernels:
             ahead = w.pick(w.both(w.is_("ne", f["ahead"], 0), w.is_("slt", until, panels)), share, 0)
             right = start(until)
             further = w.least(start(w.least(w.add(until, f["group"]), panels)), cols)
-            with w.loop(0, m, f["rows"], [("i64", 0), ("i64", 0)]) as s:
-                row, (strip, before), height = s.i, s.values, w.least(f["rows"], w.sub(m, s.i))
-                with w.loop(0, ahead) as q:    # the next panels come nearer, a few rows with each strip
-                    place = w.at(elt, b, w.mul(w.add(w.mul(strip, share), q.i), f["b_row"]))
-                    with w.loop(right, further, line) as j:
-                        nearer(w.at(elt, place, j.i))
-                packed = w.add(w.mul(row, size), w.mul(strip, n))
-                lies = w.at(elt, a, w.pick(upright, packed, w.mul(row, a_row)))
-                with w.when(by_strips):
-                    packed_a(lies, a_row, height)
-                a_s = w.pick(by_strips, a_pack, lies, "ptr")
-                next_a = w.at(elt, lies, w.mul(height, a_row))               # the next strip comes nearer
-                with w.loop(0, w.pick(near, w.least(f["rows"], w.sub(w.sub(m, row), height)), 0)) as r:
-                    place = w.at(elt, next_a, w.mul(r.i, a_row))
-                    with w.loop(0, size, line) as j:
-                        nearer(w.at(elt, place, j.i))
-                along = w.pick(upright, height, a_col)
-                w.store("i64", along, tables["step"])
-                c_s = w.at(elt, c, w.mul(row, f["c_row"]))
-                c_row = w.pick(small, n, f["c_row"])
-                with w.when(w.is_("ne", height, before)), w.loop(0, f["rows"]) as r:
-                    there = w.least(r.i, w.sub(height, 1))                   # the last row stands for those not there
-                    w.store("i64", w.mul(there, w.pick(by_strips, far, a_row)), w.at("i64", tables["a_rows"], r.i))
-                    w.store("i64", w.mul(there, c_row), w.at("i64", tables["c_rows"], r.i))
-                with w.when(w.both(small, w.is_("ne", more, 0))):
-                    copy(narrow, n, c_s, f["c_row"], height, cols)
-                # the wider panels, the others, and the last one if it is not whole
-                with w.loop(0, 3, 1, [("i64", g.i), ("i64", middle), ("i64", 1)]) as part:
-                    first, end, extra = part.values
-                    with w.when(w.is_("slt", first, end)):
-                        width, column = w.add(thin, extra), start(first)
-                        wide = w.mul(width, n)
-                        kernel = w.load("ptr", w.at("ptr", table, w.add(first_kernel, width)))
-                        copied = w.at(elt, b_pack, w.mul(w.sub(column, left), size))
-                        panel = w.pick(as_is, w.at(elt, b, column), copied, "ptr")
-                        b_row = w.pick(as_is, f["b_row"], wide)
-                        w.store("i64", b_row, w.at("i64", tables["step"], 1))
-                        col_table = w.pick(w.is_("eq", part.i, 2), tables["last"], tables["cols"], "ptr")
-                        to = w.pick(small, narrow, w.at(elt, c_s, column), "ptr")
-                        w.do(f"call void {kernel}(i64 {size}, ptr {tables['step']}, i64 0, i64 {w.sub(end, first)}, "
-                             f"ptr {w.at(elt, a_s, w.sub(0, along))}, ptr {tables['a_rows']}, "
-                             f"ptr {w.at(elt, panel, w.sub(0, b_row))}, ptr {col_table}, "
-                             f"i64 {w.mul(wide, w.pick(as_is, 1, size))}, ptr {to}, ptr {tables['c_rows']}, "
-                             f"ptr {col_table}, i64 {wide}, i64 {more})")
-                    part.next = [end, w.pick(w.is_("eq", part.i, 0), whole, until), 0]
-                with w.when(small):
-                    copy(c_s, f["c_row"], narrow, n, height, cols)
-                s.next = [w.add(strip, 1), height]
+
+            def strips(a, c, m, g=g, left=left, until=until, middle=middle, whole=whole, ahead=ahead, right=right,
+                       further=further):
+                with w.loop(0, m, f["rows"], [("i64", 0), ("i64", 0)]) as s:
+                    row, (strip, before), height = s.i, s.values, w.least(f["rows"], w.sub(m, s.i))
+                    with w.loop(0, ahead) as q:    # the next panels come nearer, a few rows with each strip
+                        place = w.at(elt, b, w.mul(w.add(w.mul(strip, share), q.i), f["b_row"]))
+                        with w.loop(right, further, line) as j:
+                            nearer(w.at(elt, place, j.i))
+                    packed = w.add(w.mul(row, size), w.mul(strip, n))
+                    lies = w.at(elt, a, w.pick(upright, packed, w.mul(row, a_row)))
+                    with w.when(by_strips):
+                        packed_a(lies, a_row, height)
+                    a_s = w.pick(by_strips, a_pack, lies, "ptr")
+                    next_a = w.at(elt, lies, w.mul(height, a_row))               # the next strip comes nearer
+                    with w.loop(0, w.pick(near, w.least(f["rows"], w.sub(w.sub(m, row), height)), 0)) as r:
+                        place = w.at(elt, next_a, w.mul(r.i, a_row))
+                        with w.loop(0, size, line) as j:
+                            nearer(w.at(elt, place, j.i))
+                    along = w.pick(upright, height, a_col)
+                    w.store("i64", along, tables["step"])
+                    c_s = w.at(elt, c, w.mul(row, f["c_row"]))
+                    c_row = w.pick(small, n, f["c_row"])
+                    with w.when(w.is_("ne", height, before)), w.loop(0, f["rows"]) as r:
+                        there = w.least(r.i, w.sub(height, 1))               # the last row stands for those not there
+                        w.store("i64", w.mul(there, w.pick(by_strips, far, a_row)), w.at("i64", tables["a_rows"], r.i))
+                        w.store("i64", w.mul(there, c_row), w.at("i64", tables["c_rows"], r.i))
+                    with w.when(w.both(small, w.is_("ne", more, 0))):
+                        copy(narrow, n, c_s, f["c_row"], height, cols)
+                    # the wider panels, the others, and the last one if it is not whole
+                    with w.loop(0, 3, 1, [("i64", g.i), ("i64", middle), ("i64", 1)]) as part:
+                        first, end, extra = part.values
+                        with w.when(w.is_("slt", first, end)):
+                            width, column = w.add(thin, extra), start(first)
+                            wide = w.mul(width, n)
+                            kernel = w.load("ptr", w.at("ptr", table, w.add(first_kernel, width)))
+                            copied = w.at(elt, b_pack, w.mul(w.sub(column, left), size))
+                            panel = w.pick(as_is, w.at(elt, b, column), copied, "ptr")
+                            b_row = w.pick(as_is, f["b_row"], wide)
+                            w.store("i64", b_row, w.at("i64", tables["step"], 1))
+                            col_table = w.pick(w.is_("eq", part.i, 2), tables["last"], tables["cols"], "ptr")
+                            to = w.pick(small, narrow, w.at(elt, c_s, column), "ptr")
+                            w.do(f"call void {kernel}(i64 {size}, ptr {tables['step']}, i64 0, "
+                                 f"i64 {w.sub(end, first)}, ptr {w.at(elt, a_s, w.sub(0, along))}, "
+                                 f"ptr {tables['a_rows']}, "
+                                 f"ptr {w.at(elt, panel, w.sub(0, b_row))}, ptr {col_table}, "
+                                 f"i64 {w.mul(wide, w.pick(as_is, 1, size))}, ptr {to}, ptr {tables['c_rows']}, "
+                                 f"ptr {col_table}, i64 {wide}, i64 {more})")
+                        part.next = [end, w.pick(w.is_("eq", part.i, 0), whole, until), 0]
+                    with w.when(small):
+                        copy(c_s, f["c_row"], narrow, n, height, cols)
+                    s.next = [w.add(strip, 1), height]
+
+            if each_tile is None:
+                strips(a, c, m)
+            else:
+                each_tile(lambda top, m: strips(packed_at_once(w.at(elt, a, w.mul(top, f["a_row"])), m),
+                                                w.at(elt, c, w.mul(top, f["c_row"])), m))
 
     def pack_a(self, name, how):
         """A block of A, `rows` by `cols`, to where it is read in order: by rows that lie `far` apart (GATHER, and COPY
@@ -476,8 +559,7 @@ class GemmKernels:
     def dots(self, name, rows, cols):
         """The step for few rows: a block of `rows` times `cols` sums at a time, each by vectors along k."""
         v, elt, n = self.v, self.element, self.lanes
-        w = LLVMWriter(f"define void @{name}(ptr %buffers, ptr %ints, ptr %scalars, i64 %begin, i64 %end)")
-        f = {field: w.load("i64", w.at("i64", "%ints", i)) for i, field in enumerate(STEP_FIELDS)}
+        w, f = self.open_gemm(name)
         A, B, C = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in (f["turned"], w.sub(1, f["turned"]), 2)]
         whole = w.down(f["K"], n)
         rest = w.sub(f["K"], whole)

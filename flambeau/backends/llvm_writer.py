@@ -113,6 +113,22 @@ class LLVMWriter:
         loop.values = [self(f"phi {kind} {way}") for kind, way in ways[1:]]
 
     @contextmanager
+    def again(self):
+        """What is written inside runs over and over, until it meets a `leave(condition)` whose condition holds."""
+        body, done = self.name("again"), self.name("end")
+
+        def leave(condition):
+            on = self.name("on")
+            self.do(f"br i1 {condition}, label %{done}, label %{on}")
+            self.label(on)
+
+        self.do(f"br label %{body}")
+        self.label(body)
+        yield leave
+        self.do(f"br label %{body}")
+        self.label(done)
+
+    @contextmanager
     def when(self, condition):
         """What is written inside runs where `condition` holds."""
         yes, done = self.name("yes"), self.name("end")

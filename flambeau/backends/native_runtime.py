@@ -9,6 +9,8 @@ import signal
 import sys
 from string import Template
 
+from ..loops.target import pause_of, pausing
+
 WORKER_SPIN_NANOSECONDS = 100_000  # that a worker watches for more work; Python takes some 20,000 between calls
 WOKEN_AT_A_TIME = 2                # sleeping workers, by the caller, and by each that was woken
 CALLER_SPIN_NANOSECONDS = 50_000   # that the caller watches for the last piece before it sleeps
@@ -71,6 +73,7 @@ RUN_TEXT = WALK_TEXT.substitute(NAME="run", FIRST="", BEGIN="", END="") \
     + WALK_TEXT.substitute(NAME="run_clocked", FIRST="ptr %times, ptr %clock, ", BEGIN=BEGIN_CLOCK_TEXT,
                            END=END_CLOCK_TEXT) + """
 declare i64 @llvm.smax.i64(i64, i64)
+declare i64 @llvm.abs.i64(i64, i1)
 
 ; One step: gather its buffers and scalars on the stack and call it. Gives whether this program now has the workers.
 define internal i1 @step(ptr %pool, i1 %held, ptr %words, ptr %pairs, i64 %n.buffers, ptr %indices, i64 %n.scalars,
@@ -81,7 +84,8 @@ entry:
   %tiles = load i64, ptr %tiles.p
   %grain.p = getelementptr i64, ptr %words, i64 2
   %grain.said = load i64, ptr %grain.p
-  %grain = call i64 @llvm.smax.i64(i64 %grain.said, i64 1)
+  %grain.size = call i64 @llvm.abs.i64(i64 %grain.said, i1 false)
+  %grain = call i64 @llvm.smax.i64(i64 %grain.size, i64 1)
   %buffers = alloca ptr, i64 %n.buffers, align 16
   %scalars = alloca i64, i64 %n.scalars, align 16
   %some.buffers = icmp sgt i64 %n.buffers, 0
@@ -115,6 +119,18 @@ scalar:
   %s.more = icmp slt i64 %s.next, %n.scalars
   br i1 %s.more, label %scalar, label %scalars.end
 scalars.end:
+  %conditional = icmp slt i64 %grain.said, 0
+  br i1 %conditional, label %ask, label %wanted
+ask:                                          ; the first word of the last buffer says whether it is to be done
+  %behind = getelementptr ptr, ptr %buffers, i64 %n.buffers
+  %last.p = getelementptr ptr, ptr %behind, i64 -1
+  %last = load ptr, ptr %last.p
+  %word = load i64, ptr %last
+  %none = icmp eq i64 %word, 0
+  br i1 %none, label %skip, label %wanted
+skip:
+  ret i1 %held
+wanted:
   %small = icmp sle i64 %tiles, %grain
   br i1 %small, label %alone, label %large
 large:
@@ -424,16 +440,14 @@ def text():
     """The LLVM text of the runtime for this system."""
     if os.name != "posix":
         return RUN_TEXT + SINGLE_THREAD_TEXT
-    machine, mac = os.uname().machine, sys.platform == "darwin"
-    pause, given = {"x86_64": ("@llvm.x86.sse2.pause", ""), "arm64": ("@llvm.aarch64.hint", "i32 1"),
-                    "aarch64": ("@llvm.aarch64.hint", "i32 1")}.get(machine, ("@llvm.donothing", ""))
+    mac, (watch, declared) = sys.platform == "darwin", pausing(pause_of(os.uname().machine))
     # a fault is not blocked: faulthandler tells where it was
     faults = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGTRAP)
     written = Template(RUN_TEXT + POOL_TEXT).substitute(
         SPIN=WORKER_SPIN_NANOSECONDS, PATIENCE=CALLER_SPIN_NANOSECONDS, STACK=WORKER_STACK_BYTES,
         WAKE=WOKEN_AT_A_TIME,
         SETMASK=3 if mac else 2, MONOTONIC=6 if mac else 1,
-        PAUSE=f"call void {pause}({given})", DECLARE_PAUSE=f"declare void {pause}({given[:3]})",
+        PAUSE=watch, DECLARE_PAUSE=declared,
         BLOCKED=sum(1 << number - 1 for number in range(1, 64) if number not in faults))
     return re.sub(r"^entry:\n.*?^}\n", _with_fields, written, flags=re.S | re.M)
 

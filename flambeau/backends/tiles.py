@@ -27,7 +27,7 @@ class WinogradKernels(TapKernels):
     """The LLVM text of the functions for one element type."""
 
     word = "winograd"
-    drivers = ("filters", "inputs", "tiles", "unless", "gradients", "products", "weights")
+    drivers = ("filters", "inputs", "tiles", "gradients", "products", "weights")
     inner = ("micro", "plane", "filter_block", "to_tiles", "from_tiles", "to_gradients", "to_weights")
 
     def every(self, machine):
@@ -556,12 +556,3 @@ class WinogradKernels(TapKernels):
         total = self.v.total(w, self.v.load(w, check))
         with w.when(w(f"fcmp uno {self.element} {total}, {total}")):
             w.do(f"store atomic i64 1, ptr {room} monotonic, align 8")
-
-    def unless(self, name):
-        """The step whose function is the first int, and whose ints are the others, if something was not finite."""
-        w = LLVMWriter(f"define void @{name}(ptr %buffers, ptr %ints, ptr %scalars, i64 %begin, i64 %end)")
-        flag = w.load("i64", w.load("ptr", w.at("ptr", "%buffers", 3)))
-        with w.when(w.is_("ne", flag, 0)):
-            step = w.function(w.load("i64", "%ints"))
-            w.do(f"call void {step}(ptr %buffers, ptr {w.at('i64', '%ints', 1)}, ptr %scalars, i64 %begin, i64 %end)")
-        return w.text()

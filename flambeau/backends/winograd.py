@@ -18,7 +18,7 @@ one with the filters mirrored and the channels exchanged:
     inputs      only where there are many filters: B^T d B of all tiles, to working memory
     tiles       for each block of tiles: B^T d B of its inputs, to the stack: [place, input channel, tile]; 16 products
                 by the kernels of gemm.py: [place, output channel, tile]; A^T m A, to the output
-    unless      the convolution along taps (convolve.py), where some output was not finite
+    direct      the convolution along taps (convolve.py), where some output was not finite
 
 The gradient of the filter, with h the gradient of Y, is G^T [ (A h A^T) * (B^T d B) ] G, and products sum over tiles:
 
@@ -26,7 +26,7 @@ The gradient of the filter, with h the gradient of Y, is G^T [ (A h A^T) * (B^T 
     products                for each share of the tiles: both, to the stack, and their 16 products: [share, place, input
                             channel, output channel]
     weights                 G^T m G of the sum of all shares, to the weight's gradient
-    unless                  as above
+    direct                  as above
 
 Vectors go along tiles, those of a row side by side, so that images are read and written as they lie; of the gradients
 in `products`, along channels.
@@ -40,7 +40,7 @@ from typing import NamedTuple
 
 from ..base import settings
 from .cuts import MAX_STACK_BYTES, even_part, kernels, last_part, up, widest
-from .gemm import PIECE_CYCLES, LibraryCall
+from .gemm import PIECE_CYCLES, PIECES_A_THREAD, LibraryCall, late_share
 from .kernels import MAX_KERNEL_ROWS, compiled_kernels
 from .threads import get_num_threads
 from .tiles import (
@@ -69,6 +69,7 @@ MAX_APART_BYTES = 32 << 20    # of what is transformed beforehand,
 MAX_APART_TILES = 48          # of a block then, so that what is multiplied at a time stays in the first cache,
 MAX_PRODUCT_BYTES = 1 << 20   # and of its products
 MAX_FILTER_BYTES = 64 << 20   # of transformed filters
+MIN_CHANNEL_PART = 16         # channels, of either kind, that are worth a piece
 SHARE_TILES = 32              # of a block of a weight's gradient
 MAX_SHARES = 16               # of the tiles of a weight's gradient, each with sums of its own,
 MAX_SHARE_BYTES = 8 << 20     # and so many bytes of them together
@@ -142,9 +143,10 @@ def channel_parts(blocks, m, threads, apart):
     """In how many parts of the output channels each of so many blocks of tiles is done, so that no thread is idle for
     long. On the stack, each part transforms the inputs anew."""
     def cost(parts):
-        rounds = -(-blocks * parts // threads)
-        return rounds * threads / (blocks * parts) * (1 + (0.01 if apart else 0.1) * (parts - 1))
-    return min(range(1, max(1, m // (32 if apart else 64)) + 1), key=cost) if blocks < 4 * threads else 1
+        rounds = -(-blocks * parts // threads) + late_share(threads)
+        again = 0.01 if apart else INPUT_CYCLES / (TILE_PLACES / 2 * m)
+        return rounds * threads / (blocks * parts) * (1 + again * parts)
+    return min(range(1, max(1, m // MIN_CHANNEL_PART) + 1), key=cost) if blocks < PIECES_A_THREAD * threads else 1
 
 
 def input_fields(machine, job, channels, rows, cols, apart, held, at):
@@ -183,8 +185,8 @@ def steps(machine, job, f, filter_at, direct):
               (f["rows"], last_part(f["all"], f["rows"]))}
     heights = {part for tile in (f["m_tile"], last_part(f["m"], f["m_tile"]))
                for part in (min(tile, f["m_part"]), last_part(tile, f["m_part"]))}
-    filters, *inputs, tiles, unless, f["plane_of"], f["forth_of"], f["back_of"], filters_of, f["kernels"] = \
-        machine.functions([("filters",), *[("inputs",)] * f["apart"], ("tiles",), ("unless",), ("plane", by_residue),
+    filters, *inputs, tiles, f["plane_of"], f["forth_of"], f["back_of"], filters_of, f["kernels"] = \
+        machine.functions([("filters",), *[("inputs",)] * f["apart"], ("tiles",), ("plane", by_residue),
                            ("to_tiles",), ("from_tiles",), ("filter_block", how)],
                           kernels(heights, f["height"], widths, f["width"]))
     turned = dict(m=f["m"], channels=f["channels"], a_m=job.a_m, a_c=job.a_c, a_0=first, a_h=below, a_w=right,
@@ -199,7 +201,7 @@ def steps(machine, job, f, filter_at, direct):
                  [turned[name] for name in FILTER_FIELDS]),
             *[call(fn, f["row_blocks"] * f["parts"], f["rows"] * f["cols"] * f["part"] * 10, fields) for fn in inputs],
             call(tiles, f["row_blocks"] * f["m_tiles"], PIECE_CYCLES, fields, TILE_PLACES / 36),
-            otherwise(unless, direct, scratch)]
+            if_not_finite(direct, scratch)]
 
 
 def grain(tiles, each):
@@ -207,9 +209,9 @@ def grain(tiles, each):
     return min(tiles, max(1, int(PIECE_CYCLES // max(each, 1))))
 
 
-def otherwise(unless, direct, scratch):
-    """The step `direct`, where something was not finite."""
-    return LibraryCall(unless, direct.tiles, direct.grain, [direct.fn, *direct.ints], scratch, 0.0)
+def if_not_finite(direct, scratch):
+    """The step `direct`, if the flag at the head of working memory says so: see threads.py."""
+    return LibraryCall(direct.fn, direct.tiles, -direct.grain, direct.ints, scratch, 0.0)
 
 
 def winograd_weight(dtype, x, taps, g, weight, stride, groups, direct):
@@ -254,10 +256,11 @@ def cut_weight(machine, job):
     if c_tiles * m_tiles > 2 and apart_bytes > MAX_APART_BYTES or share_bytes > MAX_FILTER_BYTES \
             or weight_bytes > MAX_STACK_BYTES:
         return None
-    while shares * c_tiles * m_tiles < get_num_threads() and c_tile > 16:
+    # of more blocks of channels, what each of them needs would be transformed again and again
+    while shares * c_tiles * m_tiles < get_num_threads() * (PIECES_A_THREAD if c_tiles * m_tiles > 2 else 1) \
+            and c_tile > MIN_CHANNEL_PART:
         c_tile = -(-c_tile // 2)
         c_tiles = -(-channels // c_tile)
-    # of more blocks of channels, what each of them needs would be transformed again and again
     apart = c_tiles * m_tiles > 2 and apart_bytes <= MAX_APART_BYTES
     g_row = p_row if apart else m_tile
     g_place = rows * cols * g_row
@@ -290,8 +293,8 @@ def weight_steps(machine, f, direct):
     """The LibraryCalls of a weight's gradient."""
     heights = {f["c_tile"], last_part(f["channels"], f["c_tile"])}
     widths = {-(-one // machine.lanes) for one in (f["m_tile"], last_part(f["m"], f["m_tile"]))}
-    *apart, products, weights, unless, f["plane_of"], f["forth_of"], f["gradients_of"], f["weights_of"], kernels_at = \
-        machine.functions([*[("inputs",), ("gradients",)] * f["apart"], ("products",), ("weights",), ("unless",),
+    *apart, products, weights, f["plane_of"], f["forth_of"], f["gradients_of"], f["weights_of"], kernels_at = \
+        machine.functions([*[("inputs",), ("gradients",)] * f["apart"], ("products",), ("weights",),
                            ("plane", int(f["x_w"] != 1)), ("to_tiles",), ("to_gradients",), ("to_weights",)],
                           kernels(heights, f["height"], widths, f["width"]))
     f["kernels"] = kernels_at
@@ -305,4 +308,4 @@ def weight_steps(machine, f, direct):
     return [*[call(fn, *how) for fn, how in zip(apart, beforehand, strict=False)],
             call(products, f["shares"] * f["c_tiles"] * f["m_tiles"], PIECE_CYCLES, TILE_PLACES / 36),
             call(weights, -(-f["channels"] // CHANNELS_TOGETHER), CHANNELS_TOGETHER * f["m"] * 12),
-            otherwise(unless, direct, scratch)]
+            if_not_finite(direct, scratch)]

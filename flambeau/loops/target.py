@@ -14,6 +14,7 @@ class Target(NamedTuple):
     fma: bool = False             # multiplies and adds in one instruction, rounding once
     half: bool = False            # converts between float16 and float32 in one instruction
     rounding: bool = False        # floor, ceil, trunc and rint in one instruction each
+    pause: str = ""               # the intrinsic, with its argument, that is called while one waits for another thread
 
     @property
     def masked_bytes(self):
@@ -32,10 +33,21 @@ def target_of(triple, features):
     kind = triple.partition("-")[0]
     if kind in ("x86_64", "amd64", "i386", "i686"):
         return Target(64 if "avx512f" in features else 32 if "avx2" in features else 16,
-                      "fma" in features, "f16c" in features, "sse4.1" in features)
+                      "fma" in features, "f16c" in features, "sse4.1" in features, pause_of(kind))
     if kind.startswith(("aarch64", "arm64")):
-        return Target(16, fma=True, half=True, rounding=True)         # part of the architecture
+        return Target(16, fma=True, half=True, rounding=True, pause=pause_of(kind))         # part of the architecture
     if kind.startswith("riscv64"):                                    # vectors and single numbers have to have it
         half = "zfhmin" in features and ("v" not in features or "zvfhmin" in features)
         return Target(16, "d" in features, half)
     return Target()
+
+
+def pause_of(kind):
+    """The `pause` of processors of a kind, such as "x86_64"; empty where there is none."""
+    return {"x86_64": "@llvm.x86.sse2.pause()", "amd64": "@llvm.x86.sse2.pause()", "arm64": "@llvm.aarch64.hint(i32 1)",
+            "aarch64": "@llvm.aarch64.hint(i32 1)"}.get(kind, "")
+
+
+def pausing(pause):
+    """(the instruction, its declaration) of a `pause`; both are empty where it is."""
+    return (f"call void {pause}", f"declare void {pause.replace(' 1', '')}") if pause else ("", "")

@@ -5,12 +5,12 @@ padding with an input's own elements here, interpolation in resample.py. Its gra
 """
 from ..base import dtypes
 from ..base.arguments import as_scalar
-from ..base.axis_maps import taps_of, weighted_sum
+from ..base.axis_maps import repeats, taps_of, weighted_sum
 from ..base.errors import need
 from ..base.op import Composite, Op
 from ..base.spec import spec
 from .convert import number_for
-from .pool import kept_layout, mapped, need_dtype
+from .pool import SUMMED_DTYPES, added_up, kept_layout, mapped, need_dtype, repeated
 from .shape import ints
 
 
@@ -26,6 +26,10 @@ class _resized(Op):
 
     def d_input(g, maps): return _resized_back(g, maps)
 
+    def body(k, input, maps):
+        times = [repeats(m) for m in maps]
+        return NotImplemented if None in times else repeated(k, input, times)
+
 
 class _resized_back(Op):
     """The transpose of `_resized`."""
@@ -40,6 +44,12 @@ class _resized_back(Op):
         return grad
 
     def d_grad(g, maps): return _resized(g, maps)
+
+    def body(k, grad, maps):
+        times = [repeats(m) for m in maps]
+        if None in times or grad.dtype not in SUMMED_DTYPES:
+            return NotImplemented
+        return added_up(k, grad, times)
 
 
 # --- padding ----------------------------------------------------------------------------------------------------------

@@ -7,13 +7,14 @@ import math
 from functools import lru_cache
 
 from ..base import dtypes, shapes
-from ..base.axis_maps import along, taps_of, weighted_sum
+from ..base.axis_maps import adjoins, along, taps_of, weighted_sum
 from ..base.errors import need
 from ..base.op import Composite, Op, door
 from ..base.spec import spec
 from .shape import ints
 
 COUNT_WORDS = {1: "one int", 2: "two ints", 3: "three ints"}
+SUMMED_DTYPES = dtypes.float32, dtypes.float64           # of windows that kernels add up; others are the reference's
 POOLED_AXES = {1: "W", 2: "HW", 3: "THW"}
 
 
@@ -96,6 +97,21 @@ def mapped(input, maps, layout=True):
     return spec(input.dtype, shape, kept_layout(input, shape) if layout else None, input.device)
 
 
+def repeated(k, x, times):
+    """In a body: each element of the last dimensions so many times in a row, as `times` says of each dimension."""
+    lead, size = x.shape[:x.ndim - len(times)], x.shape[x.ndim - len(times):]
+    one = k.reshape(x, (*lead, *[n for each in size for n in (each, 1)]))
+    many = k.expand(one, (*lead, *[n for pair in zip(size, times, strict=True) for n in pair]))
+    return k.reshape(many, (*lead, *[n * t for n, t in zip(size, times, strict=True)]))
+
+
+def added_up(k, x, times):
+    """In a body: the sums of so many elements in a row, the transpose of `repeated`."""
+    lead, size = x.shape[:x.ndim - len(times)], x.shape[x.ndim - len(times):]
+    apart = k.reshape(x, (*lead, *[n for each, t in zip(size, times, strict=True) for n in (each // t, t)]))
+    return k.sum(apart, tuple([len(lead) + 2 * i + 1 for i in range(len(times))]), keepdim=False)
+
+
 def need_dtype(dtype, fits, name):
     need(fits, f"\"{name}\" not implemented for '{dtype.cname}'", NotImplementedError)
 
@@ -128,6 +144,12 @@ class _mean_pool(Op):
 
     def d_input(g, maps, divisor): return _mean_pool_back(g, maps, divisor)
 
+    def body(k, input, maps, divisor):
+        times = [adjoins(m) for m in maps]
+        if None in times or input.dtype not in SUMMED_DTYPES:
+            return NotImplemented
+        return added_up(k, input, times) / (math.prod(times) if divisor is None else divisor)
+
 
 class _mean_pool_back(Op):
     """The transpose of `_mean_pool`."""
@@ -143,6 +165,12 @@ class _mean_pool_back(Op):
         return grad
 
     def d_grad(g, maps, divisor): return _mean_pool(g, maps, divisor)
+
+    def body(k, grad, maps, divisor):
+        times = [adjoins(m) for m in maps]
+        if None in times or grad.dtype not in SUMMED_DTYPES:
+            return NotImplemented
+        return repeated(k, grad / (math.prod(times) if divisor is None else divisor), times)
 
 
 class _avg_pool2d_mean(_mean_pool):           node = "AvgPool2DBackward0"

@@ -230,8 +230,50 @@ def test_parts_of_k(rng, monkeypatch, dtype, m, n, k):
         assert (made[0] == made[1]).all() and (made[0] == made[2]).all()
 
 
-def test_the_room_for_parts_of_k():
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("m, n, k", sample([
+    (300, 300, 300), (64, 1000, 385), (513, 100, 1025), (1000, 33, 800), (130, 517, 50), (200, 2000, 770)], 3))
+def test_tiles_that_threads_take_from_each_other(rng, monkeypatch, dtype, m, n, k):
+    """The same bits for any number of threads, of those that it was planned for and of those that run it; whole
+    numbers, so that sums are exact, and others."""
+    exact = [rng.integers(-4, 5, shape).astype(dtype) for shape in ((m, k), (k, n))]
+    rough = [rng.standard_normal(shape).astype(dtype) for shape in ((m, k), (k, n))]
+    monkeypatch.setattr(gemm, "SHARED_CYCLES", 0)
+    monkeypatch.setattr(gemm, "cut_k", lambda *ways: 1)
+    for ways in itertools.product(("rows", "columns", "gaps"), repeat=2):
+        made, shared = [], []
+        for count in (1, 2, 3, 16):
+            monkeypatch.setattr(gemm, "get_num_threads", lambda count=count: count)
+            a, b = [laid(x, way) for x, way in zip(exact, ways)]
+            out = np.full((m, n), np.nan, dtype)
+            steps = library.gemm(m, n, k, dtype, strides(a), strides(b), strides(out))
+            shared.append(len(steps) == 2)
+            execute(steps, [a, b, out])
+            assert (out == exact[0] @ exact[1]).all()
+            execute(steps, [*[laid(x, way) for x, way in zip(rough, ways)], out])
+            check(out, rough[0].astype(float) @ rough[1].astype(float), k, dtype)
+            made.append(out.copy())
+        assert not shared[0] and all(shared[1:3])
+        assert all((one == made[0]).all() for one in made)
+
+
+def test_a_product_that_others_help_with(rng, monkeypatch):
+    """Whoever comes first does everything, if nobody else comes; and one that comes late finds nothing to do."""
+    monkeypatch.setattr(gemm, "get_num_threads", lambda: 5)
+    a, b, out = rng.integers(-4, 5, (700, 600)), rng.integers(-4, 5, (600, 500)), np.zeros((700, 500))
+    a, b = a.astype(float), b.astype(float)
+    clear, shared = library.gemm(700, 500, 600, "float64", strides(a), strides(b), strides(out))
+    assert shared.tiles == 5
+    execute([clear, shared._replace(tiles=1)], [a, b, out])
+    assert (out == a @ b).all()
+    out[:] = 0
+    execute([clear, shared._replace(tiles=3, grain=3), shared], [a, b, out])
+    assert (out == a @ b).all()
+
+
+def test_the_room_for_parts_of_k(monkeypatch):
     """Nothing is cut where it would take much memory, or where there is little to do."""
+    monkeypatch.setattr(gemm, "get_num_threads", lambda: 1)
     for m, n, k in ((768, 768, 8192), (2048, 2048, 2048), (32, 10, 1024), (64, 64, 512), (1, 100, 100)):
         assert [step.scratch for step in library.gemm(m, n, k, "float32", (k, 1), (n, 1), (n, 1))] == [0]
     for m, n, k in ((512, 500, 100_000), (1, 100_000, 1000), (12, 4096, 4096)):

@@ -49,7 +49,7 @@ def forward(x, weight, padding, direct=False):
 def direct_of(steps):
     """The step along taps that the last of `steps` would take."""
     last = steps[-1]
-    return last._replace(fn=last.ints[0], ints=last.ints[1:], scratch=0)
+    return last._replace(grain=-last.grain, scratch=0)
 
 
 def to_input(g, weight, padding, size):
@@ -327,7 +327,7 @@ def test_training_means_the_same_on_both_executors(count):
 def test_the_text_for_other_machines_is_sound(width, fma):
     llvm = pytest.importorskip("llvmlite.binding")
     made = tiles.WinogradKernels("float", Target(width, fma=fma))
-    for text in (made.filters("f"), made.inputs("f"), made.tiles("f"), made.unless("f"), made.gradients("f"),
+    for text in (made.filters("f"), made.inputs("f"), made.tiles("f"), made.gradients("f"),
                  made.products("f"), made.weights("f"), made.to_tiles("f"), made.from_tiles("f"),
                  made.to_gradients("f"), made.to_weights("f"), *[made.filter_block("f", how) for how in range(3)]):
         llvm.parse_assembly(text).verify()

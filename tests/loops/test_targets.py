@@ -191,6 +191,8 @@ def steps_of_the_library(target):
     for element in ("float", "double"):
         gemm, tap, pool = (kind(element, target) for kind in (kernels.GemmKernels, taps.TapKernels, pools.PoolKernels))
         yield gemm.gemm(f"gemm_{element}")
+        yield gemm.gemm_shared(f"gemm_shared_{element}")
+        yield gemm.clear_counts(f"clear_counts_{element}")
         yield gemm.add_parts(f"add_parts_{element}")
         yield gemm.dots(f"dots_{element}", 2, 3)
         yield gemm.micro(f"micro_{element}", 3, 2)
@@ -205,7 +207,7 @@ def steps_of_the_library(target):
         for what in ("max_pool", "drop", "add_rows", "add_weighted_rows", "sum_weighted_rows", "scan"):
             yield getattr(pool, what)(f"{what}_{element}")
     made = tiles.WinogradKernels("float", target)
-    for what in ("filters", "inputs", "tiles", "unless", "gradients", "products", "weights", "to_tiles", "from_tiles",
+    for what in ("filters", "inputs", "tiles", "gradients", "products", "weights", "to_tiles", "from_tiles",
                  "to_gradients", "to_weights"):
         yield getattr(made, what)(f"winograd_{what}")
     for how in (tiles.FLAT_TAPS, tiles.MIRRORED_TAPS, tiles.STRIDED_TAPS):
