@@ -273,7 +273,8 @@ def plan_gemm(machine, f, count):
     steps = [("gemm_shared",), ("clear_counts",)] if shared else [("gemm",), *[("add_parts",)] * (f["parts"] > 1)]
     packs = {"pack_a": f["a_pack"], "pack_b": b_pack}
     wanted = {name: (name, how) for name, how in packs.items() if how}
-    fn, *found, f["kernels"] = machine.functions([*steps, *wanted.values()], blocks_of(rows, width))
+    kind = "micro_ahead" if skinny and machine.lanes * size == CACHE_LINE_BYTES else "micro"
+    fn, *found, f["kernels"] = machine.functions([*steps, *wanted.values()], blocks_of(rows, width), kind=kind)
     f.update(zip(wanted, found[len(steps) - 1:], strict=True))
     if shared:
         scratch = f["tiles_n"] * (-(-K // block) + f["tiles_m"]) * CACHE_LINE_BYTES
@@ -314,7 +315,8 @@ PACK_B_CYCLES = {DIRECT: 0.3, COPY: 0.4, TURN: 0.4, GATHER: 3.0}
 SHARED_CYCLES = 400_000       # of work for each thread from which on they take tiles from each other
 MAX_COLUMN_BLOCKS = 256       # of which each is packed by those that share it
 TILES_A_HELPER = 16           # of a block of k, for each of the threads that share a block of columns
-MAX_SHARED_ROWS = 128         # of such a tile
+MAX_SHARED_ROWS = 128         # of such a tile,
+SHARED_TILE_CYCLES = 32_000   # which takes so long at least, by estimate
 
 
 def cut(machine, f, count, b_pack, pieces):
@@ -359,7 +361,8 @@ def share_out(machine, f, b_pack, depth):
         if depth * tile_n * machine.size > packed_b() or last <= machine.lanes < N:
             continue
         own, helpers = -(-blocks // threads), max(1, threads // blocks)
-        tile_m = up(min(MAX_SHARED_ROWS, max(2 * rows, -(-M // (helpers * TILES_A_HELPER)))), rows)
+        least = SHARED_TILE_CYCLES * 2 * machine.lanes // (tile_n * depth)
+        tile_m = up(min(MAX_SHARED_ROWS, max(2 * rows, least, -(-M // (helpers * TILES_A_HELPER)))), rows)
         cost = own * tile_n * PACK_B_CYCLES[b_pack] + M * blocks / threads * PACK_A_CYCLES[f["a_pack"]]
         if -(-M // tile_m) >= 2 * helpers and (best is None or cost < best[0]):
             best = cost, tile_m, tile_n

@@ -16,7 +16,9 @@ MAX_KERNEL_ROWS, MAX_KERNEL_VECTORS = 8, 8  # the innermost kernels' limits: row
 COPIED_TOGETHER = 8                         # rows of B that are copied together
 COLUMNS_AHEAD = 2                           # how many columns of A on come nearer, while it is turned
 STRIPS_TOGETHER = 128                       # strips of A: what lies side by side, of rows that may be pages apart
-B_AHEAD_BYTES = 1024                        # how far on B comes nearer, where a vector is a line of the cache;
+MICRO_KINDS = "micro", "micro_ahead"        # innermost kernels, and those that ask for B beforehand:
+MAX_AHEAD_VECTORS = 4                       # so many across at most,
+B_AHEAD_BYTES = 1024                        # so far on, where a vector is a line of the cache;
 B_AHEAD_ROWS = 4                            # or how many rows, where they lie further apart than
 NEAR_ROW_BYTES = 2560                       # this: that is the next one already, or the one after
 APART_BYTES = 16 << 10                      # room in which sums of parts are put far from B, in the first cache
@@ -36,7 +38,7 @@ class GemmKernels:
 
     word = "product"              # in the names of the functions
     drivers = ("gemm", "gemm_shared")          # steps that leave their work to others,
-    inner = ("micro", "pack_a", "pack_b")      # which are called by their address
+    inner = ("micro", "micro_ahead", "pack_a", "pack_b")      # which are called by their address
 
     def __init__(self, element, target):
         self.v = Vectors(element, target)
@@ -46,90 +48,101 @@ class GemmKernels:
         """All functions that a plan may ask for: (a method, *its arguments) of each."""
         packs = [(pack, how) for pack in ("pack_a", "pack_b") for how in (COPY, TURN, GATHER)]
         return [("gemm",), ("gemm_shared",), ("clear_counts",), ("add_parts",), *packs,
-                *[("dots", *block) for block in DOT_COLUMNS.items()], *machine.blocks()]
+                *[("dots", *block) for block in DOT_COLUMNS.items()], *machine.blocks(), *machine.blocks_ahead()]
 
-    def micro(self, name, rows, width):
+    def micro_ahead(self, name, rows, width):
+        """The innermost kernel for a B that is read once, from memory: it comes nearer beforehand."""
+        return self.micro(name, rows, width, ahead=True)
+
+    def micro(self, name, rows, width, ahead=False):
         """The innermost kernel: a block of `rows` times `width` vectors of C, held in registers along k.
 
         %table tells for each k how far on A and B are from the k before (the first: from %a and %b), in elements. The
         next pair lies %step further in the table, so that with 0 one pair does for all of them; a pair beyond the last
         is read. %a.rows and %b.cols are offsets of rows and columns, as %c.rows and %c.cols are for the result, to
         whose contents the sums are added if %add is not 0. Rows or columns may be there several times: all is read
-        before anything is written. %panels such blocks are done, %b.far and %c.far apart.
+        before anything is written. %panels such blocks are done, %b.far and %c.far apart; and %strips times, from A and
+        C on %a.down and %c.down further each time.
         """
         v, elt = self.v, self.element
         w = LLVMWriter(f"define void @{name}(i64 %k, ptr %table, i64 %step, i64 %panels, ptr %a, ptr %a.rows, ptr %b, "
-                       "ptr %b.cols, i64 %b.far, ptr %c, ptr %c.rows, ptr %c.cols, i64 %c.far, i64 %add)")
+                       "ptr %b.cols, i64 %b.far, ptr %c, ptr %c.rows, ptr %c.cols, i64 %c.far, i64 %add, i64 %strips, "
+                       "i64 %a.down, i64 %c.down)")
 
         def offsets(table, count):
             return [w.load("i64", w.at("i64", table, i)) for i in range(count)]
 
-        starts = [w.at(elt, "%a", offset) for offset in offsets("%a.rows", rows)]
         b_cols, c_cols = offsets("%b.cols", width), [w.mul(v.bytes, o) for o in offsets("%c.cols", width)]
         # the offsets are read one turn ahead: otherwise LLVM loads all of A first, and has no registers for it
         first = offsets("%table", 2)
-        adds = w.is_("ne", "%add", 0)
-        with w.loop(0, "%panels", 1, [("ptr", "%b"), ("ptr", "%c")]) as panel:
-            b, c = panel.values
-            with w.when(w.is_("sgt", "%k", SHORT_STRIP)), w.loop(0, rows) as i:    # what will be written comes nearer
-                row = w.at(elt, c, w.load("i64", w.at("i64", "%c.rows", i.i)))
-                for col in c_cols:
-                    w.do(f"call void @llvm.prefetch.p0(ptr {w.at('i8', row, col)}, i32 0, i32 2, i32 1)")
-            across = [w.at(elt, b, col) for col in b_cols]
+        adds, whole_lines = w.is_("ne", "%add", 0), v.target.vector_bytes == CACHE_LINE_BYTES
+        with w.loop(0, "%strips", 1, [("ptr", "%a"), ("ptr", "%c")]) as strip:
+            top, to = strip.values
+            starts = [w.at(elt, top, offset) for offset in offsets("%a.rows", rows)]
+            strip.next = [w.at(elt, top, "%a.down"), w.at(elt, to, "%c.down")]
+            with w.loop(0, "%panels", 1, [("ptr", "%b"), ("ptr", to)]) as panel:
+                b, c = panel.values
+                if not whole_lines:
+                    with w.when(w.is_("sgt", "%k", SHORT_STRIP)), w.loop(0, rows) as i:    # what will be written
+                        row = w.at(elt, c, w.load("i64", w.at("i64", "%c.rows", i.i)))     # comes nearer
+                        for col in c_cols:
+                            w.do(f"call void @llvm.prefetch.p0(ptr {w.at('i8', row, col)}, i32 0, i32 2, i32 1)")
+                across = [w.at(elt, b, col) for col in b_cols]
 
-            def added(factors, for_a, sums):
-                made = []
-                for i in range(rows):
-                    x = v.spread(w, w.load(elt, w.at(elt, starts[i], for_a)))
-                    made += [v.fma(w, x, y, s) for y, s in zip(factors, sums[i * width:], strict=False)]
-                return made
+                def added(factors, for_a, sums):
+                    made = []
+                    for i in range(rows):
+                        x = v.spread(w, w.load(elt, w.at(elt, starts[i], for_a)))
+                        made += [v.fma(w, x, y, s) for y, s in zip(factors, sums[i * width:], strict=False)]
+                    return made
 
-            # Most of a product is steady: each step as far as the first, and vectors side by side. Then there is
-            # nothing in the loop but what it needs, which shows where processors share a core. Where a step is a few
-            # lines of the cache (AVX-512), they are asked for beforehand, and a loop does several steps: with both a
-            # Xeon is 3 to 5 % faster. For AVX2 and a Neoverse N1 to ask beforehand did nothing.
-            lines_ahead, together = (width, K_TOGETHER if rows * width > MAX_KERNEL_ROWS else 1) \
-                if v.target.vector_bytes == CACHE_LINE_BYTES else (0, 1)
-            side_by_side = functools.reduce(w.both, [w.is_("eq", col, j * self.lanes) for j, col in enumerate(b_cols)])
-            steady = w.pick(w.both(side_by_side, w.is_("eq", "%step", 0)), w.down("%k", together), 0)
-            on_a, on_b = first
-            far_rows = w.is_("sgt", on_b, NEAR_ROW_BYTES // v.bytes)
-            far = w.pick(far_rows, w.mul(on_b, B_AHEAD_ROWS * v.bytes), B_AHEAD_BYTES)
-            carry = [("i64", on_a), ("ptr", w.at(elt, b, on_b)), *[(v.type, "zeroinitializer")] * (rows * width)]
-            with w.loop(0, steady, together, carry) as k:
-                for_a, place, *made = k.values
-                for _ in range(together):
-                    for j in range(lines_ahead):
-                        ahead = w.at("i8", place, w.add(far, j * CACHE_LINE_BYTES))
-                        w.do(f"call void @llvm.prefetch.p0(ptr {ahead}, i32 0, i32 3, i32 1)")
-                    made = added([v.load(w, w.at(elt, place, j * self.lanes)) for j in range(width)], for_a, made)
-                    for_a, place = w.add(for_a, on_a), w.at(elt, place, on_b)
-                k.next = [for_a, place, *made]
-            begun = [(v.type, one) for one in k.values[2:]]
-            carry = [("ptr", "%table"), *[("i64", w.add(offset, w.mul(steady, offset))) for offset in first], *begun]
-            with w.loop(steady, "%k", 1, carry) as k:
-                table, for_a, for_b, *sums = k.values
-                made = added([v.load(w, w.at(elt, p, for_b)) for p in across], for_a, sums)
-                later = w.at("i64", table, "%step")
-                on_a, on_b = offsets(later, 2)
-                k.next = [later, w.add(for_a, on_a), w.add(for_b, on_b), *made]
-            lines = [w.at(elt, c, offset) for offset in offsets("%c.rows", rows)]
+                # Most of a product is steady: each step as far as the first, and vectors side by side. Then there is
+                # nothing in the loop but what it needs, which shows where processors share a core; and a loop does
+                # several steps where each is a few lines of the cache.
+                together = K_TOGETHER if whole_lines and rows * width > MAX_KERNEL_ROWS else 1
+                side_by_side = [w.is_("eq", col, j * self.lanes) for j, col in enumerate(b_cols)]
+                even = functools.reduce(w.both, side_by_side, w.is_("eq", "%step", 0))
+                steady = w.pick(even, w.down("%k", together), 0)
+                on_a, on_b = first
+                if ahead:
+                    far_rows = w.is_("sgt", on_b, NEAR_ROW_BYTES // v.bytes)
+                    far = w.pick(far_rows, w.mul(on_b, B_AHEAD_ROWS * v.bytes), B_AHEAD_BYTES)
+                carry = [("i64", on_a), ("ptr", w.at(elt, b, on_b)), *[(v.type, "zeroinitializer")] * (rows * width)]
+                with w.loop(0, steady, together, carry) as k:
+                    for_a, place, *made = k.values
+                    for _ in range(together):
+                        for j in range(width if ahead else 0):
+                            line = w.at("i8", place, w.add(far, j * CACHE_LINE_BYTES))
+                            w.do(f"call void @llvm.prefetch.p0(ptr {line}, i32 0, i32 3, i32 1)")
+                        made = added([v.load(w, w.at(elt, place, j * self.lanes)) for j in range(width)], for_a, made)
+                        for_a, place = w.add(for_a, on_a), w.at(elt, place, on_b)
+                    k.next = [for_a, place, *made]
+                carry = [("ptr", "%table"), *[("i64", w.add(offset, w.mul(steady, offset))) for offset in first],
+                         *[(v.type, one) for one in k.values[2:]]]
+                with w.loop(steady, "%k", 1, carry) as k:
+                    table, for_a, for_b, *sums = k.values
+                    made = added([v.load(w, w.at(elt, p, for_b)) for p in across], for_a, sums)
+                    later = w.at("i64", table, "%step")
+                    on_a, on_b = offsets(later, 2)
+                    k.next = [later, w.add(for_a, on_a), w.add(for_b, on_b), *made]
+                lines = [w.at(elt, c, offset) for offset in offsets("%c.rows", rows)]
 
-            def places():              # written where they are used, where LLVM makes them part of a load or store
-                return [w.at("i8", line, col) for line in lines for col in c_cols]
+                def places():              # written where they are used, where LLVM makes them part of a load or store
+                    return [w.at("i8", line, col) for line in lines for col in c_cols]
 
-            sums = k.values[3:]
-            more, done, before = w.name("more"), w.name("end"), w.block
-            w.do(f"br i1 {adds}, label %{more}, label %{done}")
-            w.label(more)
-            added = [w(f"fadd {v.type} {v.load(w, place)}, {one}") for place, one in zip(places(), sums, strict=True)]
-            w.do(f"br label %{done}")
-            w.label(done)
-            sums = [w(f"phi {v.type} [ {one}, %{before} ], [ {total}, %{more} ]")
-                    for one, total in zip(sums, added, strict=True)]
-            for one, place in zip(sums, places(), strict=True):
-                v.store(w, one, place)
-            panel.next = [w.at(elt, b, "%b.far"), w.at(elt, c, "%c.far")]
+                sums = k.values[3:]
+                more, done, before = w.name("more"), w.name("end"), w.block
+                w.do(f"br i1 {adds}, label %{more}, label %{done}")
+                w.label(more)
+                added = [w(f"fadd {v.type} {v.load(w, place)}, {one}")
+                         for place, one in zip(places(), sums, strict=True)]
+                w.do(f"br label %{done}")
+                w.label(done)
+                sums = [w(f"phi {v.type} [ {one}, %{before} ], [ {total}, %{more} ]")
+                        for one, total in zip(sums, added, strict=True)]
+                for one, place in zip(sums, places(), strict=True):
+                    v.store(w, one, place)
+                panel.next = [w.at(elt, b, "%b.far"), w.at(elt, c, "%c.far")]
         return v.declarations() + w.text()
 
     def gather(self):
@@ -411,8 +424,15 @@ class GemmKernels:
 
             def strips(a, c, m, g=g, left=left, until=until, middle=middle, whole=whole, ahead=ahead, right=right,
                        further=further):
-                with w.loop(0, m, f["rows"], [("i64", 0), ("i64", 0)]) as s:
-                    row, (strip, before), height = s.i, s.values, w.least(f["rows"], w.sub(m, s.i))
+                # what is short and read as it lies goes to the kernels in one call, but for a strip that is not whole
+                short = w.both(w.is_("eq", f["a_pack"], DIRECT), w.is_("sle", size, SHORT_STRIP))
+                whole_strips = w.div(m, f["rows"])
+                first_call = w.pick(w.both(short, w.is_("sle", n, cols)), w.most(whole_strips, 1), 1)
+                calls = w.add(w.sub(w.count_of(m, f["rows"]), first_call), 1)
+                with w.loop(0, calls, 1, [("i64", 0), ("i64", 0), ("i64", 0)]) as s:
+                    (row, strip, before) = s.values
+                    height = w.least(f["rows"], w.sub(m, row))
+                    many = w.pick(w.is_("eq", s.i, 0), first_call, 1)
                     with w.loop(0, ahead) as q:    # the next panels come nearer, a few rows with each strip
                         place = w.at(elt, b, w.mul(w.add(w.mul(strip, share), q.i), f["b_row"]))
                         with w.loop(right, further, line) as j:
@@ -455,11 +475,12 @@ class GemmKernels:
                                  f"ptr {tables['a_rows']}, "
                                  f"ptr {w.at(elt, panel, w.sub(0, b_row))}, ptr {col_table}, "
                                  f"i64 {w.mul(wide, w.pick(as_is, 1, size))}, ptr {to}, ptr {tables['c_rows']}, "
-                                 f"ptr {col_table}, i64 {wide}, i64 {more})")
+                                 f"ptr {col_table}, i64 {wide}, i64 {more}, i64 {many}, "
+                                 f"i64 {w.mul(f['rows'], a_row)}, i64 {w.mul(f['rows'], f['c_row'])})")
                         part.next = [end, w.pick(w.is_("eq", part.i, 0), whole, until), 0]
                     with w.when(small):
                         copy(c_s, f["c_row"], narrow, n, height, cols)
-                    s.next = [w.add(strip, 1), height]
+                    s.next = [w.add(row, w.mul(many, height)), w.add(strip, 1), height]
 
             if each_tile is None:
                 strips(a, c, m)
@@ -616,8 +637,8 @@ class CompiledKernels:
         self.kernels = kind(LLVM_ELEMENT[dtype], target)
         self.tail = f"_{kind.word}_f{8 * self.size}"
         self.lanes, self.registers = self.kernels.lanes, 32 if target.vector_bytes == 64 or not X86 else 16
-        # addresses of the innermost kernels that were made
-        self.table = (ctypes.c_int64 * (MAX_KERNEL_ROWS * MAX_KERNEL_VECTORS))()
+        # addresses of the innermost kernels that were made, of each kind
+        self.tables = {kind: (ctypes.c_int64 * (MAX_KERNEL_ROWS * MAX_KERNEL_VECTORS))() for kind in MICRO_KINDS}
         self.compile, self.replaceable, self.made = cpu.functions, cpu.replaceable, {}
         self.compile_beforehand, self.not_found, self.packaged = cpu.make_ready, cpu.not_found, cpu.packaged_functions
         self.texts_ahead = {}         # how a text is written → the text, of what was made ready and not asked for yet
@@ -632,15 +653,20 @@ class CompiledKernels:
         return sorted({("micro", rows, vectors) for width in PANEL_WIDTHS[self.registers]
                        for rows in range(1, self.rows(width) + 1) for vectors in range(1, width + 1)})
 
+    def blocks_ahead(self):
+        """Those among them that come in a kind which asks for B beforehand: where a vector is a line of the cache."""
+        few = [block for block in self.blocks() if block[2] <= MAX_AHEAD_VECTORS]
+        return [("micro_ahead", *block[1:]) for block in few if self.lanes * self.size == CACHE_LINE_BYTES]
+
     def every(self):
         """{name: text} of all functions that a plan may ask for."""
         return {self._name(how): self._text(self._name(how), how) for how in self.kernels.every(self)}
 
-    def functions(self, wanted, blocks=(), hasty=False):
+    def functions(self, wanted, blocks=(), hasty=False, kind="micro"):
         """The addresses of `wanted`, each (a method of the kernels, *its arguments), and then that of the table of the
-        innermost kernels, with those for `blocks` (rows, width) in it. What is missing is compiled together; quickly at
-        first where it leaves its work to others, or all of it if `hasty`."""
-        inner = [("micro", *block) for block in blocks]
+        innermost kernels of a `kind`, with those for `blocks` (rows, width) in it. What is missing is compiled
+        together; quickly at first where it leaves its work to others, or all of it if `hasty`."""
+        inner = [(kind, *block) for block in blocks]
         missing = {self._name(how): how for how in (*wanted, *inner) if how not in self.made}
         made = self._packaged(missing) if missing else {}
         texts = {name: self.texts_ahead.pop(how, None) or self._text(name, how) for name, how in missing.items()
@@ -654,12 +680,12 @@ class CompiledKernels:
             self.written[made[name]] = how[0], name, *how[1:]
         for how in inner:
             _, rows, width = how
-            self.table[(rows - 1) * MAX_KERNEL_VECTORS + width - 1] = self.made[how]
-        return [*[self.made[how] for how in wanted], ctypes.addressof(self.table)]
+            self.tables[kind][(rows - 1) * MAX_KERNEL_VECTORS + width - 1] = self.made[how]
+        return [*[self.made[how] for how in wanted], ctypes.addressof(self.tables[kind])]
 
     def _name(self, how):
         what, *shape = how
-        return f"{what}_{'x'.join(map(str, shape))}_f{8 * self.size}" if what == "micro" else \
+        return f"{what}_{'x'.join(map(str, shape))}_f{8 * self.size}" if what in MICRO_KINDS else \
             "_".join(map(str, how)) + self.tail
 
     def _text(self, name, how):

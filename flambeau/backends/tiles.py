@@ -486,7 +486,7 @@ class WinogradKernels(TapKernels):
                 kernel, far = w.load("ptr", w.at("ptr", kernels, w.add(line, width))), w.mul(width, n)
                 w.do(f"call void {kernel}(i64 {k}, ptr {step}, i64 0, i64 {number}, ptr {a}, ptr {a_rows}, "
                      f"ptr {w.at(elt, b, start)}, ptr {columns}, i64 {far}, ptr {w.at(elt, c, start)}, ptr {c_rows}, "
-                     f"ptr {columns}, i64 {far}, i64 {more})")
+                     f"ptr {columns}, i64 {far}, i64 {more}, i64 1, i64 0, i64 0)")
             half.next = [w.mul(w.mul(number, width), n), w.sub(panels, wider), thin]
 
     def to_weights(self, name):
