@@ -314,13 +314,8 @@ class WinogradKernels(TapKernels):
                     a = w.at(elt, U, w.add(w.add(w.mul(q.i, f["u_place"]), w.mul(part.i, f["u_row"])), w.sub(c.i, 1)))
                     b = w.at(elt, V, w.add(w.mul(q.i, v_place), w.mul(w.sub(c.i, 1), v_row)))
                     to = w.at(elt, p_room, w.mul(q.i, p_place))
-                    with w.loop(0, strips, 1, [("i64", 0)]) as s:
-                        strip = s.values[0]
-                        height = w.add(low, w.one_if(w.is_("slt", s.i, taller)))
-                        self.panels(w, kernels, height, wider, thin, panels, k, step,
-                                    w.at(elt, a, w.mul(strip, f["u_row"])), a_rows, b, columns,
-                                    w.at(elt, to, w.mul(strip, wide)), c_rows, more)
-                        s.next = [w.add(strip, height)]
+                    self.products_of(w, kernels, strips, low, taller, wider, thin, panels, k, step, a, a_rows,
+                                     f["u_row"], b, columns, to, c_rows, wide, more)
                 # what is read behind the products of the last channel is looked at too
                 with w.when(w.is_("slt", m, f["m_part"])), w.loop(0, TILE_PLACES) as q:
                     v.store(w, "zeroinitializer", w.at(elt, p_room, w.add(w.mul(q.i, p_place), w.mul(m, wide))))
@@ -467,27 +462,29 @@ class WinogradKernels(TapKernels):
                     a = w.at(elt, V, w.sub(w.mul(w.mul(q.i, held), v_row), 1))
                     b = w.at(elt, g, w.sub(w.mul(q.i, f["g_place"]), f["g_row"]))
                     to = w.at(elt, sums, w.mul(q.i, f["p_place"]))
-                    with w.loop(0, strips, 1, [("i64", 0)]) as s:
-                        strip = s.values[0]
-                        height = w.add(low, w.one_if(w.is_("slt", s.i, taller)))
-                        self.panels(w, kernels, height, wider, thin, panels, block[2], step,
-                                    w.at(elt, a, w.mul(strip, v_row)), a_rows, b, columns,
-                                    w.at(elt, to, w.mul(strip, f["p_row"])), c_rows, more)
-                        s.next = [w.add(strip, height)]
+                    self.products_of(w, kernels, strips, low, taller, wider, thin, panels, block[2], step, a, a_rows,
+                                     v_row, b, columns, to, c_rows, f["p_row"], more)
         return "\n".join([self.v.declarations(), self.turn(), self.gather(), w.text()])
 
-    def panels(self, w, kernels, height, wider, thin, panels, k, step, a, a_rows, b, columns, c, c_rows, more):
-        """Call the innermost kernels for a strip of rows: `wider` panels are a vector wider than the others."""
+    def products_of(self, w, kernels, strips, low, taller, wider, thin, panels, k, step, a, a_rows, a_row, b, columns,
+                    c, c_rows, c_row, more):
+        """Call the innermost kernels: `taller` of the strips are of a row more than `low`, and `wider` of the panels of
+        a vector more than `thin`. Rows of A and of C lie `a_row` and `c_row` apart."""
         elt, n = self.element, self.lanes
-        line = w.sub(w.mul(w.sub(height, 1), MAX_KERNEL_VECTORS), 1)
-        with w.loop(0, 2, 1, [("i64", 0), ("i64", wider), ("i64", w.add(thin, 1))]) as half:
-            start, number, width = half.values
-            with w.when(w.is_("sgt", number, 0)):
-                kernel, far = w.load("ptr", w.at("ptr", kernels, w.add(line, width))), w.mul(width, n)
-                w.do(f"call void {kernel}(i64 {k}, ptr {step}, i64 0, i64 {number}, ptr {a}, ptr {a_rows}, "
-                     f"ptr {w.at(elt, b, start)}, ptr {columns}, i64 {far}, ptr {w.at(elt, c, start)}, ptr {c_rows}, "
-                     f"ptr {columns}, i64 {far}, i64 {more}, i64 1, i64 0, i64 0)")
-            half.next = [w.mul(w.mul(number, width), n), w.sub(panels, wider), thin]
+        with w.loop(0, 2, 1, [("i64", 0), ("i64", taller), ("i64", w.add(low, 1))]) as high:
+            top, many, height = high.values
+            high.next = [w.mul(many, height), w.sub(strips, taller), low]
+            line = w.sub(w.mul(w.sub(height, 1), MAX_KERNEL_VECTORS), 1)
+            above, below = w.at(elt, a, w.mul(top, a_row)), w.at(elt, c, w.mul(top, c_row))
+            with w.loop(0, 2, 1, [("i64", 0), ("i64", wider), ("i64", w.add(thin, 1))]) as broad:
+                left, number, width = broad.values
+                with w.when(w.is_("sgt", w.mul(many, number), 0)):
+                    kernel, far = w.load("ptr", w.at("ptr", kernels, w.add(line, width))), w.mul(width, n)
+                    w.do(f"call void {kernel}(i64 {k}, ptr {step}, i64 0, i64 {number}, ptr {above}, ptr {a_rows}, "
+                         f"ptr {w.at(elt, b, left)}, ptr {columns}, i64 {far}, ptr {w.at(elt, below, left)}, "
+                         f"ptr {c_rows}, ptr {columns}, i64 {far}, i64 {more}, i64 {many}, i64 {w.mul(height, a_row)}, "
+                         f"i64 {w.mul(height, c_row)})")
+                broad.next = [w.mul(w.mul(number, width), n), w.sub(panels, wider), thin]
 
     def to_weights(self, name):
         """G^T m G of the sums of all shares, for one input channel: nine lines of `wide` output channels, %row apart.
