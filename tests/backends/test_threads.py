@@ -1,4 +1,5 @@
 """Programs of native steps give the same on any number of threads, from any thread, and in any child."""
+import itertools
 import os
 import runpy
 import signal
@@ -98,6 +99,19 @@ def test_results_are_the_same_on_any_number_of_threads(number):
     for tiles in (0, 1, 2, 3, 64, 1000):
         grains = (1, 2, 7, 64, tiles, tiles + 1)
         assert Program(tiles, [(grain, 3, n) for n, grain in enumerate(grains)] * 3).run().right()
+
+
+@pytest.mark.parametrize("number", [1, 5])
+def test_a_step_that_is_done_only_if_it_is_wanted(number):
+    """Its grain is negative, and the first word of its last buffer says so: one that an earlier step may have set."""
+    threads.set_num_threads(number)
+    for tiles, grain in itertools.product((1, 2, 100), (-1, -3, -100)):
+        for word in (0, 1, -1):
+            asked = Program(tiles, [(grain, 3, 5)])
+            asked.who[0] = word
+            assert (asked.run().x == (asked.want if word else np.arange(tiles))).all()
+        unset = Program(tiles, [(1, 3, 0), (grain, 2, 1)])            # the first writes who did it
+        assert unset.run().right()
 
 
 def test_a_program_without_steps_or_arguments():

@@ -41,6 +41,24 @@ def test_interpolation_keeps_a_constant(name):
     np.testing.assert_allclose(matrix(axis_maps.taps_of(name)).sum(1), 1)
 
 
+REGULAR = [
+    ("nearest", 5, 15, None, False, False), ("nearest", 4, 4, None, True, True), ("nearest", 3, 6, 2.0, False, True),
+    ("window", 8, 4, 2, 2, 0, 1, True), ("window", 9, 3, 3, 3, 0, 1, False), ("window", 8, 8, 1, 1, 0, 1, True),
+    ("window", 6, 3, 2, 2, 0, 2, True), ("window", 8, 4, 2, 2, 1, 1, True), ("adaptive", 12, 4), ("adaptive", 4, 12),
+    ("adaptive", 6, 6),
+]
+
+
+@pytest.mark.parametrize("name", NAMES + REGULAR, ids=str)
+def test_which_maps_repeat_or_adjoin(name):
+    """They are those whose matrix is that of repeating each input, or of adding up as many as there are for each."""
+    dense = matrix(axis_maps.taps_of(name))
+    repeats = [n for n in range(1, 20) if name[1] and np.array_equal(dense, np.eye(name[1]).repeat(n, 0))]
+    adjoins = [n for n in range(1, 20) if name[2] and np.array_equal(dense, np.eye(name[2]).repeat(n, 1))]
+    assert axis_maps.repeats(name) == (repeats or [None])[0]
+    assert axis_maps.adjoins(name) == (adjoins or [None])[0]
+
+
 def test_maximum_takes_the_first_of_equals_and_the_last_nan():
     table = axis_maps.taps_of(("window", 6, 2, 3, 3, 0, 1, True))
     x = np.array([[2.0, 2.0, 1.0, np.nan, 5.0, np.nan]])

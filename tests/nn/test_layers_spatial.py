@@ -375,6 +375,24 @@ def test_upsampling():
     close(nn.UpsamplingBilinear2d(size=(5, 7))(ramp)[0, 0], np.broadcast_to(np.linspace(0, 3, 7), (5, 7)))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("lasts", [False, True])
+def test_whole_factors_and_adjoining_windows_are_kernels(dtype, lasts):
+    """Nothing is left to the reference, and nothing stands in memory between them and their neighbours."""
+    f = nn.functional
+    layout = torch.channels_last if lasts else torch.contiguous_format
+    x = numbers(2, 3, 6, 8).to(dtype).contiguous(memory_format=layout).requires_grad_()
+    with torch.config.using(executor="native"):
+        y = f.avg_pool2d(f.interpolate(x * 2, scale_factor=(2, 3)) + 1, (4, 6))
+        (y * y).sum().backward()
+        torch.cpu.synchronize()
+        assert {step.kind for step in torch.plans.last().steps} == {"kernel"}
+    blocks = x.detach().numpy().reshape(2, 3, 3, 2, 4, 2)
+    want = 2 * blocks.mean((3, 5)) + 1
+    close(y, want, 1e-5)
+    close(x.grad, (want[:, :, :, None, :, None] + np.zeros_like(blocks)).reshape(x.shape), 1e-5)
+
+
 def test_shuffles():
     x = numbers(2, 12, 3, 2)
     big = nn.PixelShuffle(2)(x)
