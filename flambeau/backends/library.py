@@ -7,6 +7,7 @@ and takes the reference, where there is none: integers, complex numbers, layouts
     convolve(dtype, x, weight, y, stride, padding, dilation, groups, transposed)       LibraryCalls; convolve.py
     convolve_weight(dtype, x, g, weight, stride, padding, dilation, groups)            LibraryCalls; convolve.py
     max_pool(dtype, x, y, maps), drop(dtype, rows, count, size, shared)                a LibraryCall; pools.py
+    weigh(dtype, x, y, maps, back, mean)                                               a LibraryCall; pools.py
     add_rows(dtype, count, cols, size, skip), scan(dtype, shape, dim)                  a LibraryCall; pools.py
     add_weighted_rows(dtype, count, cols, size, taps)                                  a LibraryCall; pools.py
     sum_weighted_rows(dtype, count, cols, taps)                                        a LibraryCall; pools.py
@@ -46,12 +47,12 @@ from ..base.shapes import contiguous_strides
 from .convolve import convolve, convolve_weight
 from .gemm import LibraryCall, gemm
 from .images import jitter_colours, mirror_rows, resize_boxes, warp_places
-from .pools import add_rows, add_weighted_rows, drop, max_pool, scan, sum_weighted_rows
+from .pools import add_rows, add_weighted_rows, drop, max_pool, scan, sum_weighted_rows, weigh
 from .threads import get_num_threads
 
 __all__ = ["LibraryCall", "add_rows", "add_weighted_rows", "ask", "convolve", "convolve_weight", "drop", "gemm",
            "jitter_colours", "max_pool", "mirror_rows", "product", "resize_boxes", "scan", "sum_weighted_rows",
-           "warp_places"]
+           "warp_places", "weigh"]
 
 
 def product(dtype, a, b, c):
@@ -96,6 +97,8 @@ def _answer(name, dtype, args, outs, params, _threads):
         if outs[0] != outs[1]:                            # values in working memory, places as their reader wants them
             return None
         found = max_pool(dtype, args[0], outs[0], *params)
+    elif name == "weigh":
+        found = weigh(dtype, args[0], outs[0], *params)
     elif name == "scan":
         (shape, strides), (dim,) = args[0], params
         turn = sorted(range(len(shape)), key=lambda d: (-strides[d], d))          # dimensions as they lie in memory

@@ -1,13 +1,23 @@
-"""Pooling as native steps: the largest of each window with its place, and gradients sent back to such places; rows
-added up where an index says; and running sums.
+"""Pooling as native steps: the largest of each window with its place, and gradients sent back to such places; sums by
+taps (means over windows, interpolation, padding); rows added up where an index says; and running sums.
 
 `max_pool` goes over the outputs of a row by vectors where their windows lie inside the input, and one by one at its
 borders. Of equals the first is taken, of nans the last, as in PyTorch. `drop` adds elements where an index says, one
 after the other, so the sums are the same on any number of threads.
+
+`weigh` carries out maps by taps (base/axis_maps.py) along one or two dimensions. For each row of the result, the rows
+that it reads are weighted and summed to the stack, by vectors, and from there along the columns: one by one, or by
+vectors where channels are last. The tables of both maps are the step's ints; a tap of weight zero is not in them.
 """
 import contextlib
+import itertools
 import math
+from typing import NamedTuple
 
+import numpy as np
+
+from ..base.axis_maps import taps_of
+from .cuts import even_part, up
 from .gemm import PIECE_CYCLES, LibraryCall, evenly
 from .kernels import LLVM_ELEMENT, compiled_kernels
 from .llvm_writer import LLVMWriter, Vectors
@@ -19,6 +29,11 @@ ROWS_FIELDS = "count size cols wide skip".split()
 WEIGHTED_ROWS_FIELDS = "count size cols wide taps".split()
 SUMMED_ROWS_FIELDS = "cols taps".split()
 SCAN_FIELDS = "count inner".split()
+WEIGH_FIELDS = ("x_p x_h y_p y_h wide inner out_h out_w rows row_blocks mean runs down_at across_at runs_at "
+                "down_weights across_weights down_counts across_counts").split()
+MIN_RUN = 8                   # columns that are copied together
+MAX_WEIGH_TABLE = 1 << 16     # words of the tables of a step,
+MAX_WEIGH_WIDE = 1 << 15      # and elements of a row of its input
 TILE_COLUMNS = 64             # where rows are added up
 VECTORS_SUMMED_TOGETHER = 4   # of a row, where rows are weighted and summed
 
@@ -31,7 +46,8 @@ class PoolKernels:
 
     def every(self, machine):
         """All functions that a plan may ask for."""
-        return [(what,) for what in ("max_pool", "drop", "add_rows", "add_weighted_rows", "sum_weighted_rows", "scan")]
+        return [(what,) for what in ("max_pool", "weigh", "drop", "add_rows", "add_weighted_rows", "sum_weighted_rows",
+                                     "scan")]
 
     def __init__(self, element, target):
         self.v = Vectors(element, target)
@@ -135,6 +151,101 @@ class PoolKernels:
         v.store_some(w, best, w.at(elt, Y, at), some)
         w.do(f"call void @llvm.masked.store.v{n}i64.p0({index} {place}, ptr {w.at('i64', P, at)}, i32 8, "
              f"<{n} x i1> {some})")
+
+    def weigh(self, name):
+        """The step: some rows of the result of one plane a tile; buffers x and y. See `weigh` below for the tables."""
+        v, elt, n = self.v, self.element, self.lanes
+        w, f = self.open(name, WEIGH_FIELDS)
+        X, Y = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in range(2)]
+        row = w(f"alloca {elt}, i64 {w.add(f['wide'], 2 * n)}, align 64")
+        whole = w.down(f["wide"], n)
+        many, single = v.type, w.is_("eq", f["inner"], 1)
+        inner_whole = w.down(f["inner"], n)
+        inner_some = v.some(w, w.sub(f["inner"], inner_whole))
+
+        def word(at, index):
+            return w.load("i64", w.at("i64", "%ints", w.add(at, index)))
+
+        def number(at, index):
+            """A number of the tables, which are in double precision."""
+            found = w.load("double", w.at("i64", "%ints", w.add(at, index)))
+            return found if elt == "double" else w(f"fptrunc double {found} to float")
+
+        def summed(kind, taps, weights, part):
+            """The sum of what `part(place)` gives, each times its weight; -0.0 changes nothing that is added to it."""
+            zero = "-0.0" if kind == elt else v.spread(w, "-0.0")
+            with w.loop(*taps, 1, [(kind, zero)]) as t:
+                place, weight = word(weights[0], t.i), number(weights[1], t.i)
+                weight = weight if kind == elt else v.spread(w, weight)
+                product = w(f"fmul {kind} {part(place)}, {weight}")
+                t.next = [w(f"fadd {kind} {t.values[0]}, {product}")]
+            nothing = "0.0" if kind == elt else "zeroinitializer"
+            return w.pick(w.is_("slt", *taps), t.values[0], nothing, kind)
+
+        def taps_of(at, index):
+            return word(at, index), word(at, w.add(index, 1))
+
+        with w.loop("%begin", "%end") as t:
+            plane, block = w.div(t.i, f["row_blocks"]), w.rem(t.i, f["row_blocks"])
+            x, y = w.at(elt, X, w.mul(plane, f["x_p"])), w.at(elt, Y, w.mul(plane, f["y_p"]))
+            top = w.mul(block, f["rows"])
+            with w.loop(top, w.least(w.add(top, f["rows"]), f["out_h"])) as o:
+                down = taps_of(f["down_at"], o.i)
+                down_weights = w.add(f["down_at"], w.add(f["out_h"], 1)), f["down_weights"]
+                with w.loop(0, whole, n) as j:
+                    source = w.at(elt, x, j.i)
+                    v.store(w, summed(many, down, down_weights, lambda r, source=source: v.load(
+                        w, w.at(elt, source, w.mul(r, f["x_h"])))), w.at(elt, row, j.i))
+                with w.loop(whole, f["wide"]) as j:
+                    source = w.at(elt, x, j.i)
+                    w.store(elt, summed(elt, down, down_weights, lambda r, source=source: w.load(
+                        elt, w.at(elt, source, w.mul(r, f["x_h"])))), w.at(elt, row, j.i))
+                to, count = w.at(elt, y, w.mul(o.i, f["y_h"])), number(f["down_counts"], o.i)
+                across_weights = w.add(f["across_at"], w.add(f["out_w"], 1)), f["across_weights"]
+
+                def column(c, means, to=to, count=count):
+                    """Column `c` of the result, of one element or of all channels."""
+                    across = taps_of(f["across_at"], c)
+                    size = w(f"fmul {elt} {count}, {number(f['across_counts'], c)}") if means else None
+
+                    def mean(kind, total):
+                        if not means:
+                            return total
+                        return w(f"fdiv {kind} {total}, {size if kind == elt else v.spread(w, size)}")
+
+                    def one():
+                        total = summed(elt, across, across_weights, lambda at: w.load(elt, w.at(elt, row, at)))
+                        w.store(elt, mean(elt, total), w.at(elt, to, c))
+
+                    def channels():
+                        place = w.at(elt, to, w.mul(c, f["inner"]))
+                        with w.loop(0, inner_whole, n) as i:
+                            total = summed(many, across, across_weights, lambda at: v.load(
+                                w, w.at(elt, row, w.add(at, i.i))))
+                            v.store(w, mean(many, total), w.at(elt, place, i.i))
+                        with w.when(w.is_("slt", inner_whole, f["inner"])):       # there is room behind the row
+                            total = summed(many, across, across_weights, lambda at: v.load(
+                                w, w.at(elt, row, w.add(at, inner_whole))))
+                            v.store_some(w, mean(many, total), w.at(elt, place, inner_whole), inner_some)
+
+                    w.either(single, one, channels)
+
+                def means(column=column):
+                    with w.loop(0, f["out_w"]) as c:
+                        column(c.i, True)
+
+                def sums(column=column, to=to):
+                    with w.loop(0, f["runs"]) as r:
+                        first, end, source = [word(f["runs_at"], w.add(w.mul(r.i, 3), i)) for i in range(3)]
+                        straight = w.is_("sge", source, 0)
+                        with w.when(straight):
+                            place = w.at(elt, to, w.mul(first, f["inner"]))
+                            v.move(w, place, w.at(elt, row, source), w.mul(w.sub(end, first), f["inner"]))
+                        with w.loop(w.pick(straight, end, first), end) as c:
+                            column(c.i, False)
+
+                w.either(w.is_("ne", f["mean"], 0), means, sums)
+        return v.declarations() + w.text()
 
     def fill(self, w, number):
         """A whole number in every lane."""
@@ -311,6 +422,108 @@ def max_pool(dtype, x, y, maps):
     each = out_h * k_h * k_w * (4 * vectors + 4 * (out_w - last + first)) + 100         # cycles, about
     return LibraryCall(machine.function("max_pool"), count, min(count, max(1, PIECE_CYCLES // each)),
                        [f[name] for name in WINDOW_FIELDS])
+
+
+def weigh(dtype, x, y, maps, back, mean):
+    """A LibraryCall for the maps `maps`, one or two, along the last dimensions of x; or None.
+
+    With `back` they are transposed. With `mean` each sum is divided by the sizes of its windows, or, transposed, each
+    element beforehand. `x` and `y` are (shape, strides in elements), contiguous or with channels last.
+    """
+    dtype = getattr(dtype, "name", dtype)
+    if dtype not in LLVM_ELEMENT or len(maps) > 2 or 0 in x[0] or 0 in y[0]:
+        return None
+    planes = whole_planes(x, len(maps)), whole_planes(y, len(maps))
+    if None in planes or planes[0].inner != planes[1].inner:
+        return None
+    source, result = planes
+    tables = [taps_of(m) for m in maps]
+    counts = [table.counts if mean else np.ones(table.index.shape[1]) for table in tables]
+    if back:
+        tables, divided = [table.back for table in tables], counts if mean else [None] * len(maps)
+        counts = [np.ones(table.index.shape[1]) for table in tables]
+    else:
+        divided = [None] * len(maps)
+    lists = [listed(table, by) for table, by in zip(tables, divided, strict=True)]
+    if len(maps) == 1:                              # one row
+        lists, counts = [([0, 1], [0], [1.0]), *lists], [[1.0], *counts]
+    machine = compiled_kernels(dtype, PoolKernels)
+    (down, rows_read, down_weights), (across, cols_read, across_weights) = lists
+    wide, out_h, out_w = source.width * source.inner, len(down) - 1, len(across) - 1
+    runs = [(first, end, at if at < 0 else at * source.inner) for first, end, at in runs_of(*lists[1])]
+    words = [*down, *rows_read, *across, *[at * source.inner for at in cols_read], *itertools.chain(*runs)]
+    numbers = [*down_weights, *across_weights, *counts[0], *counts[1]]
+    if len(words) + len(numbers) > MAX_WEIGH_TABLE or wide > MAX_WEIGH_WIDE:
+        return None
+    column = 6 if source.inner == 1 else up(source.inner, machine.lanes) / machine.lanes         # cycles, about
+    taps = sum(end - first for first, end, at in runs if at < 0) * len(cols_read) / out_w
+    each = len(rows_read) * wide / machine.lanes / out_h + taps * column + 2 * out_w + 20        # of a row
+    rows = even_part(out_h, max(1, int(PIECE_CYCLES // each)))
+    f = dict(x_p=source.step, x_h=source.row, y_p=result.step, y_h=result.row, wide=wide, inner=source.inner,
+             out_h=out_h, out_w=out_w, rows=rows, row_blocks=-(-out_h // rows), mean=int(mean and not back),
+             runs=len(runs))
+    at = len(WEIGH_FIELDS)
+    for field, size in (("down_at", len(down) + len(rows_read)), ("across_at", len(across) + len(cols_read)),
+                        ("runs_at", 3 * len(runs)), ("down_weights", len(down_weights)),
+                        ("across_weights", len(across_weights)), ("down_counts", out_h), ("across_counts", out_w)):
+        f[field], at = at, at + size
+    tiles = source.count * f["row_blocks"]
+    ints = [*[f[name] for name in WEIGH_FIELDS], *map(int, words),
+            *np.array(numbers, np.float64).view(np.int64).tolist()]
+    return LibraryCall(machine.function("weigh"), tiles, min(tiles, max(1, int(PIECE_CYCLES // (each * rows)))), ints)
+
+
+def runs_of(begins, read, weights):
+    """Columns of the result in order, as (first, end, what the first reads) of those that are copied side by side, and
+    (first, end, -1) of those between."""
+    counts = np.diff(begins)
+    alone = (counts == 1) & (np.array(weights + [0.0])[begins[:-1]] == 1)
+    at = np.where(alone, np.array(read + [0])[begins[:-1]], -1)
+    goes_on = alone[1:] & alone[:-1] & (np.diff(at) == 1)
+    edges = [0, *(np.flatnonzero(~goes_on) + 1).tolist(), len(at)]
+    runs: list = []
+    for first, end in itertools.pairwise(edges):
+        if alone[first] and end - first >= MIN_RUN:
+            runs.append((first, end, int(at[first])))
+        elif runs and runs[-1][2] < 0:
+            runs[-1] = runs[-1][0], end, -1
+        else:
+            runs.append((first, end, -1))
+    return runs
+
+
+class Planes(NamedTuple):
+    """How an array of images, or of rows, lies: `count` planes, `step` apart, of rows that lie `row` apart and have
+    `width` positions of `inner` elements side by side."""
+    count: int
+    step: int
+    row: int
+    width: int
+    inner: int
+
+
+def whole_planes(laid, dims):
+    """The Planes of (shape, strides), of which the last `dims` dimensions are a plane; None if they lie otherwise."""
+    shape, strides = laid
+    width, row = shape[-1], strides[-2] if dims == 2 else 0
+    if strides[-1] == 1 or width == 1 and dims == 1:
+        step = evenly(shape[:-dims], strides[:-dims])
+        return None if step is None else Planes(math.prod(shape[:-dims]), step, row, width, 1)
+    channels = shape[1] if len(shape) == 4 else 0
+    if dims == 2 and channels and strides[1] == 1 and strides[3] == channels:
+        return Planes(shape[0], strides[0], row, width, channels)
+    return None
+
+
+def listed(table, divided=None):
+    """A table of taps as lists: where those of each output begin, what they read, and their weights, each divided by
+    what is read there where `divided` says so."""
+    index, weight = table.index.T, table.weight.T
+    used = weight != 0
+    read, weights = index[used], weight[used]
+    if divided is not None:
+        weights = weights / np.asarray(divided, float)[read]
+    return [0, *np.cumsum(used.sum(1)).tolist()], read.tolist(), weights.tolist()
 
 
 def drop(dtype, rows, count, size, shared=False):

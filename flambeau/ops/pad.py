@@ -10,7 +10,7 @@ from ..base.errors import need
 from ..base.op import Composite, Op
 from ..base.spec import spec
 from .convert import number_for
-from .pool import SUMMED_DTYPES, added_up, kept_layout, mapped, need_dtype, repeated
+from .pool import SUMMED_DTYPES, added_up, kept_layout, mapped, need_dtype, repeated, weighed
 from .shape import ints
 
 
@@ -28,7 +28,7 @@ class _resized(Op):
 
     def body(k, input, maps):
         times = [repeats(m) for m in maps]
-        return NotImplemented if None in times else repeated(k, input, times)
+        return weighed(k, input, [m[2] for m in maps], maps) if None in times else repeated(k, input, times)
 
 
 class _resized_back(Op):
@@ -46,9 +46,11 @@ class _resized_back(Op):
     def d_grad(g, maps): return _resized(g, maps)
 
     def body(k, grad, maps):
-        times = [repeats(m) for m in maps]
-        if None in times or grad.dtype not in SUMMED_DTYPES:
+        if grad.dtype not in SUMMED_DTYPES:
             return NotImplemented
+        times = [repeats(m) for m in maps]
+        if None in times:
+            return weighed(k, grad, [m[1] for m in maps], maps, back=True)
         return added_up(k, grad, times)
 
 

@@ -112,6 +112,13 @@ def added_up(k, x, times):
     return k.sum(apart, tuple([len(lead) + 2 * i + 1 for i in range(len(times))]), keepdim=False)
 
 
+def weighed(k, x, size, maps, back=False, mean=False):
+    """In a body: what `maps` make of the last dimensions of `x`, which then have `size`, if the library does that."""
+    shape = (*x.shape[:x.ndim - len(maps)], *size)
+    made = k.library("weigh", (x,), [(x.dtype, shape)], (maps, back, mean))
+    return NotImplemented if made is None else made[0]
+
+
 def need_dtype(dtype, fits, name):
     need(fits, f"\"{name}\" not implemented for '{dtype.cname}'", NotImplementedError)
 
@@ -145,9 +152,12 @@ class _mean_pool(Op):
     def d_input(g, maps, divisor): return _mean_pool_back(g, maps, divisor)
 
     def body(k, input, maps, divisor):
-        times = [adjoins(m) for m in maps]
-        if None in times or input.dtype not in SUMMED_DTYPES:
+        if input.dtype not in SUMMED_DTYPES:
             return NotImplemented
+        times = [adjoins(m) for m in maps]
+        if None in times:
+            made = weighed(k, input, [m[2] for m in maps], maps, mean=divisor is None)
+            return made if divisor is None or made is NotImplemented else made / divisor
         return added_up(k, input, times) / (math.prod(times) if divisor is None else divisor)
 
 
@@ -167,9 +177,12 @@ class _mean_pool_back(Op):
     def d_grad(g, maps, divisor): return _mean_pool(g, maps, divisor)
 
     def body(k, grad, maps, divisor):
-        times = [adjoins(m) for m in maps]
-        if None in times or grad.dtype not in SUMMED_DTYPES:
+        if grad.dtype not in SUMMED_DTYPES:
             return NotImplemented
+        times = [adjoins(m) for m in maps]
+        if None in times:
+            grad = grad if divisor is None else grad / divisor
+            return weighed(k, grad, [m[1] for m in maps], maps, back=True, mean=divisor is None)
         return repeated(k, grad / (math.prod(times) if divisor is None else divisor), times)
 
 

@@ -17,6 +17,7 @@ from flambeau.backends.cuts import MAX_STACK_BYTES
 from flambeau.backends.images import ImageKernels
 from flambeau.backends.pools import PoolKernels
 from flambeau.backends.taps import TapKernels
+from flambeau.base import axis_maps
 from flambeau.loops.target import Target
 from tests.thorough import sample
 
@@ -431,7 +432,7 @@ def test_the_text_for_other_machines_is_sound(element, width, fma):
                  *[products.pack_a("f", how) for how in (kernels.COPY, kernels.TURN, kernels.GATHER)],
                  *[products.pack_b("f", how) for how in (kernels.COPY, kernels.TURN, kernels.GATHER)],
                  taps.forth("f"), taps.spots("f"), taps.back("f"), taps.plane("f", 0), taps.plane("f", 1),
-                 pool.max_pool("f"), pool.drop("f"), pool.add_rows("f"), pool.add_weighted_rows("f"),
+                 pool.max_pool("f"), pool.weigh("f"), pool.drop("f"), pool.add_rows("f"), pool.add_weighted_rows("f"),
                  pool.sum_weighted_rows("f"), pool.scan("f")):
         llvm.parse_assembly(text).verify()
 
@@ -694,6 +695,63 @@ def test_windows_that_have_no_step():
     assert library.max_pool("int64", x, y, (one, whole)) is None
     assert library.max_pool("float32", x, y, (one, ("adaptive", 9, 4))) is None
     assert library.max_pool("float32", x, y, (("window", 1, 1, 2, 1, 1, 2, True), whole)) is None      # nothing in it
+
+
+# --- sums by taps -----------------------------------------------------------------------------------------------------
+
+MAPS = [("linear", 5, 13, False, None), ("linear", 40, 7, True, None), ("cubic", 6, 11, False, None),
+        ("smooth", 31, 8, False, None, "cubic"), ("nearest", 7, 12, None, False, False), ("reflect", 20, 31, 6),
+        ("replicate", 9, 40, 11), ("circular", 12, 17, 2, 3), ("window", 13, 6, 3, 2, 1, 1, True),
+        ("window", 13, 7, 3, 2, 1, 1, False), ("window", 9, 3, 2, 3, 1, 4, False), ("adaptive", 17, 5),
+        ("adaptive", 4, 9)]
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("across", MAPS, ids=str)
+def test_sums_by_taps(rng, dtype, across):
+    """Along one dimension and along two, transposed, with means, and where channels are last."""
+    for down, lead, lasts in ((None, (3, 2), False), (MAPS[0], (2, 5), False), (MAPS[5], (2, 5), True),
+                              (MAPS[9], (2, 37), True), (across, (1, 1), False)):
+        maps = (across,) if down is None else (down, across)
+        means = (False, True) if all(m[0] in ("window", "adaptive") for m in maps) else (False,)
+        for back, mean in itertools.product((False, True), means):
+            sizes = [(m[2], m[1]) if back else (m[1], m[2]) for m in maps]
+            x = rng.standard_normal((*lead, *[n for n, _ in sizes])).astype(dtype)
+            y = np.full((*lead, *[n for _, n in sizes]), np.nan, dtype)
+            if lasts:
+                x, y = [np.moveaxis(np.ascontiguousarray(np.moveaxis(one, 1, -1)), -1, 1) for one in (x, y)]
+            step = library.weigh(dtype, layout(x), layout(y), maps, back, mean)
+            execute([step], [x, y])
+            want = x.astype(float)
+            for axis, m in enumerate(maps, -len(maps)):
+                table = axis_maps.taps_of(m)
+                count = axis_maps.along(np, table.counts if mean else np.ones(m[2]), axis, float)
+                want = axis_maps.weighted_sum(np, want / count, axis, table.back) if back else \
+                    axis_maps.weighted_sum(np, want, axis, table) / count
+            np.testing.assert_allclose(y, want, rtol=60 * PRECISION[dtype], atol=60 * PRECISION[dtype])
+
+
+def test_what_a_tap_of_weight_zero_would_read(rng):
+    """An infinity beside it does no harm; and what is copied is the same to the last bit."""
+    x = np.array([[np.inf, 1.0, -0.0, 2.0, np.nan, 3.0, 4.0, 5.0, -0.0, 6.0, 7.0, 8.0]])
+    maps, y = (("linear", 12, 23, True, None),), np.zeros((1, 23))
+    execute([library.weigh("float64", layout(x), layout(y), maps, False, False)], [x, y])
+    np.testing.assert_array_equal(y[0, ::2], x[0])
+    assert np.isnan(y[0, 7:10]).all() and np.isfinite(y[0, 2:7]).all() and np.isfinite(y[0, 10:]).all()
+    y = np.zeros((1, 18))
+    execute([library.weigh("float64", layout(x), layout(y), (("reflect", 12, 18, 3),), False, False)], [x, y])
+    assert y.tobytes() == np.pad(x, ((0, 0), (3, 3)), mode="reflect").tobytes()
+
+
+def test_where_taps_are_left_to_the_reference():
+    def asked(dtype="float32", shape=(2, 3, 8, 8), maps=(("linear", 8, 16, False, None),) * 2):
+        x, y = np.zeros(shape), np.zeros((*shape[:-len(maps)], *[m[2] for m in maps]))
+        return library.weigh(dtype, layout(x), layout(y), maps, False, False)
+    assert asked() is not None
+    assert asked("int64") is None
+    assert asked(shape=(0, 3, 8, 8)) is None
+    assert asked(maps=(("linear", 3, 5, False, None), *[("linear", 8, 16, False, None)] * 2)) is None
+    assert asked(shape=(1, 8, 1 << 16), maps=(("linear", 1 << 16, 8, False, None),)) is None           # a long row
 
 
 # --- the writer -------------------------------------------------------------------------------------------------------

@@ -205,7 +205,7 @@ def steps_of_the_library(target):
             yield tap.plane(f"plane_{element}_{apart}", apart)
         for what in ("forth", "back", "spots"):
             yield getattr(tap, what)(f"{what}_{element}")
-        for what in ("max_pool", "drop", "add_rows", "add_weighted_rows", "sum_weighted_rows", "scan"):
+        for what in ("max_pool", "weigh", "drop", "add_rows", "add_weighted_rows", "sum_weighted_rows", "scan"):
             yield getattr(pool, what)(f"{what}_{element}")
     made = tiles.WinogradKernels("float", target)
     for what in ("filters", "inputs", "tiles", "gradients", "products", "weights", "to_tiles", "from_tiles",
