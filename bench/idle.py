@@ -4,8 +4,8 @@
 
 Of a model of training.py: how long a training step takes, how much of that native steps take that threads share, and
 how much they would if nobody ever waited; and what is left, on one thread. Then the steps in which the most time is
-lost, by their function: how often it runs, how long altogether, the part of all threads' time in which they have nothing
-to do, and how long a thread waits for its first piece (late) and after its last one (tail), on average.
+lost, by their function: how often it runs, how long altogether, the part of all threads' time in which they have
+nothing to do, and how long a thread waits for its first piece (late) and after its last one (tail), on average.
 
 Processors are not alike: those of a virtual machine may be halves of one core, and the host takes some away. A step
 that is dealt out in as many pieces as there are threads waits for the slowest of them. The runtime is compiled with a

@@ -260,12 +260,13 @@ def plan_gemm(machine, f, count):
     else:
         b_pack = COPY if straight else TURN if f["b_row"] == 1 else GATHER
     f["ahead"] = int(b_pack == COPY)
-    shared = count == 1 and not skinny and b_pack != DIRECT and share_out(machine, f, b_pack, depth)
+    shared = count == 1 and K > 0 and not skinny and b_pack != DIRECT and share_out(machine, f, b_pack, depth)
     if not shared:
         cut(machine, f, count, b_pack, 1 if skinny else PIECES_A_THREAD)     # long rows of B, if there are few of A
     m, n = min(M, f["tile_m"]), min(N, f["tile_n"])
     panels = -(-n // across)
-    groups = -(-panels // max(1, packed_b() // (depth * across * size)))
+    # what a thread has packed lasts for all tiles that it takes
+    groups = 1 if shared else -(-panels // max(1, packed_b() // (depth * across * size)))
     f["group"] = -(-panels // groups)                                # all of about the same size
     f["b_room"] = up(depth, 16) * (f["group"] * across + machine.lanes) + 4 * machine.lanes
     held = {DIRECT: 0, COPY: rows}.get(f["a_pack"], m + 2 * rows)

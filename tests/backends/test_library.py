@@ -258,6 +258,33 @@ def test_tiles_that_threads_take_from_each_other(rng, monkeypatch, dtype, m, n, 
         assert all((one == made[0]).all() for one in made)
 
 
+@pytest.mark.parametrize("second", [256 << 10, 512 << 10, 1 << 20, 2 << 20])
+def test_what_is_packed_lasts_for_all_tiles_that_a_thread_takes(rng, monkeypatch, second):
+    """All panels of a block of columns are packed together, on the stack, however wide it is: none is left out."""
+    monkeypatch.setattr(gemm, "second_cache", lambda: second)
+    found = 0
+    for dtype, threads_planned, k in itertools.product(TYPES, (2, 3, 16), (100, 365, 384, 1000)):
+        monkeypatch.setattr(gemm, "get_num_threads", lambda count=threads_planned: count)
+        for n in rng.integers(100, 9000, 60).tolist():
+            *_, last = library.gemm(300, n, k, dtype, (k, 1), (n, 1), (n, 1))
+            how = dict(zip(kernels.STEP_FIELDS, last.ints, strict=True))
+            if how["shares"]:
+                vectors = -(-min(n, how["tile_n"]) // kernels.compiled_kernels(dtype).lanes)
+                assert how["group"] >= -(-vectors // how["width"])
+                assert (how["a_room"] + how["b_room"]) * np.dtype(dtype).itemsize <= MAX_STACK_BYTES
+                found += 1
+    assert found > 500
+
+
+@pytest.mark.parametrize("m, n, k", [(74, 7105, 365), (293, 590, 2119), (420, 382, 424), (2000, 1000, 0)])
+def test_products_whose_columns_nearly_fill_the_second_cache(rng, m, n, k):
+    a, b = [rng.integers(-4, 5, shape).astype("float32") for shape in ((m, k), (k, n))]
+    for ways in (("rows", "rows"), ("columns", "columns")):
+        out = np.full((m, n), np.nan, "float32")
+        assert product(laid(a, ways[0]), laid(b, ways[1]), out)
+        assert (out == a @ b).all()
+
+
 def test_a_product_that_others_help_with(rng, monkeypatch):
     """Whoever comes first does everything, if nobody else comes; and one that comes late finds nothing to do."""
     monkeypatch.setattr(gemm, "get_num_threads", lambda: 5)
