@@ -138,8 +138,10 @@ def resized(input, n, sizes, scales, mode, align_corners, antialias):
     pairs = list(zip(input.shape[2:], sizes, scales, strict=True))
     if mode in NEAREST:
         need_dtype(dtype, dtype.category == 2 or byte, f"upsample_nearest{n}d")
-        maps = [("nearest", old, new, scale, dtype is dtypes.float64, mode == "nearest-exact")
-                for old, new, scale in pairs]
+        exact = mode == "nearest-exact"
+        if n == 2 and not exact:              # an image that stays as large, or becomes twice so, does at any scale
+            pairs = [(old, new, None if new in (old, 2 * old) else scale) for old, new, scale in pairs]
+        maps = [("nearest", old, new, scale, dtype is dtypes.float64, exact) for old, new, scale in pairs]
         return NEAREST[mode][n - 1](input, tuple(maps))
     if antialias:
         kind, op = ANTIALIAS[mode]

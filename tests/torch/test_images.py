@@ -1,4 +1,5 @@
 """Convolution, pooling and resampling where PyTorch's OpInfo has no samples: old and rare functions, bytes, layouts."""
+import itertools
 import warnings
 
 import numpy as np
@@ -73,6 +74,18 @@ def test_bytes(channels, mode, how):
     image = torch.randint(0, 256, (2, channels, 37, 23), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     for size in ((11, 9), (60, 41), (37, 8)):
         compare("interpolate", image, size, mode=mode, **how)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact"])
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_nearest_by_scales_that_are_no_ratio_of_sizes(mode, n):
+    """But for images PyTorch's gradient is not always that of its result, so ours is not compared there."""
+    for size, scale in itertools.product(range(1, 7), (0.6, 0.9, 1.3, 1.9, 2.2, 2.3, 2.5)):
+        x, how = numbers(1, 2, *[2] * (n - 1), size), dict(scale_factor=(1.0,) * (n - 1) + (scale,), mode=mode)
+        if n == 2 and int(size * scale):
+            compare("interpolate", x, **how)
+        elif int(size * scale):
+            np.testing.assert_array_equal(G.interpolate(fb.tensor(x.numpy()), **how).numpy(), F.interpolate(x, **how))
 
 
 @pytest.mark.parametrize("transposed", [False, True])
