@@ -322,8 +322,6 @@ def test_what_a_body_leaves(call):
 
 ADDS = "several values may meet in one place"
 WRITES = "writes where the data says"
-TAPS = "goes by tables, dimension by dimension"
-RESIZED = "_resized _resized_back _pad_circular _reflection_pad1d _reflection_pad2d _reflection_pad3d _replication_pad1d _replication_pad2d _replication_pad3d"
 SOLVES = "an algorithm of its own"
 PARTS = "is copies into parts of the result"
 NO_BODY = {
@@ -334,7 +332,7 @@ NO_BODY = {
     "_as_strided_scatter": WRITES, "_repeated_index": "its size depends on the data",
     "_block_diag": PARTS,
     "_diagonal_copy": "reads a line of the matrix", "trace": "reads a line of the matrix", "rot90": "turns two dimensions",
-    **dict.fromkeys(RESIZED.split(), TAPS), "_ctc": SOLVES, "det": SOLVES, "_slogdet": SOLVES, "_lstsq": SOLVES, "matrix_exp": SOLVES, "_euclidean_dist": "goes by a matrix product",
+    "_ctc": SOLVES, "det": SOLVES, "_slogdet": SOLVES, "_lstsq": SOLVES, "matrix_exp": SOLVES, "_euclidean_dist": "goes by a matrix product",
     "pdist": "the rows of a triangle, each shorter than the last",
 }
 MINE = "reduce norm loss linalg index embedding scatter shape arrange pad distance".split()

@@ -109,8 +109,8 @@ def test_recording_and_running_are_told_apart(native):
         time.sleep(0.01)
         y.sum().item()                                       # computed here
     call = next(span for span in prof.profile.spans if span.name == "aten::mm")
-    step = next(step for step in prof.profile.steps if step.kind == "library")
-    assert call.end <= recorded < step.start and call.running == step.nanoseconds
+    steps = [step for step in prof.profile.steps if step.kind == "library"]      # several, where threads share it
+    assert call.end <= recorded < steps[0].start and call.running == sum(step.nanoseconds for step in steps)
 
 
 def test_planning_and_compiling(native):

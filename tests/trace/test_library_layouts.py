@@ -59,6 +59,7 @@ STEPS = {
     "convolve": (lambda x, w: F.conv2d(x, w, padding=1, stride=2), lambda: (numbers(2, 4, 9, 11), numbers(6, 4, 3, 3))),
     "convolve_weight": (weight_gradient, lambda: (numbers(2, 3, 9, 11), numbers(2, 5, 7, 9))),
     "max_pool": (lambda x: F.max_pool2d(x, 3, 2, 1, return_indices=True), lambda: (numbers(2, 3, 11, 13),)),
+    "weigh": (lambda x: F.interpolate(x, size=(15, 9), mode="bilinear"), lambda: (numbers(2, 3, 11, 13),)),
     "drop": (lambda g, index: _drop(g, index, 30),
              lambda: (numbers(2, 3, 20), torch.arange(120).reshape(2, 3, 20) % 30)),
     "scan": (lambda x: (x.cumsum(0), x.cumsum(1), x.cumsum(-1)), lambda: (numbers(5, 6, 7),)),
