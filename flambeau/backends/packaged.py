@@ -88,8 +88,8 @@ class PackagedKernels:
     def file(self):
         """The KernelFile in use, or None; `why` then says why there is none."""
         if not self._looked:
-            self._looked = True
             self._file, self.why = self._best()
+            self._looked = True               # not before: another thread that asks meanwhile would be told of none
         return self._file
 
     def _best(self):

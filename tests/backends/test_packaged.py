@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -68,6 +69,21 @@ def number(text):
 
 
 # --- files ----------------------------------------------------------------------------------------------------------
+
+
+def test_two_threads_that_look_at_once(monkeypatch):
+    """Whoever asks while another looks for the file is not told that there is none."""
+    source, seen = packaged.PackagedKernels("version", None), []
+
+    def slowly(self):
+        monkeypatch.setattr(packaged.PackagedKernels, "_best", lambda self: ("the file", ""))
+        other = threading.Thread(target=lambda: seen.append(self.file))
+        other.start()
+        other.join()
+        return "the file", ""
+
+    monkeypatch.setattr(packaged.PackagedKernels, "_best", slowly)
+    assert source.file == "the file" and seen == ["the file"]
 
 
 def test_what_is_in_the_file_is_not_compiled(written, using):
