@@ -141,25 +141,21 @@ def taps_of(name):
 @lru_cache(4096)
 def repeats(name):
     """How many outputs in a row read each input, where that is all that the map called `name` does; else None."""
-    size, out = name[1:3]
-    times = out // max(size, 1)
-    if not times or size * times != out:
-        return None
-    table = taps_of(name)
-    alone = len(table.index) == 1 and (table.weight == 1).all()
-    return times if alone and (table.index[0] == np.arange(out) // times).all() else None
+    return repetition(taps_of(name))
 
 
 @lru_cache(4096)
 def adjoins(name):
     """How many inputs in a row make up each output, where windows lie side by side and cover everything; else None."""
-    size, out = name[1:3]
-    times = size // max(out, 1)
-    if not times or out * times != size:
-        return None
-    table = taps_of(name)
-    whole = len(table.index) == times and (table.weight == 1).all()
-    return times if whole and (table.index == np.arange(size).reshape(out, times).T).all() else None
+    return repetition(taps_of(name).back)
+
+
+def repetition(table):
+    """How many outputs in a row read each input, where that is all that the table says; else None."""
+    count, out = table.index.shape
+    times = out // max(table.size, 1)
+    alone = count == 1 and times and table.size * times == out and (table.weight == 1).all()
+    return times if alone and (table.index[0] == np.arange(out) // times).all() else None
 
 
 def window(size, out, kernel, stride, padding, dilation, include_pad):
