@@ -39,7 +39,18 @@ from heapq import heapreplace
 from ..base.shapes import merged_dims
 from .caches import first_cache, second_cache
 from .cuts import up
-from .kernels import APART_BYTES, COPY, DIRECT, DOT_COLUMNS, GATHER, LLVM_ELEMENT, STEP_FIELDS, TURN, compiled_kernels
+from .kernels import (
+    APART_BYTES,
+    COPY,
+    DIRECT,
+    DOT_COLUMNS,
+    GATHER,
+    LLVM_ELEMENT,
+    SHORT_STRIP,
+    STEP_FIELDS,
+    TURN,
+    compiled_kernels,
+)
 from .memory import CACHE_LINE_BYTES
 from .threads import get_num_threads
 
@@ -69,6 +80,7 @@ MAX_PACKED_BYTES = 1792 << 10  # of both operands, on the stack, where rows of A
 MAX_PACKED_A_BYTES = 1 << 20  # that are packed together
 MAX_PACKED_B_BYTES = 1280 << 10
 PACKED_B_SHARE = 5 / 8        # of the second cache, in which what is packed of B stays
+REST_SHARE = 1 / 50           # of a matrix: if a last strip that is not whole lacks more rows it has kernels of its own
 HASTY_CYCLES = 64_000         # of work that are sooner done by code that is made quickly
 WIDTH = 3                     # vectors of C across that are held in registers, where there are as many columns
 WIDE_LANES = 16               # of a vector that is a line of the cache, of float32
@@ -274,8 +286,11 @@ def plan_gemm(machine, f, count):
     steps = [("gemm_shared",), ("clear_counts",)] if shared else [("gemm",), *[("add_parts",)] * (f["parts"] > 1)]
     packs = {"pack_a": f["a_pack"], "pack_b": b_pack}
     wanted = {name: (name, how) for name, how in packs.items() if how}
-    kind = "micro_ahead" if skinny and machine.lanes * size == CACHE_LINE_BYTES else "micro"
-    fn, *found, f["kernels"] = machine.functions([*steps, *wanted.values()], blocks_of(rows, width), kind=kind)
+    kind = kind_of(machine, f, count, skinny, b_pack)
+    rest = M % rows or rows
+    f["rest_rows"] = rest = rest if rows - rest > REST_SHARE * M else rows
+    blocks = [block for height in dict.fromkeys((rows, rest)) for block in blocks_of(height, width)]
+    fn, *found, f["kernels"] = machine.functions([*steps, *wanted.values()], blocks, kind=kind)
     f.update(zip(wanted, found[len(steps) - 1:], strict=True))
     if shared:
         scratch = f["tiles_n"] * (-(-K // block) + f["tiles_m"]) * CACHE_LINE_BYTES
@@ -287,6 +302,18 @@ def plan_gemm(machine, f, count):
                             ints_of(f | {"c_row": f["whole_c_row"]}), scratch, 0)
         return [product(machine, fn, f, count, scratch), added]
     return [product(machine, fn, f, count)]
+
+
+def kind_of(machine, f, count, skinny, b_pack):
+    """Which kind of innermost kernels: see MICRO_KINDS."""
+    if machine.lanes * machine.size != CACHE_LINE_BYTES:
+        return "micro"
+    if skinny:
+        return "micro_ahead"
+    # small matrices that are read as they lie, one after the other: whatever sees memory coming starts anew with each
+    small = count > 1 and f["tiles_m"] * f["tiles_n"] == 1 and f["K"] <= SHORT_STRIP and f["a_pack"] == b_pack == DIRECT
+    dense = (f["a_row"], f["a_col"]) in ((f["K"], 1), (1, f["M"])) and f["b_row"] == f["N"]
+    return "micro_next" if small and dense else "micro"
 
 
 def cut_k(machine, f, skinny):

@@ -4,6 +4,7 @@ A step's ints are the fields below, by name.
 """
 import ctypes
 import functools
+import itertools
 import platform
 
 from ..loops.target import pausing
@@ -16,9 +17,9 @@ MAX_KERNEL_ROWS, MAX_KERNEL_VECTORS = 8, 8  # the innermost kernels' limits: row
 COPIED_TOGETHER = 8                         # rows of B that are copied together
 COLUMNS_AHEAD = 2                           # how many columns of A on come nearer, while it is turned
 STRIPS_TOGETHER = 128                       # strips of A: what lies side by side, of rows that may be pages apart
-MICRO_KINDS = "micro", "micro_ahead"        # innermost kernels, and those that ask for B beforehand:
-MAX_AHEAD_VECTORS = 4                       # so many across at most,
-B_AHEAD_BYTES = 1024                        # so far on, where a vector is a line of the cache;
+MICRO_KINDS = "micro", "micro_ahead", "micro_next"   # innermost kernels; those that ask for B, for the next matrices
+MAX_AHEAD_VECTORS = 4                       # across, of those that ask
+B_AHEAD_BYTES = 1024                        # how far on, where a vector is a line of the cache;
 B_AHEAD_ROWS = 4                            # or how many rows, where they lie further apart than
 NEAR_ROW_BYTES = 2560                       # this: that is the next one already, or the one after
 APART_BYTES = 16 << 10                      # room in which sums of parts are put far from B, in the first cache
@@ -28,8 +29,8 @@ PANEL_WIDTHS = {32: (3, 2, 4, 1, 6, 8), 16: (3, 2, 1, 4)}   # registers → vect
 DOT_COLUMNS = {1: 5, 2: 4, 4: 4, 8: 3}     # rows of a block of dot products → columns
 DIRECT, COPY, TURN, GATHER = range(4)      # how an operand is packed: not, row by row, transposed, element by element
 
-STEP_FIELDS = ("M N K tile_m tile_n tiles_m tiles_n block rows width a_row a_col b_row b_col c_row c_col a_pack pack_a "
-               "pack_b ahead a_room b_room group turned kernels size1 size2 a0 a1 a2 b0 b1 b2 c0 c1 c2 "
+STEP_FIELDS = ("M N K tile_m tile_n tiles_m tiles_n block rows rest_rows width a_row a_col b_row b_col c_row c_col "
+               "a_pack pack_a pack_b ahead a_room b_room group turned kernels size1 size2 a0 a1 a2 b0 b1 b2 c0 c1 c2 "
                "parts whole_k shares").split()
 
 
@@ -38,7 +39,7 @@ class GemmKernels:
 
     word = "product"              # in the names of the functions
     drivers = ("gemm", "gemm_shared")          # steps that leave their work to others,
-    inner = ("micro", "micro_ahead", "pack_a", "pack_b")      # which are called by their address
+    inner = (*MICRO_KINDS, "pack_a", "pack_b")                # which are called by their address
 
     def __init__(self, element, target):
         self.v = Vectors(element, target)
@@ -54,7 +55,11 @@ class GemmKernels:
         """The innermost kernel for a B that is read once, from memory: it comes nearer beforehand."""
         return self.micro(name, rows, width, ahead=True)
 
-    def micro(self, name, rows, width, ahead=False):
+    def micro_next(self, name, rows, width):
+        """The innermost kernel for one of many small matrices: those that come after it come nearer meanwhile."""
+        return self.micro(name, rows, width, following=True)
+
+    def micro(self, name, rows, width, ahead=False, following=False):
         """The innermost kernel: a block of `rows` times `width` vectors of C, held in registers along k.
 
         %table tells for each k how far on A and B are from the k before (the first: from %a and %b), in elements. The
@@ -62,15 +67,19 @@ class GemmKernels:
         is read. %a.rows and %b.cols are offsets of rows and columns, as %c.rows and %c.cols are for the result, to
         whose contents the sums are added if %add is not 0. Rows or columns may be there several times: all is read
         before anything is written. %panels such blocks are done, %b.far and %c.far apart; and %strips times, from A and
-        C on %a.down and %c.down further each time.
+        C on %a.down and %c.down further each time. What lies at %a.next and %b.next, as much of each as is read of A,
+        is what `following` asks for.
         """
         v, elt = self.v, self.element
         w = LLVMWriter(f"define void @{name}(i64 %k, ptr %table, i64 %step, i64 %panels, ptr %a, ptr %a.rows, ptr %b, "
                        "ptr %b.cols, i64 %b.far, ptr %c, ptr %c.rows, ptr %c.cols, i64 %c.far, i64 %add, i64 %strips, "
-                       "i64 %a.down, i64 %c.down)")
+                       "i64 %a.down, i64 %c.down, ptr %a.next, ptr %b.next)")
 
         def offsets(table, count):
             return [w.load("i64", w.at("i64", table, i)) for i in range(count)]
+
+        def nearer(place, cache=3):
+            w.do(f"call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 {cache}, i32 1)")
 
         b_cols, c_cols = offsets("%b.cols", width), [w.mul(v.bytes, o) for o in offsets("%c.cols", width)]
         # the offsets are read one turn ahead: otherwise LLVM loads all of A first, and has no registers for it
@@ -86,7 +95,7 @@ class GemmKernels:
                     with w.when(w.is_("sgt", "%k", SHORT_STRIP)), w.loop(0, rows) as i:    # what will be written
                         row = w.at(elt, c, w.load("i64", w.at("i64", "%c.rows", i.i)))     # comes nearer
                         for col in c_cols:
-                            w.do(f"call void @llvm.prefetch.p0(ptr {w.at('i8', row, col)}, i32 0, i32 2, i32 1)")
+                            nearer(w.at("i8", row, col), 2)
                 across = [w.at(elt, b, col) for col in b_cols]
 
                 def added(factors, for_a, sums):
@@ -108,12 +117,17 @@ class GemmKernels:
                     far_rows = w.is_("sgt", on_b, NEAR_ROW_BYTES // v.bytes)
                     far = w.pick(far_rows, w.mul(on_b, B_AHEAD_ROWS * v.bytes), B_AHEAD_BYTES)
                 carry = [("i64", on_a), ("ptr", w.at(elt, b, on_b)), *[(v.type, "zeroinitializer")] * (rows * width)]
+                asked = rows * v.bytes                       # of each of the next matrices, for a step along k
                 with w.loop(0, steady, together, carry) as k:
                     for_a, place, *made = k.values
+                    if following:
+                        offset = w.mul(w.add(w.mul(strip.i, "%k"), k.i), asked)
+                        lines = range(0, together * asked, CACHE_LINE_BYTES)
+                        for matrix, line in itertools.product(("%a.next", "%b.next"), lines):
+                            nearer(w.at("i8", matrix, w.add(offset, line)))
                     for _ in range(together):
                         for j in range(width if ahead else 0):
-                            line = w.at("i8", place, w.add(far, j * CACHE_LINE_BYTES))
-                            w.do(f"call void @llvm.prefetch.p0(ptr {line}, i32 0, i32 3, i32 1)")
+                            nearer(w.at("i8", place, w.add(far, j * CACHE_LINE_BYTES)))
                         made = added([v.load(w, w.at(elt, place, j * self.lanes)) for j in range(width)], for_a, made)
                         for_a, place = w.add(for_a, on_a), w.at(elt, place, on_b)
                     k.next = [for_a, place, *made]
@@ -231,7 +245,8 @@ class GemmKernels:
             c = w.at(elt, w.at(elt, C, at["c"]), w.add(w.mul(top, f["c_row"]), left))
             f["until"] = w.least(f["K"], w.sub(f["whole_k"], w.pick(split, w.mul(part, f["K"]), 0)))
             with w.loop(0, w.most(f["until"], 1), f["block"]) as k:      # no k at all: once, with nothing to add
-                self.block(w, f, k.i, m, cols, a, b, c, room)
+                following = w.at(elt, a, f["a2"]), w.at(elt, b, f["b2"])       # most often: a batch is one dimension
+                self.block(w, f, k.i, m, cols, a, b, c, room, following)
         return "\n".join([self.v.declarations(), self.gather(), w.text()])
 
     def gemm_shared(self, name):
@@ -279,7 +294,8 @@ class GemmKernels:
 
                     some = w.is_("slt", w(f"load atomic i64, ptr {taken} monotonic, align 8"), f["tiles_m"])
                     with w.when(some):
-                        self.block(w, f, w.mul(block.i, f["block"]), f["tile_m"], cols, A, b, c, room, each_tile)
+                        self.block(w, f, w.mul(block.i, f["block"]), f["tile_m"], cols, A, b, c, room,
+                                   each_tile=each_tile)
         return "\n".join([self.v.declarations(), declared, self.gather(), w.text()])
 
     def clear_counts(self, name):
@@ -350,9 +366,9 @@ class GemmKernels:
         at = {m: w.add(w.add(w.mul(x, f[m + "0"]), w.mul(y, f[m + "1"])), w.mul(z, f[m + "2"])) for m in "abc"}
         return w.div(rest, f["tiles_n"]), w.rem(rest, f["tiles_n"]), z, at
 
-    def block(self, w, f, k, m, cols, a, b, c, room, each_tile=None):
+    def block(self, w, f, k, m, cols, a, b, c, room, following=("null", "null"), each_tile=None):
         """One block of k of a tile: later blocks add to what earlier ones left in C. With `each_tile`, of all tiles of
-        these columns that it hands to a function (first row, rows)."""
+        these columns that it hands to a function (first row, rows). `following` are matrices that are read next."""
         elt, n = self.element, self.lanes
         a_pack, b_pack, narrow, tables = room
         size = w.least(f["block"], w.sub(f["until"], k))
@@ -389,7 +405,6 @@ class GemmKernels:
         # a strip that is read as it lies comes nearer beforehand; a copy goes along it, which processors see coming
         near = w.both(w.both(w.is_("eq", a_col, 1), w.is_("eq", f["a_pack"], DIRECT)), w.is_("sgt", size, SHORT_STRIP))
         table = w(f"inttoptr i64 {f['kernels']} to ptr")
-        first_kernel = w.sub(w.mul(w.sub(f["rows"], 1), MAX_KERNEL_VECTORS), 1)
 
         def start(p):
             """Where panel `p` starts, in columns."""
@@ -450,6 +465,9 @@ class GemmKernels:
                     along = w.pick(upright, height, a_col)
                     w.store("i64", along, tables["step"])
                     c_s = w.at(elt, c, w.mul(row, f["c_row"]))
+                    a_next, b_next = [w.at(elt, place, w.mul(row, size)) for place in following]
+                    computed = w.pick(w.is_("slt", height, f["rows"]), f["rest_rows"], f["rows"])
+                    first_kernel = w.sub(w.mul(w.sub(computed, 1), MAX_KERNEL_VECTORS), 1)
                     c_row = w.pick(small, n, f["c_row"])
                     with w.when(w.is_("ne", height, before)), w.loop(0, f["rows"]) as r:
                         there = w.least(r.i, w.sub(height, 1))               # the last row stands for those not there
@@ -476,7 +494,8 @@ class GemmKernels:
                                  f"ptr {w.at(elt, panel, w.sub(0, b_row))}, ptr {col_table}, "
                                  f"i64 {w.mul(wide, w.pick(as_is, 1, size))}, ptr {to}, ptr {tables['c_rows']}, "
                                  f"ptr {col_table}, i64 {wide}, i64 {more}, i64 {many}, "
-                                 f"i64 {w.mul(f['rows'], a_row)}, i64 {w.mul(f['rows'], f['c_row'])})")
+                                 f"i64 {w.mul(f['rows'], a_row)}, i64 {w.mul(f['rows'], f['c_row'])}, "
+                                 f"ptr {a_next}, ptr {b_next})")
                         part.next = [end, w.pick(w.is_("eq", part.i, 0), whole, until), 0]
                     with w.when(small):
                         copy(c_s, f["c_row"], narrow, n, height, cols)
@@ -654,9 +673,11 @@ class CompiledKernels:
                        for rows in range(1, self.rows(width) + 1) for vectors in range(1, width + 1)})
 
     def blocks_ahead(self):
-        """Those among them that come in a kind which asks for B beforehand: where a vector is a line of the cache."""
+        """Those among them that come in kinds which ask for something beforehand: where a vector is a line of the
+        cache."""
         few = [block for block in self.blocks() if block[2] <= MAX_AHEAD_VECTORS]
-        return [("micro_ahead", *block[1:]) for block in few if self.lanes * self.size == CACHE_LINE_BYTES]
+        return [(kind, *block[1:]) for kind in MICRO_KINDS[1:] for block in few
+                if self.lanes * self.size == CACHE_LINE_BYTES]
 
     def every(self):
         """{name: text} of all functions that a plan may ask for."""

@@ -17,11 +17,13 @@ CALLER_SPIN_NANOSECONDS = 50_000   # that the caller watches for the last piece 
 WORKER_STACK_BYTES = 4 << 20       # some systems give new threads very little
 
 # Where the fields of a pool are. What several threads write at a time has a cache line of its own.
-POOL_FIELDS = {"remaining": 0, "unfinished": 64,
-               "fn": 128, "buffers": 136, "ints": 144, "scalars": 152, "tiles": 160, "grain": 168, "pieces": 176,
-               "busy": 192, "wanted": 200, "workers": 208, "retired": 216, "sleeping": 256, "waiting": 264,
-               "mutex": 320, "work": 448, "done": 576}
-POOL_BYTES = 704              # a mutex or condition takes at most 64 on the systems we know, 128 are there
+POOL_FIELDS = {"open": 0, "unfinished": 64,
+               "fn": 128, "buffers": 136, "ints": 144, "scalars": 152, "tiles": 160, "grain": 168,
+               "busy": 192, "wanted": 200, "workers": 208, "retired": 216, "numbered": 224,
+               "sleeping": 256, "waiting": 264, "mutex": 320, "work": 448, "done": 576, "shares": 704}
+MAX_SHARES = 64               # of a step: a bit each in `open`
+SHARE_WORDS = 8               # a cache line: how many of its pieces are left, and the number of the one after its last
+POOL_BYTES = 704 + 8 * SHARE_WORDS * MAX_SHARES        # a mutex takes at most 64 on the systems we know, 128 are there
 
 # The walk through a program. `run_clocked` writes the time of `clock` before the first step and after each to `times`.
 WALK_TEXT = Template("""
@@ -146,10 +148,14 @@ alone:
 attributes #0 = { nounwind }
 """
 
-# Note [Taking pieces]: a step is offered by writing what it is and then `remaining`, the number of its pieces. Whoever
-# lowers `remaining` from r > 0 owns the piece (pieces - r) of the step that stands there now, even a worker that came
-# late from the step before: the description cannot change before that piece counts as finished, because the caller
-# waits until `unfinished` is zero before it writes the next one. So nobody signs in or out.
+# Note [Taking pieces]: each thread has a share of a step, pieces side by side, and helps with others' when its own is
+# done. So what a step writes lies in the caches of those that have the same share of the next one; and pieces are
+# taken from a count that nobody else looks at, until the end. A step is offered by writing what it is, `open`, a bit
+# for every share, and then for each of them the number of its pieces. Whoever lowers that from r > 0 owns the piece r
+# before the share's last of the step that stands there now, even a worker that came late from the step before: the
+# description cannot change before that piece counts as finished, because the caller waits until `unfinished` is zero
+# before it writes the next one. So nobody signs in or out. Who takes the last piece of a share clears its bit, before
+# it does the piece; and counts what it has done when no bit is left, since all would count in the same place.
 #
 # Note [Sleeping]: a sleeper counts itself and then looks for work; the caller offers work and then looks for sleepers.
 # Both orders are sequentially consistent, so one of the two sees the other. The same with the caller's wait for the
@@ -172,6 +178,8 @@ declare i32 @pthread_cond_wait(ptr, ptr)
 declare i32 @pthread_cond_signal(ptr)
 declare i32 @clock_gettime(i32, ptr)
 declare i64 @llvm.smin.i64(i64, i64)
+declare i64 @llvm.cttz.i64(i64, i1)
+declare i64 @llvm.ctpop.i64(i64)
 $DECLARE_PAUSE
 
 @pool = global ptr null
@@ -214,15 +222,36 @@ describe:
   %last = sub i64 %tiles, 1
   %last.piece = udiv i64 %last, %grain
   %pieces = add i64 %last.piece, 1
+  %helpers = load i64, ptr %pool.wanted
+  %threads = add i64 %helpers, 1
+  %useful = call i64 @llvm.smin.i64(i64 %threads, i64 %pieces)
+  %count = call i64 @llvm.smin.i64(i64 %useful, i64 $SHARES)
+  %none = sub i64 64, %count
+  %all.bits = lshr i64 -1, %none
   store ptr %fn, ptr %pool.fn
   store ptr %buffers, ptr %pool.buffers
   store ptr %ints, ptr %pool.ints
   store ptr %scalars, ptr %pool.scalars
   store i64 %tiles, ptr %pool.tiles
   store i64 %grain, ptr %pool.grain
-  store i64 %pieces, ptr %pool.pieces
   store atomic i64 %pieces, ptr %pool.unfinished monotonic, align 8
-  store atomic i64 %pieces, ptr %pool.remaining seq_cst, align 8
+  store atomic i64 %all.bits, ptr %pool.open seq_cst, align 8
+  br label %share
+share:
+  %number = phi i64 [0, %describe], [%number.next, %share]
+  %begin = phi i64 [0, %describe], [%stop, %share]
+  %number.next = add i64 %number, 1
+  %up.to = mul i64 %number.next, %pieces
+  %stop = udiv i64 %up.to, %count
+  %own = sub i64 %stop, %begin
+  %line = mul i64 %number, $WORDS
+  %left.p = getelementptr i64, ptr %pool.shares, i64 %line
+  %stop.p = getelementptr i64, ptr %left.p, i64 1
+  store i64 %stop, ptr %stop.p
+  store atomic i64 %own, ptr %left.p release, align 8
+  %more = icmp slt i64 %number.next, %count
+  br i1 %more, label %share, label %offered
+offered:
   %sleeping = load atomic i64, ptr %pool.sleeping seq_cst, align 8
   %asleep = icmp sgt i64 %sleeping, 0
   br i1 %asleep, label %wake, label %help
@@ -231,12 +260,12 @@ wake:
   call void @wake(ptr %pool, i64 %others)
   br label %help
 help:
-  call void @take(ptr %pool)
+  call void @take(ptr %pool, i64 0)
   %began = call i64 @now()
   br label %watch
 watch:
-  %open = load atomic i64, ptr %pool.unfinished acquire, align 8
-  %over = icmp eq i64 %open, 0
+  %not.yet = load atomic i64, ptr %pool.unfinished acquire, align 8
+  %over = icmp eq i64 %not.yet, 0
   br i1 %over, label %end, label %patient
 patient:
   $PAUSE
@@ -250,8 +279,8 @@ sleep:
   br label %check
 check:
   %still = load atomic i64, ptr %pool.unfinished seq_cst, align 8
-  %all = icmp eq i64 %still, 0
-  br i1 %all, label %awake, label %wait
+  %finished = icmp eq i64 %still, 0
+  br i1 %finished, label %awake, label %wait
 wait:
   %sw = call i32 @pthread_cond_wait(ptr %pool.done, ptr %pool.mutex)
   br label %check
@@ -263,18 +292,41 @@ end:
   ret void
 }
 
-; Do pieces of the step that is on offer until there are no more. See Note [Taking pieces].
-define internal void @take(ptr %pool) #0 {
+; Do pieces of the step that is on offer until there are no more, those of share %me first. See Note [Taking pieces].
+define internal void @take(ptr %pool, i64 %me) #0 {
 entry:
+  %from.me = shl i64 -1, %me
   br label %look
 look:
-  %seen = load atomic i64, ptr %pool.remaining monotonic, align 8
-  %any = icmp sgt i64 %seen, 0
-  br i1 %any, label %lower, label %end
+  %done = phi i64 [0, %entry], [%so.far, %gone], [%done.next, %piece]
+  %bits = load atomic i64, ptr %pool.open acquire, align 8
+  %any = icmp ne i64 %bits, 0
+  br i1 %any, label %choose, label %count
+choose:
+  %later = and i64 %bits, %from.me
+  %any.later = icmp ne i64 %later, 0
+  %among = select i1 %any.later, i64 %later, i64 %bits
+  %share = call i64 @llvm.cttz.i64(i64 %among, i1 true)
+  %line = mul i64 %share, $WORDS
+  %left.p = getelementptr i64, ptr %pool.shares, i64 %line
+  br label %lower
 lower:
-  %r = atomicrmw sub ptr %pool.remaining, i64 1 acq_rel, align 8
+  %so.far = phi i64 [%done, %choose], [%done.next, %piece]
+  %seen = load atomic i64, ptr %left.p monotonic, align 8
+  %some = icmp sgt i64 %seen, 0
+  br i1 %some, label %try, label %gone
+try:
+  %r = atomicrmw sub ptr %left.p, i64 1 acq_rel, align 8
   %mine = icmp sgt i64 %r, 0
-  br i1 %mine, label %piece, label %end
+  br i1 %mine, label %owned, label %gone
+owned:
+  %last = icmp eq i64 %r, 1
+  br i1 %last, label %close, label %piece
+close:
+  %bit = shl i64 1, %share
+  %others = xor i64 %bit, -1
+  %before = atomicrmw and ptr %pool.open, i64 %others acq_rel, align 8
+  br label %piece
 piece:
   %fn = load ptr, ptr %pool.fn
   %buffers = load ptr, ptr %pool.buffers
@@ -282,24 +334,34 @@ piece:
   %scalars = load ptr, ptr %pool.scalars
   %tiles = load i64, ptr %pool.tiles
   %grain = load i64, ptr %pool.grain
-  %pieces = load i64, ptr %pool.pieces
-  %number = sub i64 %pieces, %r
+  %behind.p = getelementptr i64, ptr %left.p, i64 1
+  %behind = load i64, ptr %behind.p
+  %number = sub i64 %behind, %r
   %begin = mul i64 %number, %grain
   %stop = add i64 %begin, %grain
   %stop.min = call i64 @llvm.smin.i64(i64 %stop, i64 %tiles)
   call void %fn(ptr %buffers, ptr %ints, ptr %scalars, i64 %begin, i64 %stop.min)
-  %open = atomicrmw sub ptr %pool.unfinished, i64 1 seq_cst, align 8
-  %last = icmp eq i64 %open, 1
-  br i1 %last, label %tell, label %look
+  %done.next = add i64 %so.far, 1
+  br i1 %last, label %look, label %lower
+gone:                                         ; taken, and its bit is about to be cleared; or not written yet
+  $PAUSE
+  br label %look
+count:
+  %nothing = icmp eq i64 %done, 0
+  br i1 %nothing, label %end, label %finish
+finish:
+  %unfinished = atomicrmw sub ptr %pool.unfinished, i64 %done seq_cst, align 8
+  %all = icmp eq i64 %unfinished, %done
+  br i1 %all, label %tell, label %end
 tell:
   %waiting = load atomic i64, ptr %pool.waiting seq_cst, align 8
   %asleep = icmp ne i64 %waiting, 0
-  br i1 %asleep, label %wake, label %look
+  br i1 %asleep, label %wake, label %end
 wake:
   %l = call i32 @pthread_mutex_lock(ptr %pool.mutex)
   %s = call i32 @pthread_cond_signal(ptr %pool.done)
   %u = call i32 @pthread_mutex_unlock(ptr %pool.mutex)
-  br label %look
+  br label %end
 end:
   ret void
 }
@@ -329,14 +391,17 @@ end:
 ; A worker's life: work, watch for more, sleep, until its pool is retired.
 define internal ptr @worker(ptr %pool) #0 {
 entry:
+  %number = atomicrmw add ptr %pool.numbered, i64 1 monotonic, align 8
+  %after.caller = add i64 %number, 1
+  %me = urem i64 %after.caller, $SHARES
   br label %busy
 busy:
-  call void @take(ptr %pool)
+  call void @take(ptr %pool, i64 %me)
   %began = call i64 @now()
   br label %watch
 watch:
-  %seen = load atomic i64, ptr %pool.remaining monotonic, align 8
-  %any = icmp sgt i64 %seen, 0
+  %seen = load atomic i64, ptr %pool.open monotonic, align 8
+  %any = icmp ne i64 %seen, 0
   br i1 %any, label %busy, label %idle
 idle:
   $PAUSE
@@ -349,8 +414,8 @@ sleep:                                        ; see Note [Sleeping]
   %more = atomicrmw add ptr %pool.sleeping, i64 1 seq_cst, align 8
   br label %check
 check:
-  %offered = load atomic i64, ptr %pool.remaining seq_cst, align 8
-  %some = icmp sgt i64 %offered, 0
+  %offered = load atomic i64, ptr %pool.open seq_cst, align 8
+  %some = icmp ne i64 %offered, 0
   br i1 %some, label %awake, label %asleep
 asleep:
   %retired = load i64, ptr %pool.retired
@@ -362,8 +427,8 @@ wait:
 awake:
   %less = atomicrmw sub ptr %pool.sleeping, i64 1 seq_cst, align 8
   %u = call i32 @pthread_mutex_unlock(ptr %pool.mutex)
-  %left = load atomic i64, ptr %pool.remaining monotonic, align 8
-  %others = sub i64 %left, 1
+  %left = load atomic i64, ptr %pool.open monotonic, align 8
+  %others = call i64 @llvm.ctpop.i64(i64 %left)
   call void @wake(ptr %pool, i64 %others)
   br label %busy
 end:
@@ -445,7 +510,7 @@ def text():
     faults = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGTRAP)
     written = Template(RUN_TEXT + POOL_TEXT).substitute(
         SPIN=WORKER_SPIN_NANOSECONDS, PATIENCE=CALLER_SPIN_NANOSECONDS, STACK=WORKER_STACK_BYTES,
-        WAKE=WOKEN_AT_A_TIME,
+        WAKE=WOKEN_AT_A_TIME, SHARES=MAX_SHARES, WORDS=SHARE_WORDS,
         SETMASK=3 if mac else 2, MONOTONIC=6 if mac else 1,
         PAUSE=watch, DECLARE_PAUSE=declared,
         BLOCKED=sum(1 << number - 1 for number in range(1, 64) if number not in faults))

@@ -115,7 +115,8 @@ class TapKernels(GemmKernels):
         kernels = w(f"inttoptr i64 {f['kernels']} to ptr")
         kernel = w.load("ptr", w.at("ptr", kernels, w.add(w.mul(w.sub(rows, 1), MAX_KERNEL_VECTORS), w.sub(width, 1))))
         w.do(f"call void {kernel}(i64 {k}, ptr {table}, i64 2, i64 1, ptr {a}, ptr {a_rows}, ptr {b}, ptr {b_cols}, "
-             f"i64 0, ptr {c}, ptr {c_rows}, ptr {c_cols}, i64 0, i64 {more}, i64 1, i64 0, i64 0)")
+             f"i64 0, ptr {c}, ptr {c_rows}, ptr {c_cols}, i64 0, i64 {more}, i64 1, i64 0, i64 0, "
+             "ptr null, ptr null)")
 
     def forth(self, name):
         """The step of a convolution: buffers x, weight and y."""

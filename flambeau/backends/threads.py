@@ -6,8 +6,9 @@ words of 64 bits,
     fn, tiles, grain, buffers, scalars, ints, (table index, byte offset) * buffers, scalar index * scalars, ints...
 
 and `fn(ptr buffers, ptr ints, ptr scalars, begin, end)` does the tiles begin..end of its step. A step of at most
-`grain` tiles runs on the caller's thread; the tiles of a larger one are cut in pieces of `grain`, which the caller and
-the workers take one by one. A step whose grain is negative is done only if the first word of its last buffer is not 0.
+`grain` tiles runs on the caller's thread; the tiles of a larger one are cut in pieces of `grain`, of which the caller
+and the workers have a share each, the same in every step that is cut alike. They take their pieces one by one, and then
+some of others'. A step whose grain is negative is done only if the first word of its last buffer is not 0.
 
 `threads.clocked(times)` gives a function that does the same and writes times: when it began, and when each step was
 through. It is another native function, so that `run` has no test for it.

@@ -93,7 +93,7 @@ def number_of_threads(monkeypatch):
     threads.set_num_threads(before)
 
 
-@pytest.mark.parametrize("number", [1, 2, 7])
+@pytest.mark.parametrize("number", [1, 2, 7, native_runtime.MAX_SHARES + 6])
 def test_results_are_the_same_on_any_number_of_threads(number):
     threads.set_num_threads(number)
     for tiles in (0, 1, 2, 3, 64, 1000):
@@ -157,6 +157,58 @@ def test_workers_take_part():
         if len(np.unique(program.who)) > 1:
             break
     assert program.right() and 1 < len(np.unique(program.who)) <= 3
+
+
+# Each tile notes in x[t] who did it; the first of either half then waits until the first of the other has begun.
+MEETING = """
+declare ptr @pthread_self()
+define void @meeting(ptr %buffers, ptr %ints, ptr %scalars, i64 %begin, i64 %end) {
+entry:
+  %x = load ptr, ptr %buffers
+  %half = load i64, ptr %ints
+  %patience = load i64, ptr %scalars
+  %me = call ptr @pthread_self()
+  %place = getelementptr ptr, ptr %x, i64 %begin
+  store atomic ptr %me, ptr %place seq_cst, align 8
+  %within = urem i64 %begin, %half
+  %first = icmp eq i64 %within, 0
+  br i1 %first, label %wait, label %done
+wait:
+  %time = phi i64 [%patience, %entry], [%time.next, %wait]
+  %other = xor i64 %begin, %half
+  %other.p = getelementptr ptr, ptr %x, i64 %other
+  %who = load atomic i64, ptr %other.p seq_cst, align 8
+  %time.next = sub i64 %time, 1
+  %met = icmp ne i64 %who, 0
+  %late = icmp eq i64 %time.next, 0
+  %over = or i1 %met, %late
+  br i1 %over, label %done, label %wait
+done:
+  ret void
+}
+"""
+
+
+def test_each_thread_has_a_share_of_its_own():
+    """Pieces side by side, and the same ones in the next step: what one step wrote is in the cache of who reads it."""
+    threads.set_num_threads(2)
+    half, who, patience = 32, np.zeros(64, np.int64), np.array([20_000_000_000])
+    words = np.array([cpu.function("meeting", MEETING), 2 * half, 1, 1, 1, 1, 0, 0, 0, half], np.int64)
+    table, found = np.array([who.ctypes.data]), []
+    for _ in range(3):
+        who[:] = 0
+        threads.run(words.ctypes.data, 1, table.ctypes.data, patience.ctypes.data)
+        assert who.all() and len(np.unique(who)) == 2
+        found.append((who[0], who[half]))
+    assert found == [found[0]] * 3 and found[0][0] == threading.get_ident() != found[0][1]
+
+
+def test_what_a_sleeping_worker_would_have_done_is_done_by_others():
+    threads.set_num_threads(4)
+    for _ in range(20):
+        Program(64, [(1, 1, 1)], spin=1000).run()
+        time.sleep(0.002)                             # all are asleep by then
+        assert Program(4, [(1, 3, 1)] * 3, spin=1).run().right()
 
 
 def test_the_woken_wake_the_others():

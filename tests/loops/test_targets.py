@@ -197,6 +197,7 @@ def steps_of_the_library(target):
         yield gemm.dots(f"dots_{element}", 2, 3)
         yield gemm.micro(f"micro_{element}", 3, 2)
         yield gemm.micro_ahead(f"micro_ahead_{element}", 3, 2)
+        yield gemm.micro_next(f"micro_next_{element}", 3, 2)
         for how in (kernels.TURN, kernels.GATHER):
             yield gemm.pack_a(f"pack_a_{element}_{how}", how)
         for how in (kernels.COPY, kernels.TURN, kernels.GATHER):
