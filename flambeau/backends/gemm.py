@@ -62,9 +62,11 @@ MAX_BLOCK_K = 384             # k of one block at most: a strip of A stays in th
 FEW_ROWS = 12                 # for which B is read as it lies, if its rows are contiguous: a few of them side by side
 # How many rows of A are a strip then, at most, and how many of B a block, where one strip is all, and else; more of
 # them if they are short. Where a vector is a line of the cache, kernels ask for what they read next (B_AHEAD_ROWS);
-# other processors have to see it coming, and see but a few rows at a time.
-FewRows = namedtuple("FewRows", "strip blocks")
-FEW_ROWS_WAYS = {False: FewRows(4, (4, 8)), True: FewRows(8, (32, 64))}
+# other processors have to see it coming, and see but a few rows at a time. So there `more_rows` do as well, if B is
+# neither so small that it is read as it lies anyway, nor larger than MAX_CACHED_B_BYTES.
+FewRows = namedtuple("FewRows", "strip blocks more_rows")
+FEW_ROWS_WAYS = {False: FewRows(4, (4, 8), FEW_ROWS), True: FewRows(8, (32, 64), 32)}
+MAX_CACHED_B_BYTES = 4 << 20
 FEW_ROWS_PARTS = 32           # of B, by k and by columns together, that are enough for all threads;
 FEW_ROWS_PART_BYTES = 64 << 10  # each of so many bytes at least,
 FEW_ROWS_PIECE_BYTES = 4096   # and so many of each row that it has a piece of;
@@ -246,10 +248,10 @@ def plan_gemm(machine, f, count):
     width = width_of(machine, N)
     rows, across = machine.rows(width), width * machine.lanes
     straight = f["b_col"] == 1
-    skinny = straight and M <= FEW_ROWS
+    way = FEW_ROWS_WAYS[machine.lanes * size == CACHE_LINE_BYTES]
+    skinny = straight and (M <= FEW_ROWS or M <= way.more_rows and NEAR_BYTES < K * N * size <= MAX_CACHED_B_BYTES)
     most = MAX_BLOCK_K
     if skinny:
-        way = FEW_ROWS_WAYS[machine.lanes * size == CACHE_LINE_BYTES]
         rows = min(rows, -(-M // -(-M // way.strip)))                    # strips of about the same height
         most = few_rows_block(way.blocks[M > rows], f["b_row"] * size)
     f["rows"], f["width"] = rows, width
@@ -320,12 +322,16 @@ def cut_k(machine, f, skinny):
     """Cut k into parts, whose sums will be added up: how many. Each is one of a batch, whose results stand in working
     memory; its last may be shorter."""
     M, N, K, size = f["M"], f["N"], f["K"], machine.size
-    if skinny:
+    if M <= FEW_ROWS and skinny:
         pieces = min(FEW_ROWS_PARTS, K * N * size // FEW_ROWS_PART_BYTES) // -(-N * size // FEW_ROWS_PIECE_BYTES)
         wanted = min(pieces, K // max(FEW_ROWS_PART_K, FEW_ROWS_PART_K_A_ROW * M))
+    elif M * N * K < LONG_K_PRODUCTS:
+        wanted = 1
+    elif skinny:                                           # pieces of cached rows may be short, but no line or two
+        wanted = min(FEW_ROWS_PARTS, FEW_ROWS_PIECE_BYTES // (N * size), K // (FEW_ROWS_PART_K_A_ROW * M))
     else:
         wanted = min(LONG_K_PARTS, K // LONG_K_PART, LONG_K_ROOM_BYTES // (M * N * size))
-        wanted = 1 << max(wanted, 1).bit_length() - 1 if M * N * K >= LONG_K_PRODUCTS else 1
+        wanted = 1 << max(wanted, 1).bit_length() - 1
     if wanted < 2:
         return 1
     f["K"] = part = up(-(-K // wanted), PART_STEP_K)

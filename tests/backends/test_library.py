@@ -192,9 +192,11 @@ def test_rows_that_meet_in_the_first_cache(rng, monkeypatch, dtype, m, n, k):
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("m", range(1, 15))
-def test_few_rows(rng, dtype, m):
-    """B as it lies, a few rows of it at a time; whole numbers, so that sums are exact."""
+@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("m", [*range(1, 15), 17, 24, 31, 32, 33])
+def test_few_rows(rng, monkeypatch, dtype, m, wide):
+    """B as it lies, a few rows of it at a time, in both ways; whole numbers, so that sums are exact."""
+    monkeypatch.setattr(gemm, "FEW_ROWS_WAYS", dict.fromkeys((False, True), gemm.FEW_ROWS_WAYS[wide]))
     for n, k in ((1, 40), (3, 3), (16, 64), (50, 21), (333, 130), (1030, 7), (40, 1)):
         a, b = [rng.integers(-4, 5, shape).astype(dtype) for shape in ((m, k), (k, n))]
         for ways in (("rows", "rows"), ("columns", "rows"), ("rows", "columns")):
@@ -212,16 +214,17 @@ def test_parts_of_k(rng, monkeypatch, dtype, m, n, k):
     that few rows are cut; whole numbers, so that sums are exact, and others."""
     exact = [rng.integers(-4, 5, shape).astype(dtype) for shape in ((m, k), (k, n))]
     rough = [rng.standard_normal(shape).astype(dtype) for shape in ((m, k), (k, n))]
+    every_way = gemm.FEW_ROWS_WAYS
     for wide, ways in itertools.product((False, True), (("rows", "rows"), ("columns", "rows"), ("gaps", "gaps"))):
-        monkeypatch.setitem(gemm.FEW_ROWS_WAYS, kernels.compiled_kernels(dtype).lanes * np.dtype(dtype).itemsize == 64,
-                            gemm.FewRows(8, (32, 64)) if wide else gemm.FewRows(4, (4, 8)))
+        monkeypatch.setattr(gemm, "FEW_ROWS_WAYS", dict.fromkeys((False, True), every_way[wide]))
         made = []
         for count in (1, 2, 16):
             monkeypatch.setattr(gemm, "get_num_threads", lambda count=count: count)
             out = laid(np.full((m, n), np.nan, dtype), "gaps" if ways[0] == "gaps" else "rows")
             a, b = [laid(x, way) for x, way in zip(exact, ways)]
             steps = library.gemm(m, n, k, dtype, strides(a), strides(b), strides(out))
-            assert [step.share for step in steps] == [1, 0] or ways[1] == "gaps" and m <= gemm.FEW_ROWS
+            in_parts = [step.share for step in steps] == [1, 0]
+            assert in_parts or ways[1] == "gaps" and m <= gemm.FEW_ROWS or wide and gemm.FEW_ROWS < m <= 32 and n > 512
             execute(steps, [a, b, out])
             assert (out == exact[0] @ exact[1]).all()
             a, b = [laid(x, way) for x, way in zip(rough, ways)]
