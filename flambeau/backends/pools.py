@@ -32,6 +32,7 @@ SCAN_FIELDS = "count inner".split()
 WEIGH_FIELDS = ("x_p x_h y_p y_h wide inner out_h out_w rows row_blocks mean runs down_at across_at runs_at "
                 "down_weights across_weights down_counts across_counts").split()
 MIN_RUN = 8                   # columns that are copied together
+SUMMED, SCATTERED = -1, -2    # columns that are sums, and single elements of which too few lie side by side for that
 MAX_WEIGH_TABLE = 1 << 16     # words of the tables of a step,
 MAX_WEIGH_WIDE = 1 << 15      # and elements of a row of its input
 TILE_COLUMNS = 64             # where rows are added up
@@ -157,10 +158,11 @@ class PoolKernels:
         v, elt, n = self.v, self.element, self.lanes
         w, f = self.open(name, WEIGH_FIELDS)
         X, Y = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in range(2)]
-        row = w(f"alloca {elt}, i64 {w.add(f['wide'], 2 * n)}, align 64")
+        made = w(f"alloca {elt}, i64 {w.add(f['wide'], 2 * n)}, align 64")
         whole = w.down(f["wide"], n)
         many, single = v.type, w.is_("eq", f["inner"], 1)
         inner_whole = w.down(f["inner"], n)
+        no_rest = w("or i1 " + single + ", " + w.is_("eq", inner_whole, f["inner"]))      # nothing is read behind a row
         inner_some = v.some(w, w.sub(f["inner"], inner_whole))
 
         def word(at, index):
@@ -192,18 +194,28 @@ class PoolKernels:
             with w.loop(top, w.least(w.add(top, f["rows"]), f["out_h"])) as o:
                 down = taps_of(f["down_at"], o.i)
                 down_weights = w.add(f["down_at"], w.add(f["out_h"], 1)), f["down_weights"]
-                with w.loop(0, whole, n) as j:
+                # a row that is one of the input's is read there
+                alone = w.is_("eq", w.sub(down[1], down[0]), 1)
+                unweighed = w(f"fcmp oeq {elt} {number(down_weights[1], down[0])}, 1.0")
+                as_it_is = w.both(no_rest, w.both(alone, unweighed))
+                found = w.at(elt, x, w.mul(word(down_weights[0], down[0]), f["x_h"]))
+                with w.loop(0, w.pick(as_it_is, 0, whole), n) as j:
                     source = w.at(elt, x, j.i)
                     v.store(w, summed(many, down, down_weights, lambda r, source=source: v.load(
-                        w, w.at(elt, source, w.mul(r, f["x_h"])))), w.at(elt, row, j.i))
-                with w.loop(whole, f["wide"]) as j:
+                        w, w.at(elt, source, w.mul(r, f["x_h"])))), w.at(elt, made, j.i))
+                with w.loop(whole, w.pick(as_it_is, 0, f["wide"])) as j:
                     source = w.at(elt, x, j.i)
                     w.store(elt, summed(elt, down, down_weights, lambda r, source=source: w.load(
-                        elt, w.at(elt, source, w.mul(r, f["x_h"])))), w.at(elt, row, j.i))
+                        elt, w.at(elt, source, w.mul(r, f["x_h"])))), w.at(elt, made, j.i))
+                row = w.pick(as_it_is, found, made, "ptr")
                 to, count = w.at(elt, y, w.mul(o.i, f["y_h"])), number(f["down_counts"], o.i)
                 across_weights = w.add(f["across_at"], w.add(f["out_w"], 1)), f["across_weights"]
 
-                def column(c, means, to=to, count=count):
+                def read(c, places=across_weights[0]):
+                    """Where the first tap of column `c` reads."""
+                    return word(places, word(f["across_at"], c))
+
+                def column(c, means, to=to, count=count, row=row):
                     """Column `c` of the result, of one element or of all channels."""
                     across = taps_of(f["across_at"], c)
                     size = w(f"fmul {elt} {count}, {number(f['across_counts'], c)}") if means else None
@@ -234,15 +246,25 @@ class PoolKernels:
                     with w.loop(0, f["out_w"]) as c:
                         column(c.i, True)
 
-                def sums(column=column, to=to):
+                def sums(column=column, to=to, row=row):
                     with w.loop(0, f["runs"]) as r:
                         first, end, source = [word(f["runs_at"], w.add(w.mul(r.i, 3), i)) for i in range(3)]
-                        straight = w.is_("sge", source, 0)
-                        with w.when(straight):
-                            place = w.at(elt, to, w.mul(first, f["inner"]))
+                        place = w.at(elt, to, w.mul(first, f["inner"]))
+
+                        def beside():
                             v.move(w, place, w.at(elt, row, source), w.mul(w.sub(end, first), f["inner"]))
-                        with w.loop(w.pick(straight, end, first), end) as c:
-                            column(c.i, False)
+
+                        def summed_up():
+                            with w.loop(first, end) as c:
+                                column(c.i, False)
+
+                        def scattered():
+                            with w.loop(w.pick(single, first, end), end) as c:
+                                w.store(elt, w.load(elt, w.at(elt, row, read(c.i))), w.at(elt, to, c.i))
+                            with w.loop(w.pick(single, end, first), end) as c:
+                                v.move(w, w.at(elt, to, w.mul(c.i, f["inner"])), w.at(elt, row, read(c.i)), f["inner"])
+
+                        w.switch(w.least(source, 0), {0: beside, SUMMED: summed_up, SCATTERED: scattered})
 
                 w.either(w.is_("ne", f["mean"], 0), means, sums)
         return v.declarations() + w.text()
@@ -450,13 +472,13 @@ def weigh(dtype, x, y, maps, back, mean):
     machine = compiled_kernels(dtype, PoolKernels)
     (down, rows_read, down_weights), (across, cols_read, across_weights) = lists
     wide, out_h, out_w = source.width * source.inner, len(down) - 1, len(across) - 1
-    runs = [(first, end, at if at < 0 else at * source.inner) for first, end, at in runs_of(*lists[1])]
+    runs = [(first, end, how if how < 0 else how * source.inner) for first, end, how in runs_of(*lists[1])]
     words = [*down, *rows_read, *across, *[at * source.inner for at in cols_read], *itertools.chain(*runs)]
     numbers = [*down_weights, *across_weights, *counts[0], *counts[1]]
     if len(words) + len(numbers) > MAX_WEIGH_TABLE or wide > MAX_WEIGH_WIDE:
         return None
     column = 6 if source.inner == 1 else up(source.inner, machine.lanes) / machine.lanes         # cycles, about
-    taps = sum(end - first for first, end, at in runs if at < 0) * len(cols_read) / out_w
+    taps = sum(end - first for first, end, how in runs if how == SUMMED) * len(cols_read) / out_w
     each = len(rows_read) * wide / machine.lanes / out_h + taps * column + 2 * out_w + 20        # of a row
     rows = even_part(out_h, max(1, int(PIECE_CYCLES // each)))
     f = dict(x_p=source.step, x_h=source.row, y_p=result.step, y_h=result.row, wide=wide, inner=source.inner,
@@ -475,20 +497,18 @@ def weigh(dtype, x, y, maps, back, mean):
 
 def runs_of(begins, read, weights):
     """Columns of the result in order, as (first, end, what the first reads) of those that are copied side by side, and
-    (first, end, -1) of those between."""
+    (first, end, SCATTERED) and (first, end, SUMMED) of those between that are copied one by one, and of the others."""
     counts = np.diff(begins)
     alone = (counts == 1) & (np.array(weights + [0.0])[begins[:-1]] == 1)
     at = np.where(alone, np.array(read + [0])[begins[:-1]], -1)
-    goes_on = alone[1:] & alone[:-1] & (np.diff(at) == 1)
+    goes_on = (alone[1:] & alone[:-1] & (np.diff(at) == 1)) | ~(alone[1:] | alone[:-1])
     edges = [0, *(np.flatnonzero(~goes_on) + 1).tolist(), len(at)]
     runs: list = []
     for first, end in itertools.pairwise(edges):
-        if alone[first] and end - first >= MIN_RUN:
-            runs.append((first, end, int(at[first])))
-        elif runs and runs[-1][2] < 0:
-            runs[-1] = runs[-1][0], end, -1
-        else:
-            runs.append((first, end, -1))
+        how = SUMMED if not alone[first] else int(at[first]) if end - first >= MIN_RUN else SCATTERED
+        if how == SCATTERED and runs and runs[-1][2] == SCATTERED:
+            first = runs.pop()[0]
+        runs.append((first, end, how))
     return runs
 
 

@@ -146,8 +146,11 @@ def repeats(name):
 
 @lru_cache(4096)
 def adjoins(name):
-    """How many inputs in a row make up each output, where windows lie side by side and cover everything; else None."""
-    return repetition(taps_of(name).back)
+    """How many inputs in a row make up each output, where windows lie side by side and cover everything; else None, as
+    where a mean over them would count padding too."""
+    table = taps_of(name)
+    times = repetition(table.back)
+    return times if table.counts is None or (table.counts == times).all() else None
 
 
 def repetition(table):

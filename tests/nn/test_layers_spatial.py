@@ -393,6 +393,39 @@ def test_whole_factors_and_adjoining_windows_are_kernels(dtype, lasts):
     close(x.grad, (want[:, :, :, None, :, None] + np.zeros_like(blocks)).reshape(x.shape), 1e-5)
 
 
+def mean_windows(x, kernel, stride, padding, ceil, counts_padding):
+    """(means over windows along the last dimension, what each element adds to each of them), window by window."""
+    size = x.shape[-1]
+    out = (size + 2 * padding - kernel + (stride - 1 if ceil else 0)) // stride + 1
+    if (out - 1) * stride >= size + padding:              # a window that would begin behind everything
+        out -= 1
+    share = np.zeros((size, out))
+    for o in range(out):
+        begin = o * stride - padding
+        end = min(begin + kernel, size + padding)
+        inside = range(max(begin, 0), min(end, size))
+        share[inside, o] = 1 / (end - begin if counts_padding else len(inside))
+    return x @ share, share
+
+
+@pytest.mark.parametrize("size", range(1, 8))
+def test_means_over_every_small_window(size):
+    """Those whose windows lie side by side are other kernels: padding must not be forgotten there."""
+    x = numbers(2, size).requires_grad_()
+    every = itertools.product((1, 2, 3), (1, 2, 3), (0, 1), (False, True), (False, True))
+    with torch.config.using(executor="native"):
+        for kernel, stride, padding, ceil, counts_padding in every:
+            if padding > kernel // 2 or size + 2 * padding < kernel:
+                continue
+            want, share = mean_windows(x.detach().numpy(), kernel, stride, padding, ceil, counts_padding)
+            y = nn.functional.avg_pool1d(x, kernel, stride, padding, ceil, counts_padding)
+            g = numbers(*y.shape)
+            what = str((kernel, stride, padding, ceil, counts_padding))
+            np.testing.assert_allclose(y.detach().numpy(), want, 1e-9, 1e-9, err_msg=what)
+            np.testing.assert_allclose(torch.autograd.grad(y, x, g)[0].numpy(), g.numpy() @ share.T, 1e-9, 1e-9,
+                                       err_msg=what)
+
+
 def test_shuffles():
     x = numbers(2, 12, 3, 2)
     big = nn.PixelShuffle(2)(x)
