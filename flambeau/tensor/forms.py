@@ -34,7 +34,7 @@ OPS_MODULES = ("create", "convert", "arith", "math", "compare", "reduce", "order
 namespace: dict = {"": {}, "nn.functional": {}, "linalg": {}, "special": {}}
 declared: dict = {}           # class name → operation
 operand_calls: dict = {}      # operation → spec of the first operand → spec or type of the second, None: none → (Entry,
-                              # the other arguments)
+                              # the other arguments, whether autocast is to be asked where it is on)
 tables.append(operand_calls)
 NOT_QUICK = ()                # what stands there for calls that go by way of `call`
 
@@ -53,11 +53,12 @@ def method(op, name):
     """The method form: the tensor comes first. Alone, of a spec seen before, it goes straight to the recorder."""
     table: dict = {}          # spec of self → entry, the other arguments, its parameters
     tables.append(table)
-    primitive = not op.composite and op not in cast_of_operation  # autocast is asked in `call`
-    by_specs = op.by_specs
+    primitive, by_specs = not op.composite, op.by_specs
+    asks = op in cast_of_operation                           # in `call`
 
     def form(self, *args, **kwargs):
-        if primitive and not args and not kwargs and (type(self) is Tensor or type(self) in tensor_types):
+        if primitive and not asks and not args and not kwargs and (type(self) is Tensor or
+                                                                   type(self) in tensor_types):
             tensor: TensorBase = self
             found = table.get(tensor._spec)
             if found is not None:
@@ -133,7 +134,9 @@ def operands(op, args, public):
     if found is NOT_QUICK:
         return like_before(op, args, {}, public)
     if found is not None:
-        entry, tail = found
+        entry, tail, asks = found
+        if asks and overrides.regions:
+            return call(op, args, {}, public)
         if kind is not c or c is None:
             return record_one(entry, args + tail, inputs, tail, 4)
         if c is not int or LEAST_INT <= args[1] <= MOST_INT:
@@ -149,11 +152,11 @@ def remember_operands(op, args, kind, c):
     if facts is None or overrides.modes_active or kind is c is not None and c not in number_types:
         return                                               # a table that held somebody's class would keep it alive
     found = NOT_QUICK
-    if not op.composite and op not in cast_of_operation and (kind is not c or c is None or op.pointwise) \
-            and not any(asks_autocast(op, a) for a in args if isinstance(a, Tensor)):
+    if not op.composite and (kind is not c or c is None or op.pointwise):
         _, entry, full, _ = find(op, facts, args, None)
         if entry is not None and entry.quick and (entry.fits is None or facts.fits_by_name):
-            found = entry, full[len(args):]
+            asks = op in cast_of_operation or any(asks_autocast(op, a) for a in args if isinstance(a, Tensor))
+            found = entry, full[len(args):], asks
     operand_calls.setdefault(op, {}).setdefault(args[0]._spec, {})[kind] = found
 
 

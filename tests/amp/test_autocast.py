@@ -66,6 +66,23 @@ def test_what_loses_runs_in_float32(name, dtype):
         assert WIDENED[name](x).dtype is torch.float32
 
 
+@pytest.mark.parametrize("form", [torch.mm, torch.Tensor.mm])
+def test_calls_that_were_seen_outside_of_a_region(form):
+    """They are found by their operands alone while nobody has to be asked; a region asks again, in its thread."""
+    def dtypes(): return {form(x, y).dtype for _ in range(3)}
+    seen = []
+    for _ in range(2):
+        assert dtypes() == {torch.float32}
+        with torch.autocast("cpu"):
+            assert dtypes() == {torch.bfloat16}
+            other = threading.Thread(target=lambda: seen.append(dtypes()))
+            other.start()
+            other.join(PATIENCE)
+            with torch.autocast("cpu", enabled=False):
+                assert dtypes() == {torch.float32}
+    assert dtypes() == {torch.float32} and seen == [{torch.float32}] * 2
+
+
 def test_others_run_in_what_reaches_them():
     with torch.autocast("cpu"):
         half = x.bfloat16()
