@@ -46,6 +46,7 @@ from .kernels import (
     DOT_COLUMNS,
     GATHER,
     LLVM_ELEMENT,
+    MAX_TINY,
     SHORT_STRIP,
     STEP_FIELDS,
     TURN,
@@ -147,6 +148,9 @@ def gemm(M, N, K, dtype, a, b, c, batch=()):
         f.update({f"{name}{d}": s for d, s in enumerate(strides)})
     f.update(parts=1, whole_k=K)
     count = math.prod(batch)
+    if count > 1 and max(M, N, K) <= MAX_TINY:
+        f.update(tile_m=M, tile_n=N, tiles_m=1, tiles_n=1)
+        return [product(machine, machine.function("tiny", N), f, count)]
     if few(M, N, K) and a[1] == 1 and b[0] == 1:
         return [product(machine, plan_dots(machine, f, count), f, count)]
     return plan_gemm(machine, f, count) if c[1] == 1 else None

@@ -6,6 +6,7 @@ import ctypes
 import functools
 import itertools
 import platform
+from contextlib import contextmanager
 
 from ..loops.target import pausing
 from .llvm_writer import LLVMWriter, Vectors, _list
@@ -26,6 +27,7 @@ APART_BYTES = 16 << 10                      # room in which sums of parts are pu
 K_TOGETHER = 4                              # steps along k of a large block, likewise
 SHORT_STRIP = 64                            # of k: it comes near by itself
 PANEL_WIDTHS = {32: (3, 2, 4, 1, 6, 8), 16: (3, 2, 1, 4)}   # registers → vectors across that are tried, in that order
+MAX_TINY = 4                                # rows, columns and k of matrices that are multiplied number by number
 DOT_COLUMNS = {1: 5, 2: 4, 4: 4, 8: 3}     # rows of a block of dot products → columns
 DIRECT, COPY, TURN, GATHER = range(4)      # how an operand is packed: not, row by row, transposed, element by element
 
@@ -49,6 +51,7 @@ class GemmKernels:
         """All functions that a plan may ask for: (a method, *its arguments) of each."""
         packs = [(pack, how) for pack in ("pack_a", "pack_b") for how in (COPY, TURN, GATHER)]
         return [("gemm",), ("gemm_shared",), ("clear_counts",), ("add_parts",), *packs,
+                *[("tiny", cols) for cols in range(1, MAX_TINY + 1)],
                 *[("dots", *block) for block in DOT_COLUMNS.items()], *machine.blocks(), *machine.blocks_ahead()]
 
     def micro_ahead(self, name, rows, width):
@@ -235,8 +238,7 @@ class GemmKernels:
                    for i in (f["turned"], w.sub(1, f["turned"]), w.pick(split, 3, 2))]
         C = w.pick(split, self.apart(w, C, B), C, "ptr")
         room = self.gemm_room(w, f)
-        with w.loop("%begin", "%end") as t:
-            i, j, part, at = self.tile(w, f, t.i)
+        with self.tiles(w, f) as (i, j, part, at):
             top, left = w.mul(i, f["tile_m"]), w.mul(j, f["tile_n"])
             m = w.least(f["tile_m"], w.sub(f["M"], top))
             cols = w.least(f["tile_n"], w.sub(f["N"], left))
@@ -356,15 +358,27 @@ class GemmKernels:
                 w.either(w.is_("sge", rest, n), lambda total=total, j=j: v.store(w, total, w.at(elt, to, j.i)), ragged)
         return v.declarations() + w.text()
 
-    def tile(self, w, f, t):
-        """Tile `t`: its row and column among the tiles of a matrix, its place along the innermost dimension of the
-        batch, and where the matrices of that batch start."""
-        each = w.mul(f["tiles_m"], f["tiles_n"])
-        batch, rest = w.div(t, each), w.rem(t, each)
-        outer, z = w.div(batch, f["size2"]), w.rem(batch, f["size2"])
-        x, y = w.div(outer, f["size1"]), w.rem(outer, f["size1"])
-        at = {m: w.add(w.add(w.mul(x, f[m + "0"]), w.mul(y, f[m + "1"])), w.mul(z, f[m + "2"])) for m in "abc"}
-        return w.div(rest, f["tiles_n"]), w.rem(rest, f["tiles_n"]), z, at
+    @contextmanager
+    def tiles(self, w, f):
+        """For tiles %begin to %end: row and column among the tiles of a matrix, the place along the innermost dimension
+        of the batch, and where the matrices of that batch start. They are counted on: divisions take longer than a
+        small product."""
+        limits = [f[size] for size in ("tiles_n", "tiles_m", "size2", "size1")]
+        first, rest = [], "%begin"
+        for limit in limits:
+            first.append(w.rem(rest, limit))
+            rest = w.div(rest, limit)
+        with w.loop("%begin", "%end", 1, [("i64", at) for at in (*first, rest)]) as t:
+            j, i, z, y, x = t.values
+            yield i, j, z, {m: w.add(w.add(w.mul(x, f[m + "0"]), w.mul(y, f[m + "1"])), w.mul(z, f[m + "2"]))
+                            for m in "abc"}
+            t.next, on = [], 1
+            for at, limit in zip((j, i, z, y), limits, strict=True):
+                later = w.add(at, on)
+                over = w.is_("eq", later, limit)
+                t.next.append(w.pick(over, 0, later))
+                on = w.one_if(over)
+            t.next.append(w.add(x, on))
 
     def block(self, w, f, k, m, cols, a, b, c, room, following=("null", "null"), each_tile=None):
         """One block of k of a tile: later blocks add to what earlier ones left in C. With `each_tile`, of all tiles of
@@ -417,7 +431,7 @@ class GemmKernels:
             w.do(f"call void @gather(ptr {to}, i64 {to_row}, ptr {source}, i64 {row}, i64 1, i64 {rows}, i64 {cols})")
 
         last_cols = w.most(w.sub(w.sub(cols, start(w.sub(panels, 1))), n), 0)        # of the last vector in its panel
-        with w.loop(0, MAX_KERNEL_VECTORS) as j:
+        with w.loop(0, f["width"]) as j:
             w.store("i64", w.least(w.mul(j.i, n), last_cols), w.at("i64", tables["last"], j.i))
         with w.loop(0, panels, f["group"]) as g:
             until = w.least(w.add(g.i, f["group"]), panels)
@@ -443,7 +457,8 @@ class GemmKernels:
                 short = w.both(w.is_("eq", f["a_pack"], DIRECT), w.is_("sle", size, SHORT_STRIP))
                 whole_strips = w.div(m, f["rows"])
                 first_call = w.pick(w.both(short, w.is_("sle", n, cols)), w.most(whole_strips, 1), 1)
-                calls = w.add(w.sub(w.count_of(m, f["rows"]), first_call), 1)
+                ragged_strip = w.one_if(w.is_("slt", w.mul(whole_strips, f["rows"]), m))
+                calls = w.add(w.sub(w.add(whole_strips, ragged_strip), first_call), 1)
                 with w.loop(0, calls, 1, [("i64", 0), ("i64", 0), ("i64", 0)]) as s:
                     (row, strip, before) = s.values
                     height = w.least(f["rows"], w.sub(m, row))
@@ -596,6 +611,26 @@ class GemmKernels:
             r.next = [w.at(elt, r.values[0], w.mul(COPIED_TOGETHER, "%row"))]
         return v.declarations() + w.text()
 
+    def tiny(self, name, cols):
+        """The step for matrices with few numbers and `cols` columns: one matrix a tile, number by number."""
+        v, elt = self.v, self.element
+        w, f = self.open_gemm(name)
+        A, B, C = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in (f["turned"], w.sub(1, f["turned"]), 2)]
+        b_cols, c_cols = [[w.mul(j, f[step]) for j in range(cols)] for step in ("b_col", "c_col")]
+        with self.tiles(w, f) as (_, _, _, at):
+            a, b, c = [w.at(elt, base, at[which]) for base, which in ((A, "a"), (B, "b"), (C, "c"))]
+            with w.loop(0, f["M"], 1, [("ptr", a), ("ptr", c)]) as i:
+                row, to = i.values
+                with w.loop(0, f["K"], 1, [("ptr", row), ("ptr", b), *[(elt, "0.0")] * cols]) as k:
+                    left, right, *sums = k.values
+                    x, ys = w.load(elt, left), [w.load(elt, w.at(elt, right, col)) for col in b_cols]
+                    k.next = [w.at(elt, left, f["a_col"]), w.at(elt, right, f["b_row"]),
+                              *[v.scalar_fma(w, x, y, one) for y, one in zip(ys, sums, strict=True)]]
+                for one, col in zip(k.values[2:], c_cols, strict=True):
+                    w.store(elt, one, w.at(elt, to, col))
+                i.next = [w.at(elt, row, f["a_row"]), w.at(elt, to, f["c_row"])]
+        return v.declarations() + v.scalar_declarations() + w.text()
+
     def dots(self, name, rows, cols):
         """The step for few rows: a block of `rows` times `cols` sums at a time, each by vectors along k."""
         v, elt, n = self.v, self.element, self.lanes
@@ -609,8 +644,7 @@ class GemmKernels:
         sums = w(f"alloca {v.type}, i64 {rows * cols}, align 64")
         with w.loop(0, rows + cols) as i:
             v.store(w, "zeroinitializer", w.at(v.type, ends, i.i))
-        with w.loop("%begin", "%end") as t:
-            i, j, _, at = self.tile(w, f, t.i)
+        with self.tiles(w, f) as (i, j, _, at):
             top, left = w.mul(i, f["tile_m"]), w.mul(j, f["tile_n"])
             bottom = w.least(w.add(top, f["tile_m"]), f["M"])
             right = w.least(w.add(left, f["tile_n"]), f["N"])

@@ -244,6 +244,17 @@ class Vectors:
             return w(f"fadd {t} {w(f'fmul {t} {a}, {b}')}, {c}")
         return w(f"call {t} @llvm.fma.{self.short}({t} {a}, {t} {b}, {t} {c})")
 
+    def scalar_fma(self, w, a, b, c):
+        """The same of single numbers; see `scalar_declarations`."""
+        t = self.element
+        if not self.target.fma:
+            return w(f"fadd {t} {w(f'fmul {t} {a}, {b}')}, {c}")
+        return w(f"call {t} @llvm.fma.f{8 * self.bytes}({t} {a}, {t} {b}, {t} {c})")
+
+    def scalar_declarations(self):
+        t = self.element
+        return f"declare {t} @llvm.fma.f{8 * self.bytes}({t}, {t}, {t})\n"
+
     def total(self, w, value):
         """The sum of the lanes, halves added to halves."""
         n = self.lanes

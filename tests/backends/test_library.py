@@ -392,6 +392,28 @@ def test_batches_broadcast(rng, dtype, batch):
             check(c, np.broadcast_to(a.astype(float) @ b.astype(float), c.shape), k, dtype)
 
 
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("batch", [(700,), (5, 41), (3, 7, 11)])
+def test_tiny_matrices(rng, two_threads, dtype, batch):
+    """Number by number, in the order in which others are added up; whole numbers, whose sums are exact, and others."""
+    sizes = list(itertools.product(range(1, gemm.MAX_TINY + 1), repeat=3))
+    for (m, n, k), (one_a, one_b) in zip(sizes, itertools.cycle(itertools.product((False, True), repeat=2))):
+        lead_a, lead_b = (1,) * len(batch) if one_a else batch, (*batch[:-1], 1) if one_b else batch
+        for ways in itertools.product(("rows", "columns", "gaps"), repeat=2):
+            exact = [rng.integers(-4, 5, shape).astype(dtype) for shape in ((*lead_a, m, k), (*lead_b, k, n))]
+            c = np.full((*batch, m, n), np.nan, dtype)
+            assert product(laid(exact[0], ways[0]), laid(exact[1], ways[1]), c)
+            assert (c == exact[0] @ exact[1]).all()
+        a, b = [rng.standard_normal(x.shape).astype(dtype) for x in exact]
+        assert product(a, b, c)
+        check(c, np.broadcast_to(a.astype(float) @ b.astype(float), c.shape), k, dtype)
+        alone = np.full((m, n), np.nan, dtype)
+        last_a, last_b = [x[(-1,) * len(batch)] for x in (a, b)]
+        assert product(last_a, last_b, alone)
+        if kernels.compiled_kernels(dtype).kernels.v.target.fma:
+            assert (alone == c[(-1,) * len(batch)]).all()              # the same bits as of a matrix by itself
+
+
 def test_batches_that_do_not_merge_into_three_dimensions_are_left():
     batch, apart = (2, 3, 2, 3), (1000, 101, 47, 9)
     assert library.gemm(4, 4, 4, "float32", (4, 1, *apart), (4, 1, *apart), (4, 1, *apart), batch) is None

@@ -195,6 +195,7 @@ def steps_of_the_library(target):
         yield gemm.clear_counts(f"clear_counts_{element}")
         yield gemm.add_parts(f"add_parts_{element}")
         yield gemm.dots(f"dots_{element}", 2, 3)
+        yield gemm.tiny(f"tiny_{element}", 3)
         yield gemm.micro(f"micro_{element}", 3, 2)
         yield gemm.micro_ahead(f"micro_ahead_{element}", 3, 2)
         yield gemm.micro_next(f"micro_next_{element}", 3, 2)
