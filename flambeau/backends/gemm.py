@@ -247,8 +247,8 @@ def crowd(rows, stride, again):
 
 def plan_gemm(machine, f, count):
     M, N, K, size = f["M"], f["N"], f["K"], machine.size
-    # The shape of the innermost kernels follows from the columns alone, but for few rows, and all of a kind are made
-    # together, so that another number of rows (a new batch size) compiles nothing.
+    # The shape of the innermost kernels follows from the columns alone, but for few rows and for the last ones of not
+    # many, and all of a kind are made together, so that another number of rows (a new batch size) compiles hardly ever.
     width = width_of(machine, N)
     rows, across = machine.rows(width), width * machine.lanes
     straight = f["b_col"] == 1

@@ -155,7 +155,8 @@ attributes #0 = { nounwind }
 # before the share's last of the step that stands there now, even a worker that came late from the step before: the
 # description cannot change before that piece counts as finished, because the caller waits until `unfinished` is zero
 # before it writes the next one. So nobody signs in or out. Who takes the last piece of a share clears its bit, before
-# it does the piece; and counts what it has done when no bit is left, since all would count in the same place.
+# it does the piece; and counts what it has done when it finds no more, since all would count in the same place. A bit
+# whose share has no piece left is passed over: who is about to clear it may have been taken off its processor.
 #
 # Note [Sleeping]: a sleeper counts itself and then looks for work; the caller offers work and then looks for sleepers.
 # Both orders are sequentially consistent, so one of the two sees the other. The same with the caller's wait for the
@@ -299,7 +300,9 @@ entry:
   br label %look
 look:
   %done = phi i64 [0, %entry], [%so.far, %gone], [%done.next, %piece]
-  %bits = load atomic i64, ptr %pool.open acquire, align 8
+  %there = phi i64 [-1, %entry], [%there.less, %gone], [%there, %piece]
+  %open = load atomic i64, ptr %pool.open acquire, align 8
+  %bits = and i64 %open, %there
   %any = icmp ne i64 %bits, 0
   br i1 %any, label %choose, label %count
 choose:
@@ -307,6 +310,8 @@ choose:
   %any.later = icmp ne i64 %later, 0
   %among = select i1 %any.later, i64 %later, i64 %bits
   %share = call i64 @llvm.cttz.i64(i64 %among, i1 true)
+  %bit = shl i64 1, %share
+  %others = xor i64 %bit, -1
   %line = mul i64 %share, $WORDS
   %left.p = getelementptr i64, ptr %pool.shares, i64 %line
   br label %lower
@@ -323,8 +328,6 @@ owned:
   %last = icmp eq i64 %r, 1
   br i1 %last, label %close, label %piece
 close:
-  %bit = shl i64 1, %share
-  %others = xor i64 %bit, -1
   %before = atomicrmw and ptr %pool.open, i64 %others acq_rel, align 8
   br label %piece
 piece:
@@ -344,7 +347,7 @@ piece:
   %done.next = add i64 %so.far, 1
   br i1 %last, label %look, label %lower
 gone:                                         ; taken, and its bit is about to be cleared; or not written yet
-  $PAUSE
+  %there.less = and i64 %there, %others
   br label %look
 count:
   %nothing = icmp eq i64 %done, 0

@@ -153,9 +153,11 @@ def remember_operands(op, args, kind, c):
         return                                               # a table that held somebody's class would keep it alive
     found = NOT_QUICK
     if not op.composite and (kind is not c or c is None or op.pointwise):
+        asks = op in cast_of_operation or any(asks_autocast(op, a) for a in args if isinstance(a, Tensor))
+        if asks and overrides.regions:
+            return                                           # it may have been called with other operands than these
         _, entry, full, _ = find(op, facts, args, None)
         if entry is not None and entry.quick and (entry.fits is None or facts.fits_by_name):
-            asks = op in cast_of_operation or any(asks_autocast(op, a) for a in args if isinstance(a, Tensor))
             found = entry, full[len(args):], asks
     operand_calls.setdefault(op, {}).setdefault(args[0]._spec, {})[kind] = found
 

@@ -480,7 +480,8 @@ def test_the_text_for_other_machines_is_sound(element, width, fma):
     llvm = pytest.importorskip("llvmlite.binding")
     target = Target(width, fma=fma)
     products, taps, pool = [kind(element, target) for kind in (kernels.GemmKernels, TapKernels, PoolKernels)]
-    for text in (products.micro("f", 3, 2), products.gemm("f"), products.dots("f", 2, 3),
+    for text in (products.micro("f", 3, 2), products.micro_ahead("f", 3, 2), products.micro_next("f", 3, 2),
+                 products.gemm("f"), products.gemm_shared("f"), products.dots("f", 2, 3), products.tiny("f", 3),
                  *[products.pack_a("f", how) for how in (kernels.COPY, kernels.TURN, kernels.GATHER)],
                  *[products.pack_b("f", how) for how in (kernels.COPY, kernels.TURN, kernels.GATHER)],
                  taps.forth("f"), taps.spots("f"), taps.back("f"), taps.plane("f", 0), taps.plane("f", 1),
