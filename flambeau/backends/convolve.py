@@ -57,7 +57,7 @@ def convolve(dtype, x, weight, y, stride, padding, dilation, groups=1, transpose
     stride, padding, dilation = [(fill,) * (3 - n) + tuple(given)
                                  for fill, given in ((1, stride), (0, padding), (1, dilation))]
     O, C = weight.size[0] // groups, weight.size[1]
-    if weight.size[2:] == stride == (1, 1, 1) and not any(padding):
+    if weight.size[2:] == stride == (1, 1, 1) and not any(padding) and x.size[2:] == y.size[2:]:
         found = pointwise(dtype, x, weight, y, groups, transposed)
         if found:
             return found

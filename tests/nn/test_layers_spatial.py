@@ -393,6 +393,24 @@ def test_whole_factors_and_adjoining_windows_are_kernels(dtype, lasts):
     close(x.grad, (want[:, :, :, None, :, None] + np.zeros_like(blocks)).reshape(x.shape), 1e-5)
 
 
+@pytest.mark.parametrize("executor", ["reference", "native"])
+def test_one_tap_transposed_with_more_around_it(executor):
+    """Output padding makes the result larger than what is read, though the kernel has one tap: there is the bias."""
+    x, w, b = numbers(2, 4, 3, 5).requires_grad_(), numbers(4, 6, 1, 1).requires_grad_(), numbers(6).requires_grad_()
+    with torch.config.using(executor=executor):
+        y = nn.functional.conv_transpose2d(x, w, b, output_padding=(1, 2), dilation=3)
+        g = numbers(*y.shape)
+        made = torch.autograd.grad(y, (x, w, b), g)
+    matrix, source, g = w.detach().numpy()[:, :, 0, 0], x.detach().numpy(), g.numpy()
+    want = np.zeros((2, 6, 4, 7))
+    want[:, :, :3, :5] = np.einsum("nchw,cd->ndhw", source, matrix)
+    close(y, want + b.detach().numpy()[:, None, None])
+    inner = g[:, :, :3, :5]
+    for got, right in zip(made, (np.einsum("ndhw,cd->nchw", inner, matrix),
+                                 np.einsum("nchw,ndhw->cd", source, inner)[:, :, None, None], g.sum((0, 2, 3)))):
+        close(got, right)
+
+
 def mean_windows(x, kernel, stride, padding, ceil, counts_padding):
     """(means over windows along the last dimension, what each element adds to each of them), window by window."""
     size = x.shape[-1]
