@@ -21,9 +21,9 @@ POOL_FIELDS = {"open": 0, "unfinished": 64,
                "fn": 128, "buffers": 136, "ints": 144, "scalars": 152, "tiles": 160, "grain": 168,
                "busy": 192, "wanted": 200, "workers": 208, "retired": 216, "numbered": 224,
                "sleeping": 256, "waiting": 264, "mutex": 320, "work": 448, "done": 576, "shares": 704}
-MAX_SHARES = 64               # of a step: a bit each in `open`
+MAX_STEP_SHARES = 64          # a bit each in `open`
 SHARE_WORDS = 8               # a cache line: how many of its pieces are left, and the number of the one after its last
-POOL_BYTES = 704 + 8 * SHARE_WORDS * MAX_SHARES        # a mutex takes at most 64 on the systems we know, 128 are there
+POOL_BYTES = 704 + 8 * SHARE_WORDS * MAX_STEP_SHARES   # a mutex takes at most 64 on systems we know, 128 are there
 
 # The walk through a program. `run_clocked` writes the time of `clock` before the first step and after each to `times`.
 WALK_TEXT = Template("""
@@ -513,7 +513,7 @@ def text():
     faults = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGTRAP)
     written = Template(RUN_TEXT + POOL_TEXT).substitute(
         SPIN=WORKER_SPIN_NANOSECONDS, PATIENCE=CALLER_SPIN_NANOSECONDS, STACK=WORKER_STACK_BYTES,
-        WAKE=WOKEN_AT_A_TIME, SHARES=MAX_SHARES, WORDS=SHARE_WORDS,
+        WAKE=WOKEN_AT_A_TIME, SHARES=MAX_STEP_SHARES, WORDS=SHARE_WORDS,
         SETMASK=3 if mac else 2, MONOTONIC=6 if mac else 1,
         PAUSE=watch, DECLARE_PAUSE=declared,
         BLOCKED=sum(1 << number - 1 for number in range(1, 64) if number not in faults))

@@ -93,7 +93,7 @@ def number_of_threads(monkeypatch):
     threads.set_num_threads(before)
 
 
-@pytest.mark.parametrize("number", [1, 2, 7, native_runtime.MAX_SHARES + 6])
+@pytest.mark.parametrize("number", [1, 2, 7, native_runtime.MAX_STEP_SHARES + 6])
 def test_results_are_the_same_on_any_number_of_threads(number):
     threads.set_num_threads(number)
     for tiles in (0, 1, 2, 3, 64, 1000):
