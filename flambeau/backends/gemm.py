@@ -27,7 +27,8 @@ k, and takes tiles of its rows one by one, from a count that it shares with othe
 Other steps are cut into more pieces than there are threads, the more of them the more threads there are.
 
 Where there are few rows, and both operands are contiguous along k, another way is faster: vectors along k, and their
-lanes added up at the end ("dots").
+lanes added up at the end ("dots"). Batches of matrices with a few numbers each are multiplied number by number
+("tiny"): what goes before the innermost kernel takes longer than that.
 
 What a first product has to wait for is LLVM, so a step is made of functions that are compiled when a plan first needs
 them: the step itself, the innermost kernels (which convolutions call too), and the ways of packing.
