@@ -15,8 +15,9 @@ again.
 
 Note [Spare arrays]: a Block and the array over it take longer to make than a small kernel to run. So where the core is
 compiled, a small array whose Value is gone, and that nobody else holds, is kept in `spares`, and the next result of its
-spec is made there. So is the working memory of a replay, if it is little (compiler/replay.py). Their blocks count as
-idle. It happens only while nobody observes memory.
+spec is made there. So is working memory, if it is little. Of larger arrays the last few are kept, in `large_spares`:
+after a megabyte of arithmetic, whatever of Python it takes to make one has to come from memory again. Their blocks
+count as idle. It happens only while nobody observes memory.
 
 Note [Lined up]: a vector of 64 bytes that lies across two cache lines takes twice as long to read. Blocks begin at a
 line; what NumPy allocates begins anywhere. So arrays of more than a few lines that may become a parameter, which
@@ -45,9 +46,13 @@ PAGE_BYTES = mmap.PAGESIZE
 MAX_SMALL_BYTES = 256 << 10     # up to here blocks are carved out of slabs
 MIN_SLAB_BYTES = 64 << 10       # of the smallest slab
 HUGE_PAGE_BYTES = 2 << 20       # the most of a slab too
-SPARE_BYTES = 16 << 10          # of an array that is kept when nobody looks at it any more; see Note [Spare arrays]
-SPARES_PER_SPEC = 4
-MAX_SPARE_SPECS = 250           # so that spare arrays hold 16 MiB at most, and twice that for replays
+# Of arrays that are kept when nobody looks at them any more: see Note [Spare arrays].
+SMALL_SPARE_BYTES = 16 << 10    # up to here so many
+SPARES_PER_SPEC = 4             # of each spec; up to
+SPARE_BYTES = 128 << 10         # here one of each, and up to
+LARGE_SPARE_BYTES = 2 << 20     # here one of each of the last specs,
+MAX_LARGE_SPARES = 8            # so many of them
+MAX_SPARE_SPECS = 250           # so that spare arrays hold 48 MiB at most
 LINED_UP_BYTES = 1 << 10        # of an array from which on it begins at a cache line; see Note [Lined up]
 CACHE_LINE_BYTES = 64
 SURPLUS_PERCENT = 25            # how much larger an idle block may be than the class that was asked for
@@ -130,6 +135,7 @@ _fast_paths: dict = {}          # bytes asked for → SizeClass
 _slabs: dict = {}               # where it starts → (mapping, SizeClass, how many blocks)
 _regions: dict = {}             # address of a large block → (mapping, SizeClass)
 spares: dict = {}               # spec → a list of (array, address); see Note [Spare arrays]
+large_spares: dict = {}         # spec → (array, address), the oldest first
 on_failure: list = []           # functions of (error, what was looked at) that give words for the message
 
 
@@ -195,10 +201,17 @@ def _recount():
 
 def _spares_by_class():
     """How many blocks of each size class lie idle under spare arrays."""
-    found: Counter = Counter()
-    for spec, arrays in list(spares.items()):
-        found[class_size(spec.nbytes)] += len(arrays)
-    return found
+    return Counter(block_of(array)[1] for array, _ in _spare_arrays())
+
+
+def _spare_arrays():
+    """(array, address) of all spare arrays."""
+    return [*itertools.chain(*map(list, list(spares.values()))), *list(large_spares.values())]
+
+
+def _drop_spares():
+    spares.clear()
+    large_spares.clear()
 
 
 def class_of(spec):
@@ -349,7 +362,7 @@ def empty_cache():
     """Give back to the system what lies idle: large blocks, and slabs none of whose blocks is in use. Says how much."""
     with _lock:
         before = reserved()
-        spares.clear()
+        _drop_spares()
         _trim(0)
         for size_class in filter(lambda one: one.size <= MAX_SMALL_BYTES, list(_size_classes.values())):
             _drop_slabs(size_class)
@@ -479,7 +492,7 @@ def _notice_freed():
 
 def _observe():
     """Somebody began to observe memory, or the last who did has ended."""
-    spares.clear()
+    _drop_spares()
     for size_class in list(_size_classes.values()):
         size_class.noticed = 0                        # while nobody observed, blocks were taken and came back
         size_class.choose_take()
@@ -547,7 +560,7 @@ def reset_peaks():
 def segments():
     """Each mapping as a dictionary with the names of `torch.cuda.memory_snapshot()`, in the order of memory."""
     idle = {_addressof(dead) for size_class in list(_size_classes.values()) for dead in list(size_class.free)}
-    idle.update(address for arrays in list(spares.values()) for _, address in list(arrays))
+    idle.update(address for _, address in _spare_arrays())
     # see Note [A copy to go through] in base/weakbag.py
     found = [(start, size_class, 1) for start, (_, size_class) in _regions.copy().items()]
     found += [(start, size_class, count) for start, (_, size_class, count) in _slabs.copy().items()]

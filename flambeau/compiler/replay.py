@@ -8,7 +8,7 @@ raises, the call ends there: those before it have happened, and those after it d
 """
 from array import array
 
-from ..backends.memory import SPARE_BYTES, class_of
+from ..backends.memory import LARGE_SPARE_BYTES, SPARE_BYTES, class_of
 from ..base import observers, settings
 from ..base.core import COMPILED
 from ..base.dtypes import uint8
@@ -23,8 +23,6 @@ from ..trace.sole import are_sole
 from ..trace.value import Value
 from .bound import BoundBase, RunnerBase
 from .made import in_memory_of
-
-MAX_SPARE_ROOM_BYTES = 128 << 10      # of working memory that is kept among the spare arrays; see backends/memory.py
 
 
 class Runner(RunnerBase):
@@ -154,7 +152,7 @@ class BoundPlan(BoundBase):
         self.read = [(places[slot], index) for slot, index in program.inputs]
         self.at = at = {slot: i for i, slot in enumerate(runner.wanted)}
         self.outputs = [(at[slot], spec, index, spec.device.backend.blank,
-                         class_of(spec) if COMPILED and spec.device is CPU and spec.nbytes <= SPARE_BYTES else None)
+                         class_of(spec) if COMPILED and spec.device is CPU and spec.nbytes <= LARGE_SPARE_BYTES else None)
                         for slot, spec, index in program.outputs]
         self.takes = [(at[slot], spec, places[source]) for slot, spec, source in program.takes]
         moving = [(k, runner.numbers[i, n], d) for k, (i, n, d) in enumerate(program.numbers)
@@ -173,7 +171,7 @@ class BoundPlan(BoundBase):
                 self.call = bound_call(self.native.program, self.words, self.scalars)
         self.rooms, self.blocks = [], []
         for device, nbytes, index in program.blocks:
-            if COMPILED and device is CPU and nbytes <= MAX_SPARE_ROOM_BYTES:
+            if COMPILED and device is CPU and nbytes <= SPARE_BYTES:
                 room = make_spec(uint8, (nbytes,))
                 self.rooms.append((room, class_of(room), index))
             else:

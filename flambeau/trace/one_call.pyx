@@ -9,10 +9,11 @@ from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.string cimport memcpy, memset
 from flambeau.backends.place cimport address
 from flambeau.trace.runner cimport TraceRunner
-from flambeau.trace.value cimport Value
+from flambeau.trace.value cimport Value, keep_spare
 
 from ..backends.backend import DeviceFailed
-from ..backends.memory import MAX_SPARE_SPECS, SPARE_BYTES, SPARES_PER_SPEC, blank, block, class_of, spares as all_spares
+from ..backends.memory import LARGE_SPARE_BYTES, SPARE_BYTES, blank, block, class_of
+from ..backends.memory import large_spares as all_large_spares, spares as all_spares
 from ..base import dtypes
 from ..base.spec import CPU, spec as make_spec
 from .program import handed
@@ -25,8 +26,7 @@ cdef enum:
 
 ctypedef void (*Runner)(size_t words, long long steps, long long* table, long long* cells) noexcept nogil
 
-cdef dict spares = all_spares
-cdef Py_ssize_t spares_per_spec = SPARES_PER_SPEC, max_spare_specs = MAX_SPARE_SPECS, spare_bytes = SPARE_BYTES
+cdef dict spares = all_spares, large_spares = all_large_spares
 
 
 def one_call(program):
@@ -46,21 +46,21 @@ cpdef tuple taken_spare(spec, size_class):
     """An array of `spec` and its address; one that is spare, if there is one: see Note [Spare arrays] in
     backends/memory.py."""
     cdef list found = <list>spares.get(spec)
+    cdef tuple large
     if found:
         size_class.calls += 1
         return <tuple>found.pop()
+    if found is None and large_spares:
+        large = <tuple>large_spares.pop(spec, None)
+        if large is not None:
+            size_class.calls += 1
+            return large
     return blank(spec)
 
 
 cpdef give_spare(spec, tuple one):
-    """Keep an array that nobody else holds; one of a spec, if it is large."""
-    cdef list found = <list>spares.get(spec)
-    if found is None:
-        if len(spares) > max_spare_specs:
-            spares.clear()
-        found = spares[spec] = []
-    if len(found) < (spares_per_spec if spec.nbytes <= spare_bytes else 1):
-        found.append(one)
+    """Keep an array that nobody else holds."""
+    keep_spare(spec, one)
 
 
 cpdef Value new_value(spec, tuple made, bint whole_block):
@@ -100,7 +100,7 @@ cdef class OneCall:
         self.program = program
         self.runner, self.words, self.steps = direct
         self.specs = [spec for _, spec, _ in program.outputs]
-        self.size_classes = [class_of(spec) if spec.nbytes <= SPARE_BYTES else None for spec in self.specs]
+        self.size_classes = [class_of(spec) if spec.nbytes <= LARGE_SPARE_BYTES else None for spec in self.specs]
         self.takes, self.numbers = program.takes, program.numbers
         self.blocks = [one for one in program.blocks if one[1] > SPARE_BYTES]
         # Small ones are taken from the spare arrays, and given back there: see Note [Spare arrays].

@@ -2,17 +2,18 @@ from flambeau.base.counting cimport count_in
 
 
 cdef object CPU
-cdef dict events, spares
-cdef Py_ssize_t _looks, RESULT, SPARES_PER_SPEC, MAX_SPARE_SPECS
+cdef dict events, spares, large_spares
+cdef Py_ssize_t _looks, RESULT, SMALL_SPARE_BYTES, SPARE_BYTES, SPARES_PER_SPEC, MAX_SPARE_SPECS, MAX_LARGE_SPARES
 
 
 cpdef Py_ssize_t looks()
+cpdef keep_spare(spec, tuple one)
 
 
 cdef class Value:
     cdef public object trace, array, spec, _memory, _address, on_host
     cdef public Py_ssize_t slot
-    cdef bint whole_block         # `array` stands alone in a small block of the allocator's
+    cdef bint whole_block         # `array` stands alone in a block of the allocator's, and may be a spare one later
 
     cpdef Value ready(self)
     cpdef address(self)

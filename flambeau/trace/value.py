@@ -19,7 +19,15 @@ import zlib
 import numpy as np
 
 from ..backends import host
-from ..backends.memory import MAX_SPARE_SPECS, SPARES_PER_SPEC, spares
+from ..backends.memory import (
+    MAX_LARGE_SPARES,
+    MAX_SPARE_SPECS,
+    SMALL_SPARE_BYTES,
+    SPARE_BYTES,
+    SPARES_PER_SPEC,
+    large_spares,
+    spares,
+)
 from ..base import dtypes, observers
 from ..base.core import give_defaults
 from ..base.counting import count_in
@@ -36,6 +44,23 @@ def looks():
     return _looks
 
 
+def keep_spare(spec, one):
+    """Keep (array, address), which nobody else holds, for the next result of `spec`: see Note [Spare arrays] in
+    backends/memory.py."""
+    arrays = spares.get(spec)
+    if arrays is not None:
+        if not arrays or len(arrays) < SPARES_PER_SPEC and spec.nbytes <= SMALL_SPARE_BYTES:
+            arrays.append(one)
+    elif spec.nbytes <= SPARE_BYTES:
+        if len(spares) > MAX_SPARE_SPECS:
+            spares.clear()
+        spares[spec] = [one]
+    elif spec not in large_spares:
+        if len(large_spares) >= MAX_LARGE_SPARES:
+            del large_spares[next(iter(large_spares))]
+        large_spares[spec] = one
+
+
 class Value:
     """Contents: ready (an array laid out as `spec`) or pending (slot `slot` of `trace`)."""
 
@@ -48,14 +73,8 @@ class Value:
         if self.whole_block and self._memory is None and self.array is not None and not events["during_runs"]:
             held = [self.array]
             self.array = None
-            if count_in(held, 0) == RESULT:             # see Note [Spare arrays] in backends/memory.py
-                arrays = spares.get(self.spec)
-                if arrays is None:
-                    if len(spares) > MAX_SPARE_SPECS:
-                        spares.clear()
-                    arrays = spares[self.spec] = []
-                if len(arrays) < SPARES_PER_SPEC:
-                    arrays.append((held[0], self._address))
+            if count_in(held, 0) == RESULT:
+                keep_spare(self.spec, (held[0], self._address))
 
     @staticmethod
     def of(array, spec):
