@@ -48,7 +48,7 @@ from .kernels import (
     GATHER,
     LLVM_ELEMENT,
     MAX_TINY,
-    SHORT_STRIP,
+    SHORT_STRIPS,
     STEP_FIELDS,
     TURN,
     compiled_kernels,
@@ -79,7 +79,8 @@ LONG_K_ROOM_BYTES = 4 << 20   # small tiles, if the result has few elements; so 
 LONG_K_PART = 512             # each of so much of k at least,
 LONG_K_PRODUCTS = 1 << 22     # and so many products of numbers are worth it
 PART_STEP_K = 32              # that parts of k are multiples of
-NEAR_BYTES = 32 << 10         # of B that stay in the first cache as they are
+NEAR_BYTES = 32 << 10         # of B that stay in the first cache as they are;
+SHORT_B_BYTES = 64 << 10      # that come from the second in time, if k is short and a vector is a line of the cache
 MAX_PACKED_BYTES = 1792 << 10  # of both operands, on the stack, where rows of A lie a little apart
 MAX_PACKED_A_BYTES = 1 << 20  # that are packed together
 MAX_PACKED_B_BYTES = 1280 << 10
@@ -87,7 +88,9 @@ PACKED_B_SHARE = 5 / 8        # of the second cache, in which what is packed of 
 REST_SHARE = 1 / 50           # of a matrix: if a last strip that is not whole lacks more rows it has kernels of its own
 HASTY_CYCLES = 64_000         # of work that are sooner done by code that is made quickly
 WIDTH = 3                     # vectors of C across that are held in registers, where there are as many columns
-WIDE_LANES = 16               # of a vector that is a line of the cache, of float32
+WIDE_LANES = 16               # of a vector that is a line of the cache, of float32;
+FOURS = 4, 8, 12, 16          # such vectors that are cut into panels of four, where there are not many;
+FOURS_ROWS = 32               # more of them than four only if there are more rows: strips are not as high then
 PIECE_CYCLES = 16_000         # of work, by estimate, that are worth handing to another thread
 PIECES_A_THREAD = 8           # that are enough, so that none is late by much; each costs some 300 nanoseconds
 LATE_SHARE_A_THREAD = 1 / 32  # of a piece's time that all wait for the last one; see Note [Threads are not alike]
@@ -224,12 +227,14 @@ def make_ready():
     machine.make_ready([("gemm",), ("pack_b", TURN)], blocks_of(machine.rows(WIDTH), WIDTH))
 
 
-def width_of(machine, N):
+def width_of(machine, M, N):
     """How many vectors of C across are held in registers at most."""
-    if N <= machine.lanes:
+    vectors = -(-N // machine.lanes)
+    if vectors <= 1:
         return 1
-    # the columns of 64 x 64 and of most attention are four vectors of AVX-512: one panel instead of two narrow ones
-    return 4 if 3 * machine.lanes < N <= 4 * machine.lanes and machine.lanes == WIDE_LANES else WIDTH
+    # the columns of 64 x 64 and of most attention are four vectors of AVX-512, or twice that: no narrow panels then
+    fours = FOURS if M > FOURS_ROWS else FOURS[:1]
+    return 4 if machine.lanes == WIDE_LANES and vectors in fours else WIDTH
 
 
 def blocks_of(rows, width):
@@ -250,10 +255,11 @@ def plan_gemm(machine, f, count):
     M, N, K, size = f["M"], f["N"], f["K"], machine.size
     # The shape of the innermost kernels follows from the columns alone, but for few rows and for the last ones of not
     # many, and all of a kind are made together, so that another number of rows (a new batch size) compiles hardly ever.
-    width = width_of(machine, N)
+    width = width_of(machine, M, N)
     rows, across = machine.rows(width), width * machine.lanes
     straight = f["b_col"] == 1
-    way = FEW_ROWS_WAYS[machine.lanes * size == CACHE_LINE_BYTES]
+    whole_lines = machine.kernels.whole_lines
+    way = FEW_ROWS_WAYS[whole_lines]
     skinny = straight and (M <= FEW_ROWS or M <= way.more_rows and NEAR_BYTES < K * N * size <= MAX_CACHED_B_BYTES)
     most = MAX_BLOCK_K
     if skinny:
@@ -274,7 +280,8 @@ def plan_gemm(machine, f, count):
         f["a_pack"] = TURN if crowd(depth // 2, far, True) or again > 1 and far > 1024 else DIRECT
     else:
         f["a_pack"] = GATHER if again > 2 else DIRECT
-    if N >= machine.lanes and (skinny or straight and depth * f["b_row"] * size <= NEAR_BYTES):
+    most_direct = SHORT_B_BYTES if whole_lines and K <= SHORT_STRIPS[True] else NEAR_BYTES
+    if N >= machine.lanes and (skinny or straight and depth * f["b_row"] * size <= most_direct):
         b_pack = DIRECT
     else:
         b_pack = COPY if straight else TURN if f["b_row"] == 1 else GATHER
@@ -313,14 +320,14 @@ def plan_gemm(machine, f, count):
 
 def kind_of(machine, f, count, skinny, b_pack):
     """Which kind of innermost kernels: see MICRO_KINDS."""
-    if machine.lanes * machine.size != CACHE_LINE_BYTES:
+    if not machine.kernels.whole_lines:
         return "micro"
     if skinny:
         return "micro_ahead"
     # small matrices that are read as they lie, one after the other: whatever sees memory coming starts anew with each
-    small = count > 1 and f["tiles_m"] * f["tiles_n"] == 1 and f["K"] <= SHORT_STRIP and f["a_pack"] == b_pack == DIRECT
+    small = f["tiles_m"] * f["tiles_n"] == 1 and f["K"] <= SHORT_STRIPS[True] and f["a_pack"] == b_pack == DIRECT
     dense = (f["a_row"], f["a_col"]) in ((f["K"], 1), (1, f["M"])) and f["b_row"] == f["N"]
-    return "micro_next" if small and dense else "micro"
+    return "micro_next" if count > 1 and small and dense else "micro"
 
 
 def cut_k(machine, f, skinny):

@@ -25,7 +25,7 @@ B_AHEAD_ROWS = 4                            # or how many rows, where they lie f
 NEAR_ROW_BYTES = 2560                       # this: that is the next one already, or the one after
 APART_BYTES = 16 << 10                      # room in which sums of parts are put far from B, in the first cache
 K_TOGETHER = 4                              # steps along k of a large block, likewise
-SHORT_STRIP = 64                            # of k: it comes near by itself
+SHORT_STRIPS = {False: 64, True: 128}       # of k: it comes near by itself; True: where a vector is a line of the cache
 PANEL_WIDTHS = {32: (3, 2, 4, 1, 6, 8), 16: (3, 2, 1, 4)}   # registers → vectors across that are tried, in that order
 MAX_TINY = 4                                # rows, columns and k of matrices that are multiplied number by number
 DOT_COLUMNS = {1: 5, 2: 4, 4: 4, 8: 3}     # rows of a block of dot products → columns
@@ -46,6 +46,8 @@ class GemmKernels:
     def __init__(self, element, target):
         self.v = Vectors(element, target)
         self.element, self.lanes = element, self.v.lanes
+        self.whole_lines = target.vector_bytes == CACHE_LINE_BYTES
+        self.short_strip = SHORT_STRIPS[self.whole_lines]
 
     def every(self, machine):
         """All functions that a plan may ask for: (a method, *its arguments) of each."""
@@ -87,15 +89,15 @@ class GemmKernels:
         b_cols, c_cols = offsets("%b.cols", width), [w.mul(v.bytes, o) for o in offsets("%c.cols", width)]
         # the offsets are read one turn ahead: otherwise LLVM loads all of A first, and has no registers for it
         first = offsets("%table", 2)
-        adds, whole_lines = w.is_("ne", "%add", 0), v.target.vector_bytes == CACHE_LINE_BYTES
+        adds = w.is_("ne", "%add", 0)
         with w.loop(0, "%strips", 1, [("ptr", "%a"), ("ptr", "%c")]) as strip:
             top, to = strip.values
             starts = [w.at(elt, top, offset) for offset in offsets("%a.rows", rows)]
             strip.next = [w.at(elt, top, "%a.down"), w.at(elt, to, "%c.down")]
             with w.loop(0, "%panels", 1, [("ptr", "%b"), ("ptr", to)]) as panel:
                 b, c = panel.values
-                if not whole_lines:
-                    with w.when(w.is_("sgt", "%k", SHORT_STRIP)), w.loop(0, rows) as i:    # what will be written
+                if not self.whole_lines:
+                    with w.when(w.is_("sgt", "%k", self.short_strip)), w.loop(0, rows) as i:    # what will be written
                         row = w.at(elt, c, w.load("i64", w.at("i64", "%c.rows", i.i)))     # comes nearer
                         for col in c_cols:
                             nearer(w.at("i8", row, col), 2)
@@ -111,7 +113,7 @@ class GemmKernels:
                 # Most of a product is steady: each step as far as the first, and vectors side by side. Then there is
                 # nothing in the loop but what it needs, which shows where processors share a core; and a loop does
                 # several steps where each is a few lines of the cache.
-                together = K_TOGETHER if whole_lines and rows * width > MAX_KERNEL_ROWS else 1
+                together = K_TOGETHER if self.whole_lines and rows * width > MAX_KERNEL_ROWS else 1
                 side_by_side = [w.is_("eq", col, j * self.lanes) for j, col in enumerate(b_cols)]
                 even = functools.reduce(w.both, side_by_side, w.is_("eq", "%step", 0))
                 steady = w.pick(even, w.down("%k", together), 0)
@@ -417,7 +419,8 @@ class GemmKernels:
         as_is = w("and i1 " + w.is_("eq", f["pack_b"], 0) + ", " + w("xor i1 " + small + ", true"))
         ragged = w.one_if(w.is_("slt", cols, w.mul(vectors, n)))
         # a strip that is read as it lies comes nearer beforehand; a copy goes along it, which processors see coming
-        near = w.both(w.both(w.is_("eq", a_col, 1), w.is_("eq", f["a_pack"], DIRECT)), w.is_("sgt", size, SHORT_STRIP))
+        near = w.both(w.both(w.is_("eq", a_col, 1), w.is_("eq", f["a_pack"], DIRECT)),
+                      w.is_("sgt", size, self.short_strip))
         table = w(f"inttoptr i64 {f['kernels']} to ptr")
 
         def start(p):
@@ -454,7 +457,7 @@ class GemmKernels:
             def strips(a, c, m, g=g, left=left, until=until, middle=middle, whole=whole, ahead=ahead, right=right,
                        further=further):
                 # what is short and read as it lies goes to the kernels in one call, but for a strip that is not whole
-                short = w.both(w.is_("eq", f["a_pack"], DIRECT), w.is_("sle", size, SHORT_STRIP))
+                short = w.both(w.is_("eq", f["a_pack"], DIRECT), w.is_("sle", size, self.short_strip))
                 whole_strips = w.div(m, f["rows"])
                 first_call = w.pick(w.both(short, w.is_("sle", n, cols)), w.most(whole_strips, 1), 1)
                 ragged_strip = w.one_if(w.is_("slt", w.mul(whole_strips, f["rows"]), m))
@@ -711,7 +714,7 @@ class CompiledKernels:
         cache."""
         few = [block for block in self.blocks() if block[2] <= MAX_AHEAD_VECTORS]
         return [(kind, *block[1:]) for kind in MICRO_KINDS[1:] for block in few
-                if self.lanes * self.size == CACHE_LINE_BYTES]
+                if self.kernels.whole_lines]
 
     def every(self):
         """{name: text} of all functions that a plan may ask for."""

@@ -141,6 +141,11 @@ class Runner(RunnerBase):
         return outs
 
 
+def _spare_class(spec):
+    """The size class of a result that may be made in a spare array: see Note [Spare arrays] in backends/memory.py."""
+    return class_of(spec) if COMPILED and spec.device is CPU and spec.nbytes <= LARGE_SPARE_BYTES else None
+
+
 class BoundPlan(BoundBase):
     """A plan bound to the inputs of a Runner: what can be known before a replay is there already."""
 
@@ -151,8 +156,7 @@ class BoundPlan(BoundBase):
         self.free = [places[slot] for slot in sorted(free)]
         self.read = [(places[slot], index) for slot, index in program.inputs]
         self.at = at = {slot: i for i, slot in enumerate(runner.wanted)}
-        self.outputs = [(at[slot], spec, index, spec.device.backend.blank,
-                         class_of(spec) if COMPILED and spec.device is CPU and spec.nbytes <= LARGE_SPARE_BYTES else None)
+        self.outputs = [(at[slot], spec, index, spec.device.backend.blank, _spare_class(spec))
                         for slot, spec, index in program.outputs]
         self.takes = [(at[slot], spec, places[source]) for slot, spec, source in program.takes]
         moving = [(k, runner.numbers[i, n], d) for k, (i, n, d) in enumerate(program.numbers)

@@ -80,23 +80,75 @@ def test_memory_that_somebody_sees_is_never_given_again(acts):
             assert seen.tolist() == expected
 
 
-def test_what_comes_back_counts_as_idle():
-    x = torch.arange(7.0)
-    (x * 2).tolist()
+def spare_addresses(like):
+    """Where the spare arrays stand that the next result like this may be made in."""
+    large = memory.large_spares.get(like._spec)
+    return {address for _, address in [*memory.spares.get(like._spec, []), *([large] if large else [])]}
+
+
+# bytes of arrays of which several are kept, one, one of the last, none
+SIZES = memory.SMALL_SPARE_BYTES, memory.SPARE_BYTES, memory.LARGE_SPARE_BYTES, memory.LARGE_SPARE_BYTES + 4
+
+
+@pytest.mark.parametrize("nbytes", SIZES)
+def test_large_memory_that_somebody_sees_is_never_given_again(nbytes):
+    """The same for arrays of other sizes."""
+    memory.empty_cache()
+    numel, rng = nbytes // 4, np.random.default_rng(nbytes)
+    x, kept = torch.arange(numel, dtype=torch.float32), []
+    for number, act in enumerate(rng.permutation(["hold", "view", "array", "write", *["drop"] * 8])):
+        y, want = x + float(number), np.arange(number, number + numel, dtype=np.float32)
+        torch.cpu.synchronize()
+        if act == "view":
+            kept.append((y[1:].view(-1)[::2], want[1::2]))
+        elif act == "array":
+            kept.append((y.numpy()[5:], want[5:]))
+        elif act == "write":
+            kept.append((y.mul_(2.0), want * 2))
+        elif act == "hold":
+            kept.append((y, want))
+        del y
+        for seen, expected in kept:
+            np.testing.assert_array_equal(np.asarray(torch.clone(seen) if torch.is_tensor(seen) else seen), expected)
+
+
+@pytest.mark.parametrize("nbytes", (28, *SIZES))
+def test_what_comes_back_counts_as_idle(nbytes):
+    x = torch.arange(nbytes // 4, dtype=torch.float32)
+
+    def product():
+        y = x * 2
+        torch.cpu.synchronize()
+        return y
+    product()
     gc.collect()
     before, calls = memory.allocated(), memory.stats()["allocation.all.allocated"]
     for _ in range(5):
-        (x * 2).tolist()
+        product()
     after = memory.stats()
     assert after["allocated_bytes.all.current"] == before and after["allocation.all.allocated"] == calls + 5
-    address = next((address for arrays in memory.spares.values() for _, address in arrays), None)
-    if COMPILED:
+    found = spare_addresses(x)
+    if COMPILED and nbytes <= memory.LARGE_SPARE_BYTES:
         states = {b["address"]: b["state"] for segment in memory.segments() for b in segment["blocks"]}
-        assert states[address] == "inactive"
+        assert found and {states[address] for address in found} == {"inactive"}
+        held = product()
+        assert held._storage.value.address() in found and not spare_addresses(x) & {held._storage.value.address()}
         memory.empty_cache()
-        assert not memory.spares
+        assert not memory.spares and not memory.large_spares
     else:
-        assert address is None
+        assert not found
+
+
+def test_few_large_arrays_are_kept():
+    """One of each of the last specs, so that what lies idle there is no more than it says."""
+    memory.empty_cache()
+    for n in range(3 * memory.MAX_LARGE_SPARES):
+        pair = [torch.ones(memory.SPARE_BYTES // 4 + 1 + n) * 2 for _ in range(2)]
+        torch.cpu.synchronize()
+        del pair
+    sizes = [spec.numel - memory.SPARE_BYTES // 4 - 1 for spec in memory.large_spares]
+    last = range(2 * memory.MAX_LARGE_SPARES, 3 * memory.MAX_LARGE_SPARES)
+    assert sizes == (list(last) if COMPILED else [])
 
 
 def test_threads_that_look_at_once_get_their_own():
