@@ -13,12 +13,6 @@ that there is no moment at which memory is neither idle nor a Block's. No lock i
 by those who allocate. The lock below is for those who make and give back mappings, and a thread that holds it may come
 again.
 
-Note [Spare arrays]: a Block and the array over it take longer to make than a small kernel to run. So where the core is
-compiled, a small array whose Value is gone, and that nobody else holds, is kept in `spares`, and the next result of its
-spec is made there. So is working memory, if it is little. Of larger arrays the last few are kept, in `large_spares`:
-after a megabyte of arithmetic, whatever of Python it takes to make one has to come from memory again. Their blocks
-count as idle. It happens only while nobody observes memory.
-
 Note [Lined up]: a vector of 64 bytes that lies across two cache lines takes twice as long to read. Blocks begin at a
 line; what NumPy allocates begins anywhere. So arrays of more than a few lines that may become a parameter, which
 kernels read for the rest of the program, are made here, or moved here (`lined_up`): results of the reference executor,
@@ -39,20 +33,15 @@ import numpy as np
 from ..base import observers, settings
 from ..base.locks import new_lock
 from ..base.spec import CPU
+from . import spares as spare_arrays
 from .memory_limits import available, held, limit
 from .place import address
+from .spares import class_size, exceeds_peak
 
 PAGE_BYTES = mmap.PAGESIZE
 MAX_SMALL_BYTES = 256 << 10     # up to here blocks are carved out of slabs
 MIN_SLAB_BYTES = 64 << 10       # of the smallest slab
 HUGE_PAGE_BYTES = 2 << 20       # the most of a slab too
-# Of arrays that are kept when nobody looks at them any more: see Note [Spare arrays].
-SMALL_SPARE_BYTES = 16 << 10    # up to here so many
-SPARES_PER_SPEC = 4             # of each spec; up to
-SPARE_BYTES = 128 << 10         # here one of each, and up to
-LARGE_SPARE_BYTES = 2 << 20     # here one of each of the last specs,
-MAX_LARGE_SPARES = 8            # so many of them
-MAX_SPARE_SPECS = 250           # so that spare arrays hold 48 MiB at most
 LINED_UP_BYTES = 1 << 10        # of an array from which on it begins at a cache line; see Note [Lined up]
 CACHE_LINE_BYTES = 64
 SURPLUS_PERCENT = 25            # how much larger an idle block may be than the class that was asked for
@@ -116,26 +105,13 @@ class SizeClass:
         self.take = functools.partial(_take_and_tell, self) if observed else self.plain_take
 
 
-class _Counts:
-    """Running numbers, for peaks and decisions; what is allocated and reserved is counted afresh when asked.
-
-    `allocated` is never too little: what came back meanwhile to other classes is seen when it is about to be a peak.
-    """
-
-    __slots__ = ("allocated", "peak", "reserved", "reserved_peak", "room", "retries", "failures")
-
-    def __init__(self):
-        for name in self.__slots__:
-            setattr(self, name, 0)
-
-
-_counts = _Counts()
+# `allocated` is never too little: what came back meanwhile to other classes is seen when it is about to be a peak. Of
+# small spare arrays that are in use again it does not know. See Note [Spare arrays] in spares.py.
+_counts, spares, large_spares = spare_arrays.state()
 _size_classes: dict = {}        # size → SizeClass
 _fast_paths: dict = {}          # bytes asked for → SizeClass
 _slabs: dict = {}               # where it starts → (mapping, SizeClass, how many blocks)
 _regions: dict = {}             # address of a large block → (mapping, SizeClass)
-spares: dict = {}               # spec → a list of (array, address); see Note [Spare arrays]
-large_spares: dict = {}         # spec → (array, address), the oldest first
 on_failure: list = []           # functions of (error, what was looked at) that give words for the message
 
 
@@ -185,46 +161,49 @@ def _update_counts(size_class):
     idle = len(size_class.free)
     _counts.allocated += (size_class.idle - idle) * size_class.size
     size_class.idle = idle
-    if _counts.allocated > _counts.peak:
-        _recount()
-        _counts.peak = max(_counts.peak, _counts.allocated)
+    if exceeds_peak():
+        notice_peak()
     _settle()
 
 
+def notice_peak():
+    """Count what is in use: it may be more than ever was."""
+    _recount()
+    _counts.peak = max(_counts.peak, _counts.allocated - _counts.spare)
+
+
 def _recount():
-    total, spare = 0, _spares_by_class()
+    total, spare = 0, _blocks_under(_small_spares())
     for size_class in list(_size_classes.values()):
         size_class.idle = len(size_class.free)
         total += (size_class.blocks - size_class.idle - spare.get(size_class.size, 0)) * size_class.size
     _counts.allocated = total
+    _counts.spare = sum(block_of(array)[1] for array, _ in list(large_spares.values()))
 
 
-def _spares_by_class():
-    """How many blocks of each size class lie idle under spare arrays."""
-    return Counter(block_of(array)[1] for array, _ in _spare_arrays())
+def _small_spares():
+    return [one for arrays in list(spares.values()) for one in list(arrays)]
 
 
 def _spare_arrays():
     """(array, address) of all spare arrays."""
-    return [*itertools.chain(*map(list, list(spares.values()))), *list(large_spares.values())]
+    return [*_small_spares(), *list(large_spares.values())]
+
+
+def _blocks_under(arrays):
+    """How many blocks of each size class are under (array, address), each of which has one."""
+    return Counter(block_of(array)[1] for array, _ in arrays)
 
 
 def _drop_spares():
     spares.clear()
     large_spares.clear()
+    _recount()
 
 
 def class_of(spec):
     """The SizeClass of a spec's arrays: whoever gives a spare one out again counts that there."""
     return _size_class(class_size(spec.nbytes))
-
-
-def class_size(nbytes):
-    """The size class of `nbytes`: steps of 64 up to 1024, then eight to a power of two, so that an eighth is waste."""
-    if nbytes <= 1024:
-        return max(nbytes + 63 & ~63, 64)
-    shift = (nbytes - 1).bit_length() - 4
-    return ((nbytes - 1 >> shift) + 1) << shift
 
 
 # --- when nothing idle fits ------------------------------------------------------------------------------------------
@@ -529,7 +508,7 @@ def stats():
                          for what in ("allocation", "allocated_bytes", "reserved_bytes", "segment")
                          for pool in ("all", "large_pool", "small_pool")
                          for number in ("current", "allocated", "freed")[:3 if what[:5] == "alloc" else 1]), 0)
-    misses, spare = 0, _spares_by_class()
+    misses, spare = 0, _blocks_under(_spare_arrays())
     for size_class in list(_size_classes.values()):
         pool = "large_pool" if size_class.size > MAX_SMALL_BYTES else "small_pool"
         misses += size_class.misses
@@ -553,7 +532,7 @@ def reset_peaks():
     """Count the peaks from now on."""
     now = stats()
     _recount()
-    _counts.peak = _counts.allocated
+    _counts.peak = _counts.allocated - _counts.spare
     _counts.reserved_peak = _counts.reserved = now["reserved_bytes.all.current"]
 
 

@@ -8,7 +8,8 @@ raises, the call ends there: those before it have happened, and those after it d
 """
 from array import array
 
-from ..backends.memory import LARGE_SPARE_BYTES, SPARE_BYTES, class_of
+from ..backends.memory import class_of
+from ..backends.spares import LARGE_SPARE_BYTES, SPARE_ROOM_BYTES
 from ..base import observers, settings
 from ..base.core import COMPILED
 from ..base.dtypes import uint8
@@ -142,7 +143,7 @@ class Runner(RunnerBase):
 
 
 def _spare_class(spec):
-    """The size class of a result that may be made in a spare array: see Note [Spare arrays] in backends/memory.py."""
+    """The size class of a result that may be made in a spare array: see Note [Spare arrays] in backends/spares.py."""
     return class_of(spec) if COMPILED and spec.device is CPU and spec.nbytes <= LARGE_SPARE_BYTES else None
 
 
@@ -175,7 +176,7 @@ class BoundPlan(BoundBase):
                 self.call = bound_call(self.native.program, self.words, self.scalars)
         self.rooms, self.blocks = [], []
         for device, nbytes, index in program.blocks:
-            if COMPILED and device is CPU and nbytes <= SPARE_BYTES:
+            if COMPILED and device is CPU and nbytes <= SPARE_ROOM_BYTES:
                 room = make_spec(uint8, (nbytes,))
                 self.rooms.append((room, class_of(room), index))
             else:

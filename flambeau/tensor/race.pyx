@@ -4,10 +4,12 @@ from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.math cimport INFINITY, log1p
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
 from flambeau.trace cimport new
+from flambeau.trace.one_call cimport taken_spare
 from flambeau.trace.value cimport TensorBase, Value
 
-from ..backends.memory import SPARE_BYTES, blank, class_of, spares as all_spares
+from ..backends.memory import class_of
 from ..backends.random import MersenneTwister
+from ..backends.spares import LARGE_SPARE_BYTES
 from ..base import dtypes
 from ..base.spec import CPU
 
@@ -30,8 +32,8 @@ cdef extern from *:
         uint32_t (*next_uint32)(void*) noexcept
 
 cdef object float32 = dtypes.float32, float64 = dtypes.float64, cpu = CPU, twister = MersenneTwister
-cdef dict spares = all_spares, size_classes = {}
-cdef Py_ssize_t spare_bytes = SPARE_BYTES, most = MAX_WEIGHTS
+cdef dict size_classes = {}
+cdef Py_ssize_t spare_bytes = LARGE_SPARE_BYTES, most = MAX_WEIGHTS
 cdef uint64_t unit_mask = (<uint64_t>1 << 53) - 1
 
 
@@ -70,17 +72,12 @@ cpdef Value drawn_indices(TensorBase weights, kind, source):
             some |= weight > 0
         if not some:
             return None
-    found = <list>spares.get(kind)                    # see Note [Spare arrays] in backends/memory.py
-    if found:
-        memory = found.pop()
-        size_class = size_classes.get(kind)
-        if size_class is None:
-            if len(size_classes) > most:
-                size_classes.clear()
-            size_class = size_classes[kind] = class_of(kind)
-        size_class.calls += 1
-    else:
-        memory = blank(kind)
+    size_class = size_classes.get(kind)
+    if size_class is None:
+        if len(size_classes) > most:
+            size_classes.clear()
+        size_class = size_classes[kind] = class_of(kind)
+    memory = taken_spare(kind, size_class)            # see Note [Spare arrays] in backends/spares.py
     out = <int64_t*><uintptr_t>memory[1]
     with source._lock:
         stream = <flambeau_bitgen*>PyCapsule_GetPointer(source._stream().capsule, "BitGenerator")

@@ -8,12 +8,13 @@ out. Programs of other devices are called by Python, and what an interrupt leave
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.string cimport memcpy, memset
 from flambeau.backends.place cimport address
+from flambeau.backends.spares cimport exceeds_peak, keep_spare, take_spare
 from flambeau.trace.runner cimport TraceRunner
-from flambeau.trace.value cimport Value, keep_spare
+from flambeau.trace.value cimport Value
 
 from ..backends.backend import DeviceFailed
-from ..backends.memory import LARGE_SPARE_BYTES, SPARE_BYTES, blank, block, class_of
-from ..backends.memory import large_spares as all_large_spares, spares as all_spares
+from ..backends.memory import blank, block, class_of, notice_peak
+from ..backends.spares import LARGE_SPARE_BYTES, SPARE_ROOM_BYTES
 from ..base import dtypes
 from ..base.spec import CPU, spec as make_spec
 from .program import handed
@@ -25,8 +26,6 @@ cdef enum:
     STACK_WORDS = 64              # of addresses, and of numbers; more of them are allocated
 
 ctypedef void (*Runner)(size_t words, long long steps, long long* table, long long* cells) noexcept nogil
-
-cdef dict spares = all_spares, large_spares = all_large_spares
 
 
 def one_call(program):
@@ -44,18 +43,14 @@ def one_call(program):
 
 cpdef tuple taken_spare(spec, size_class):
     """An array of `spec` and its address; one that is spare, if there is one: see Note [Spare arrays] in
-    backends/memory.py."""
-    cdef list found = <list>spares.get(spec)
-    cdef tuple large
-    if found:
-        size_class.calls += 1
-        return <tuple>found.pop()
-    if found is None and large_spares:
-        large = <tuple>large_spares.pop(spec, None)
-        if large is not None:
-            size_class.calls += 1
-            return large
-    return blank(spec)
+    backends/spares.py."""
+    cdef tuple found = take_spare(spec)
+    if found is None:
+        return blank(spec)
+    size_class.calls += 1
+    if exceeds_peak():
+        notice_peak()
+    return found
 
 
 cpdef give_spare(spec, tuple one):
@@ -102,10 +97,10 @@ cdef class OneCall:
         self.specs = [spec for _, spec, _ in program.outputs]
         self.size_classes = [class_of(spec) if spec.nbytes <= LARGE_SPARE_BYTES else None for spec in self.specs]
         self.takes, self.numbers = program.takes, program.numbers
-        self.blocks = [one for one in program.blocks if one[1] > SPARE_BYTES]
-        # Small ones are taken from the spare arrays, and given back there: see Note [Spare arrays].
+        self.blocks = [one for one in program.blocks if one[1] > SPARE_ROOM_BYTES]
+        # Little ones are taken from the spare arrays, and given back there: see Note [Spare arrays].
         self.small_blocks = [(make_spec(dtypes.uint8, (nbytes,)), index) for _, nbytes, index in program.blocks
-                             if nbytes <= SPARE_BYTES]
+                             if nbytes <= SPARE_ROOM_BYTES]
         self.small_classes = [class_of(kind) for kind, _ in self.small_blocks]
         self.cells, self.constants = program.cells.encode(), program.constants.tobytes()
         self.table_size, self.n_inputs, self.n_outputs = program.table_size, len(program.inputs), len(program.outputs)

@@ -1,13 +1,13 @@
+from flambeau.backends.spares cimport keep_spare
 from flambeau.base.counting cimport count_in
 
 
 cdef object CPU
-cdef dict events, spares, large_spares
-cdef Py_ssize_t _looks, RESULT, SMALL_SPARE_BYTES, SPARE_BYTES, SPARES_PER_SPEC, MAX_SPARE_SPECS, MAX_LARGE_SPARES
+cdef dict events
+cdef Py_ssize_t _looks, RESULT
 
 
 cpdef Py_ssize_t looks()
-cpdef keep_spare(spec, tuple one)
 
 
 cdef class Value:

@@ -19,15 +19,7 @@ import zlib
 import numpy as np
 
 from ..backends import host
-from ..backends.memory import (
-    MAX_LARGE_SPARES,
-    MAX_SPARE_SPECS,
-    SMALL_SPARE_BYTES,
-    SPARE_BYTES,
-    SPARES_PER_SPEC,
-    large_spares,
-    spares,
-)
+from ..backends.spares import keep_spare
 from ..base import dtypes, observers
 from ..base.core import give_defaults
 from ..base.counting import count_in
@@ -44,23 +36,6 @@ def looks():
     return _looks
 
 
-def keep_spare(spec, one):
-    """Keep (array, address), which nobody else holds, for the next result of `spec`: see Note [Spare arrays] in
-    backends/memory.py."""
-    arrays = spares.get(spec)
-    if arrays is not None:
-        if not arrays or len(arrays) < SPARES_PER_SPEC and spec.nbytes <= SMALL_SPARE_BYTES:
-            arrays.append(one)
-    elif spec.nbytes <= SPARE_BYTES:
-        if len(spares) > MAX_SPARE_SPECS:
-            spares.clear()
-        spares[spec] = [one]
-    elif spec not in large_spares:
-        if len(large_spares) >= MAX_LARGE_SPARES:
-            del large_spares[next(iter(large_spares))]
-        large_spares[spec] = one
-
-
 class Value:
     """Contents: ready (an array laid out as `spec`) or pending (slot `slot` of `trace`)."""
 
@@ -73,7 +48,7 @@ class Value:
         if self.whole_block and self._memory is None and self.array is not None and not events["during_runs"]:
             held = [self.array]
             self.array = None
-            if count_in(held, 0) == RESULT:
+            if count_in(held, 0) == RESULT:             # see Note [Spare arrays] in backends/spares.py
                 keep_spare(self.spec, (held[0], self._address))
 
     @staticmethod

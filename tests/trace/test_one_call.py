@@ -1,7 +1,7 @@
 """Programs that are a single native call: the numbers that they are given, and the memory that they are given again.
 
 Where the core is compiled they have a way of their own (trace/one_call.pyx), and small arrays come back to be used once
-more (Note [Spare arrays] in backends/memory.py); interpreted, the same must hold.
+more (Note [Spare arrays] in backends/spares.py); interpreted, the same must hold.
 """
 import contextlib
 import gc
@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import flambeau as torch
-from flambeau.backends import memory
+from flambeau.backends import memory, spares
 from flambeau.base.core import COMPILED
 from flambeau.base.observers import Observer, observing
 from flambeau.trace import plan
@@ -86,8 +86,8 @@ def spare_addresses(like):
     return {address for _, address in [*memory.spares.get(like._spec, []), *([large] if large else [])]}
 
 
-# bytes of arrays of which several are kept, one, one of the last, none
-SIZES = memory.SMALL_SPARE_BYTES, memory.SPARE_BYTES, memory.LARGE_SPARE_BYTES, memory.LARGE_SPARE_BYTES + 4
+# bytes of arrays of which several are kept, one, one, none
+SIZES = spares.SMALL_SPARE_BYTES, 10 * spares.SMALL_SPARE_BYTES, spares.LARGE_SPARE_BYTES, spares.LARGE_SPARE_BYTES + 4
 
 
 @pytest.mark.parametrize("nbytes", SIZES)
@@ -128,7 +128,7 @@ def test_what_comes_back_counts_as_idle(nbytes):
     after = memory.stats()
     assert after["allocated_bytes.all.current"] == before and after["allocation.all.allocated"] == calls + 5
     found = spare_addresses(x)
-    if COMPILED and nbytes <= memory.LARGE_SPARE_BYTES:
+    if COMPILED and nbytes <= spares.LARGE_SPARE_BYTES:
         states = {b["address"]: b["state"] for segment in memory.segments() for b in segment["blocks"]}
         assert found and {states[address] for address in found} == {"inactive"}
         held = product()
@@ -142,13 +142,39 @@ def test_what_comes_back_counts_as_idle(nbytes):
 def test_few_large_arrays_are_kept():
     """One of each of the last specs, so that what lies idle there is no more than it says."""
     memory.empty_cache()
-    for n in range(3 * memory.MAX_LARGE_SPARES):
-        pair = [torch.ones(memory.SPARE_BYTES // 4 + 1 + n) * 2 for _ in range(2)]
+    sizes = [spares.LARGE_SPARE_BYTES // 4 - n for n in range(20)]
+    for numel in sizes:
+        pair = [torch.ones(numel) * 2 for _ in range(2)]
         torch.cpu.synchronize()
         del pair
-    sizes = [spec.numel - memory.SPARE_BYTES // 4 - 1 for spec in memory.large_spares]
-    last = range(2 * memory.MAX_LARGE_SPARES, 3 * memory.MAX_LARGE_SPARES)
-    assert sizes == (list(last) if COMPILED else [])
+    kept = spares.MAX_LARGE_SPARES_BYTES // spares.LARGE_SPARE_BYTES
+    assert [spec.numel for spec in memory.large_spares] == (sizes[-kept:] if COMPILED else [])
+
+
+@pytest.mark.parametrize("numel", [1000, 40_000, 300_000, 900_000])
+def test_the_peak_counts_results_in_spare_arrays(numel):
+    """However many are taken from the spare ones, and whatever they were before."""
+    x = torch.ones(numel)
+    torch.cpu.synchronize()
+    size = spares.class_size(4 * numel)
+    for number in range(4):
+        gone, held = [x * 2, (x[1:] * 3).sum()], None
+        torch.cpu.synchronize()
+        del gone
+        if number % 2:
+            memory.empty_cache()
+        gc.collect()
+        memory.reset_peaks()
+        before = memory.allocated()
+        held = x + number
+        torch.cpu.synchronize()
+        more = [x - number, x * number]
+        torch.cpu.synchronize()
+        del more
+        peak = memory.stats()["allocated_bytes.all.peak"]
+        missed = 4 * size if 4 * numel <= spares.SMALL_SPARE_BYTES else 0           # of small ones it does not know
+        assert before + 3 * size - missed <= peak <= before + 3 * size, number
+        assert held[0].item() == 1 + number
 
 
 def test_threads_that_look_at_once_get_their_own():
