@@ -56,17 +56,26 @@ def keep_spare(spec, one):
     if arrays is not None:
         if len(arrays) < SPARES_PER_SPEC:
             arrays.append(one)
-    elif spec.nbytes <= SMALL_SPARE_BYTES:
+        return
+    if spec in _large:
+        return
+    size = class_size(spec.nbytes)
+    if size <= SMALL_SPARE_BYTES:
         if len(_small) > MAX_SPARE_SPECS:
             _small.clear()
         _small[spec] = [one]
-    elif spec not in _large:
-        _counts.spare += class_size(spec.nbytes)
-        while _large and _counts.spare > MAX_LARGE_SPARES_BYTES:
-            oldest = next(iter(_large))
-            _counts.spare -= class_size(oldest.nbytes)
-            del _large[oldest]
-        _large[spec] = one
+        return
+    _counts.spare += size
+    if _counts.spare > MAX_LARGE_SPARES_BYTES:
+        _let_go_of_the_oldest()
+    _large[spec] = one
+
+
+def _let_go_of_the_oldest():
+    while _large and _counts.spare > MAX_LARGE_SPARES_BYTES:
+        oldest = next(iter(_large))
+        _counts.spare -= class_size(oldest.nbytes)
+        del _large[oldest]
 
 
 def take_spare(spec):

@@ -87,7 +87,8 @@ def spare_addresses(like):
 
 
 # bytes of arrays of which several are kept, one, one, none
-SIZES = spares.SMALL_SPARE_BYTES, 10 * spares.SMALL_SPARE_BYTES, spares.LARGE_SPARE_BYTES, spares.LARGE_SPARE_BYTES + 4
+SMALL_SPARE_BYTES = 16 << 10
+SIZES = SMALL_SPARE_BYTES, 10 * SMALL_SPARE_BYTES, spares.LARGE_SPARE_BYTES, spares.LARGE_SPARE_BYTES + 4
 
 
 @pytest.mark.parametrize("nbytes", SIZES)
@@ -147,7 +148,7 @@ def test_few_large_arrays_are_kept():
         pair = [torch.ones(numel) * 2 for _ in range(2)]
         torch.cpu.synchronize()
         del pair
-    kept = spares.MAX_LARGE_SPARES_BYTES // spares.LARGE_SPARE_BYTES
+    kept = (16 << 20) // spares.LARGE_SPARE_BYTES
     assert [spec.numel for spec in memory.large_spares] == (sizes[-kept:] if COMPILED else [])
 
 
@@ -172,7 +173,7 @@ def test_the_peak_counts_results_in_spare_arrays(numel):
         torch.cpu.synchronize()
         del more
         peak = memory.stats()["allocated_bytes.all.peak"]
-        missed = 4 * size if 4 * numel <= spares.SMALL_SPARE_BYTES else 0           # of small ones it does not know
+        missed = 4 * size if 4 * numel <= SMALL_SPARE_BYTES else 0           # of small ones it does not know
         assert before + 3 * size - missed <= peak <= before + 3 * size, number
         assert held[0].item() == 1 + number
 
