@@ -298,13 +298,23 @@ class SQLiteSession(RowSession):
         try:
             self.con.execute("PRAGMA temp_store = MEMORY")
             self.con.execute(f"CREATE TEMP VIEW flambeau_view AS\n{without_parameters(query.text)}")
-            found = [row[2] for row in self.con.execute("PRAGMA temp.table_info(flambeau_view)")]
+            told = [row[1:3] for row in self.con.execute("PRAGMA temp.table_info(flambeau_view)").fetchall()]
+            found = [self._declared_or_nothing(*column) for column in told]
             self.con.execute("DROP VIEW temp.flambeau_view")
         except sqlite3.OperationalError:
             return None
         finally:
             self.con.execute("PRAGMA query_only = ON")
         return found
+
+    def _declared_or_nothing(self, name, word):
+        """The declared type of a column of the view; empty if there is none, of which SQLite says BLOB from 3.41 on: so
+        the first cell is asked."""
+        if word.upper() != "BLOB":
+            return word
+        column = '"' + name.replace('"', '""') + '"'
+        first = self.con.execute(f"SELECT typeof({column}) FROM temp.flambeau_view WHERE {column} IS NOT NULL LIMIT 1")
+        return word if first.fetchone() == ("blob",) else ""
 
     def count(self, query):
         self.counted = query, super().count(query)

@@ -34,6 +34,16 @@ def test_a_cell_that_is_not_what_its_column_says(engine, declared, cell, words):
         engine.sql("SELECT * FROM t", key="id", nulls=0).read()
 
 
+def test_a_column_of_bytes_is_none_of_numbers_and_one_without_a_type_may_be(engine):
+    """Newer versions of SQLite call both BLOB, so the first cell decides."""
+    cells = [(0, None, None, None), (1, 2.5, b"12345678", 7), (2, 3, b"", None)]
+    engine.table("t", {"id": "INTEGER PRIMARY KEY", "x y": "", "raw": "BLOB", "none": ""}, cells)
+    data = engine.sql("SELECT * FROM t", key="id", features=["x y", "none"], nulls=0, dtype=torch.float64)
+    assert data.read().tolist() == [[0, 0], [2.5, 7], [3, 0]]
+    with pytest.raises(TypeError, match="column 'raw' is BLOB, which no tensor holds"):
+        engine.sql("SELECT * FROM t", key="id", features=["raw"], nulls=0).read()
+
+
 def test_expressions_have_no_type_and_are_taken_as_needed(engine):
     engine.table("t", {"id": "INTEGER PRIMARY KEY", "x": "INTEGER"}, [(0, 1), (1, 2 ** 53)])
     query = "SELECT id, x * 1.5 AS half, x + 1 AS more, x > 1 AS large FROM t"
