@@ -1,6 +1,12 @@
 """What holds for all tests."""
+import functools
 import gc
 import os
+from pathlib import Path
+
+import pytest
+
+ON_GPU = Path(__file__).parent / "cuda"                   # tests that take a GPU if there is one
 
 
 def pytest_configure():
@@ -21,3 +27,22 @@ def pytest_collection_finish():
     collect often, and all of it stays to the end anyway."""
     gc.collect()
     gc.freeze()
+
+
+@functools.cache
+def has_gpu():
+    from flambeau.backends.cuda import chain
+    return chain.broken() is None
+
+
+@pytest.fixture(autouse=True)
+def no_gpu(request, monkeypatch):
+    """Tests say what holds on a machine without a GPU, wherever they run; but for those in tests/cuda, and for all of
+    them with FLAMBEAU_TEST_GPU=1."""
+    if os.environ.get("FLAMBEAU_TEST_GPU") or ON_GPU in request.path.parents or not has_gpu():
+        return
+    from flambeau.backends.cuda import chain, driver
+    monkeypatch.setenv(chain.VISIBLE, "")                 # for the processes that a test starts
+    monkeypatch.setattr(driver, "_driver", None)
+    monkeypatch.setattr(chain, "_failure", chain.Broken("driver", "it is hidden from tests outside of tests/cuda",
+                                                        "set FLAMBEAU_TEST_GPU=1"))

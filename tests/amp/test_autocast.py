@@ -293,7 +293,7 @@ def test_the_switches_by_themselves():
         assert torch.get_autocast_cpu_dtype() is torch.bfloat16
 
 
-def test_what_is_refused_or_warned_about(no_cuda):
+def test_what_is_refused_or_warned_about():
     with pytest.raises(ValueError, match="Expected `device_type` of type `str`"):
         torch.autocast(torch.device("cpu"))
     with pytest.raises(RuntimeError, match="unsupported autocast device_type 'meta'"):
@@ -307,7 +307,7 @@ def test_what_is_refused_or_warned_about(no_cuda):
     assert torch.amp.is_autocast_available("cpu") and not torch.amp.is_autocast_available("meta")
 
 
-def test_the_older_names(no_cuda):
+def test_the_older_names():
     with pytest.warns(FutureWarning, match=r"torch.amp.autocast\('cpu'"):
         region = torch.cpu.amp.autocast(dtype=torch.float16)
     with region:

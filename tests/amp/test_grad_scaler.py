@@ -171,7 +171,7 @@ def test_state_goes_on_in_another():
         assert twin.state_dict() == state
 
 
-def test_a_disabled_one_passes_everything_through(no_cuda):
+def test_a_disabled_one_passes_everything_through():
     weight, optimizer, scaler = setup(enabled=False)
     loss = weight.sum()
     assert scaler.scale(loss) is loss and not scaler.is_enabled() and scaler.get_scale() == 1

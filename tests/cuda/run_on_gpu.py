@@ -213,7 +213,8 @@ def environment(args, **more):
     """This checkout first, then what came along; caches in a folder of this run."""
     paths = [str(ROOT), *([str(Path(args.packages).resolve())] if args.packages else [])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths + [p for p in [os.environ.get("PYTHONPATH")] if p]),
-            "FLAMBEAU_CACHE_DIR": str(args.out.resolve() / "cache"), "PYTHONUNBUFFERED": "1", **more}
+            "FLAMBEAU_CACHE_DIR": str(args.out.resolve() / "cache"), "PYTHONUNBUFFERED": "1", "FLAMBEAU_TEST_GPU": "1",
+            **more}
 
 
 def has(module, args):
