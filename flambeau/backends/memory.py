@@ -33,6 +33,7 @@ import numpy as np
 from ..base import observers, settings
 from ..base.locks import new_lock
 from ..base.spec import CPU
+from ..loops.target import CACHE_LINE_BYTES
 from . import spares as spare_arrays
 from .memory_limits import available, held, limit
 from .place import address
@@ -43,7 +44,6 @@ MAX_SMALL_BYTES = 256 << 10     # up to here blocks are carved out of slabs
 MIN_SLAB_BYTES = 64 << 10       # of the smallest slab
 HUGE_PAGE_BYTES = 2 << 20       # the most of a slab too
 LINED_UP_BYTES = 1 << 10        # of an array from which on it begins at a cache line; see Note [Lined up]
-CACHE_LINE_BYTES = 64
 SURPLUS_PERCENT = 25            # how much larger an idle block may be than the class that was asked for
 HUGE_PAGE_ADVICE = getattr(mmap, "MADV_HUGEPAGE", None)
 MADV_POPULATE_WRITE = 23        # Linux's, which Python does not name yet

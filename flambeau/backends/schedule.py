@@ -14,6 +14,8 @@ TRANSPOSED_TILE = (32, 64)        # a tile of a map that reads across memory
 MIN_READS_TO_TRANSPOSE = 8        # of an operand, to be worth turning it so that it lies along the lanes
 MAX_TRANSPOSED_BYTES = 1 << 20    # of such an operand: it stays in the second cache
 STREAM_BYTES = 1 << 23            # of a result that is written past the cache
+ASKED_BYTES = STREAM_BYTES        # of an operand whose rows are asked for, each while the one before is computed,
+MAX_ASKED_ROW_BYTES = 32 << 10    # if they are no longer than that
 
 
 def schedule(launch):
@@ -123,6 +125,18 @@ def may_stream(launch):
         and all(s == 1 if d == vector else s * BYTES_OF_TYPE[kernel.accesses[n].type] % 64 == 0
                 for d, s in enumerate(launch.strides[n]) if s)
         for n in stores)
+
+
+def may_ask(launch):
+    """Whether rows come from memory, and several passes go over each. What sees memory coming sees none while a row is
+    gone over again, and most processors begin anew with each page."""
+    kernel, plan, sizes = launch.kernel, launch.schedule, launch.sizes
+    if not kernel.rows or kernel.reduced != 1 or len(kernel.passes) < 2 or not plan.order or kernel.cut is not None:
+        return False
+    row = sizes[plan.vector]
+    return any(row * size <= MAX_ASKED_ROW_BYTES and row * size * sizes[plan.order[-1]] >= ASKED_BYTES
+               for access in kernel.accesses for size in [BYTES_OF_TYPE[access.type]]
+               if access.steps[plan.vector] == 1 and access.steps[plan.order[-1]] == "s")
 
 
 def _parts(roots):

@@ -12,6 +12,7 @@ from . import scalar
 from .emit import Emit, Term, literal, mangled, shape
 from .ir import BYTES_OF_TYPE, FUNCTION_WORDS, dependencies
 from .schedule import Scratch, with_scratch
+from .target import CACHE_LINE_BYTES
 
 EMIT_METHODS = {"add": "arith", "sub": "arith", "mul": "arith", "div": "arith", "and": "arith", "or": "arith",
                 "xor": "arith", "shl": "arith", "shr": "arith", "lt": "compare", "le": "compare", "gt": "compare",
@@ -284,6 +285,7 @@ class _Writer:
     def _passes(self):
         k = self.kernel
         for number, one in enumerate(k.passes):
+            self.asks = self.schedule.asks and number == 1
             if self.along_rows:
                 self.wide = self.lanes = self.widths[number]
             self.turns = [self._turns(kind, e) for kind, e in one.accs]
@@ -435,6 +437,8 @@ class _Writer:
         return self._loop(start, stop, step, accs, inside)
 
     def _body(self, one, accs):
+        if self.asks and self.lanes > 1 and self.mask is None:
+            self._ask_for_next_row()
         values, i = [], 0
         for (kind, e), turns, parts in zip(one.accs, self.turns, self.parts, strict=True):
             value = self.value(e)
@@ -671,6 +675,28 @@ class _Writer:
             got = e.put(memory, lanes, f"call {vector} @{name}({kind} {pointer}, i32 {align}, <{lanes} x i1> "
                                        f"{self._lanes_on(lanes)}, {vector} zeroinitializer)")
         return got != 0 if type == "b1" else got
+
+    def _ask_for_next_row(self):
+        """Have what lies a row further on come nearer, of everything that is read along the lanes."""
+        level, d = len(self.scopes) - 1, self.schedule.order[-1]
+        e = self.scopes[level].emit
+        for number in self._read_by_rows():
+            pointer, size = self._pointer(number, level), BYTES_OF_TYPE[self.kernel.accesses[number].type]
+            start = e.new()
+            e.lines.append(f"  {start} = getelementptr {shape(self.kernel.accesses[number].type, 1)}, ptr {pointer}, "
+                           f"i64 {self.ints[f'stride {number} {d}'].text}")
+            for line in range(0, self.lanes * size, CACHE_LINE_BYTES):
+                place = e.new()
+                e.lines.append(f"  {place} = getelementptr i8, ptr {start}, i64 {line}")
+                e.lines.append(f"  call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 3, i32 1)")
+        self.declared.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+
+    def _read_by_rows(self):
+        """The numbers of accesses that are read along the lanes, and differ from row to row."""
+        stored = {number for one in self.kernel.passes for number, _ in one.stores}
+        return [number for number, access in enumerate(self.kernel.accesses)
+                if access.at is None and access.steps[self.vector] == 1 and access.type != "b1"
+                and access.steps[self.schedule.order[-1]] == "s" and number not in stored]
 
     def _store(self, number, expr):
         access = self.kernel.accesses[number]

@@ -14,18 +14,19 @@ class Schedule:
     these, or the last reduced one), of which `vectors` at a time are worth taking at most; None where there is none.
     `blocked`: dimensions that a tile covers a block of, outermost first, and `blocks` the sizes of those. `scratch` is
     (number of a pass, expression): what it gives is kept in a row of the thread's own for the passes after it.
-    `streams` says that stores go past the cache; all must be contiguous and aligned.
+    `streams` says that stores go past the cache; all must be contiguous and aligned. `asks` says that the second pass
+    over a row asks for what the next row reads.
 
     `turned` is {access: dimensions}: before, the operand is to be copied so that it lies along these, in this order.
     `cost` is about how many nanoseconds a tile takes.
     """
 
-    __slots__ = ("order", "vector", "vectors", "blocked", "blocks", "scratch", "streams", "turned", "cost")
+    __slots__ = ("order", "vector", "vectors", "blocked", "blocks", "scratch", "streams", "asks", "turned", "cost")
 
     def __init__(self, order, vector, vectors=4, blocked=(), blocks=()):
         self.order, self.vector, self.vectors = tuple(order), vector, vectors
         self.blocked, self.blocks = tuple(blocked), tuple(blocks)
-        self.scratch, self.streams, self.turned, self.cost = None, False, {}, 1.0
+        self.scratch, self.streams, self.asks, self.turned, self.cost = None, False, False, {}, 1.0
 
     def dims(self, kernel):
         """All dimensions, outermost first."""
@@ -47,6 +48,8 @@ class Schedule:
             parts.append(f"{printer.word(self.scratch[1])} of pass {self.scratch[0]} in scratch")
         if self.streams:
             parts.append("stores past the cache")
+        if self.asks:
+            parts.append("asks for the next row")
         return ", ".join(parts)
 
 

@@ -6,6 +6,8 @@ not even have. So the renderer asks here first, and writes such an operation in 
 """
 from typing import NamedTuple
 
+CACHE_LINE_BYTES = 64
+
 
 class Target(NamedTuple):
     """A processor as the renderer sees it."""

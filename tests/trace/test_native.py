@@ -221,6 +221,28 @@ def test_sums_are_right_however_they_are_cut(monkeypatch):
 # --- odd numbers, odd shapes ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("rows, columns", [(2100, 1024), (4000, 601), (300, 8100), (100, 30_000), (50, 1024)])
+def test_rows_that_come_from_memory_are_asked_for(monkeypatch, rows, columns):
+    """Where several passes go over each and they are not long; the same bits come out, to the last row."""
+    x = ready(rows, columns)
+    weight, many = ready(columns, seed=1), rows * columns >= schedule.ASKED_BYTES // 4 and columns <= 8192
+    for work in (lambda: torch.softmax(x, 1), lambda: F.layer_norm(x, (columns,), weight), lambda: torch.var(x, 1),
+                 lambda: torch.log_softmax(x * weight, 1)):
+        y = work()
+        steps = torch.plans.of(y).steps
+        assert any("asks for the next row" in str(step.loop) for step in steps) == many
+        assert any("llvm.prefetch" in step.llvm for step in steps) == many
+        asked = y.numpy().copy()
+        with torch.config.using(executor="reference"):
+            np.testing.assert_allclose(asked, work().numpy(), rtol=1e-5, atol=1e-6)
+        with monkeypatch.context() as without:
+            without.setattr(machine_code, "may_ask", lambda launch: False)
+            planning.forget()
+            np.testing.assert_array_equal(asked, work().numpy())
+        planning.forget()
+    assert not any("asks" in str(step.loop) for step in torch.plans.of(x.sum(1)).steps)
+
+
 def test_nothing_and_a_single_number():
     for shape in ((0,), (0, 3), (3, 0), (2, 0, 4)):
         x = torch.zeros(shape)
