@@ -18,7 +18,7 @@ cpdef Py_ssize_t class_size(Py_ssize_t nbytes)
 @cython.locals(arrays=list, size=Py_ssize_t)
 cpdef keep_spare(spec, tuple one)
 
-cdef _let_go_of_the_oldest()
+cdef _let_go_of_the_oldest(Py_ssize_t size)
 
 @cython.locals(arrays=list, one=tuple)
 cpdef tuple take_spare(spec)

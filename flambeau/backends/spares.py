@@ -57,22 +57,22 @@ def keep_spare(spec, one):
         if len(arrays) < SPARES_PER_SPEC:
             arrays.append(one)
         return
-    if spec in _large:
-        return
     size = class_size(spec.nbytes)
     if size <= SMALL_SPARE_BYTES:
         if len(_small) > MAX_SPARE_SPECS:
             _small.clear()
         _small[spec] = [one]
         return
-    _counts.spare += size
-    if _counts.spare > MAX_LARGE_SPARES_BYTES:
-        _let_go_of_the_oldest()
-    _large[spec] = one
+    if spec not in _large and _counts.spare + size > MAX_LARGE_SPARES_BYTES:
+        _let_go_of_the_oldest(size)
+    if spec not in _large:                    # asked again: another array may have come by in between
+        _counts.spare += size
+        _large[spec] = one
 
 
-def _let_go_of_the_oldest():
-    while _large and _counts.spare > MAX_LARGE_SPARES_BYTES:
+def _let_go_of_the_oldest(size):
+    """Make room for a large array of `size` bytes."""
+    while _large and _counts.spare + size > MAX_LARGE_SPARES_BYTES:
         oldest = next(iter(_large))
         _counts.spare -= class_size(oldest.nbytes)
         del _large[oldest]
