@@ -157,8 +157,8 @@ def test_a_tensor_keeps_the_array_it_was_made_from():
 
 
 def test_freeing_the_last_tensor_frees_the_memory():
-    x = torch.ones(100_000)                             # no small array, which would be kept for the next one
-    x.tolist()
+    x = torch.ones(1_000_000)                           # no array that is kept for the next one: see backends/spares.py
+    torch.cpu.synchronize()
     array = weakref.ref(x._storage.value.array)
     view = x[10:20]
     del x
