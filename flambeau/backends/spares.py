@@ -19,8 +19,8 @@ SPARE_ROOM_BYTES = 128 << 10      # of working memory that is taken from here
 class MemoryCounts:
     """What the allocator counts as it goes: bytes, but for `retries` and `failures`.
 
-    `allocated` has the large spare arrays in it, whose bytes are `spare`: so neither has to be told when one of them is
-    taken. What is in use is the one less the other.
+    `allocated` has the large spare arrays in it, whose bytes are `spare`; what is in use is the one less the other. So
+    only `spare` changes when one of them is taken or comes back.
     """
 
     __slots__ = ("allocated", "spare", "peak", "reserved", "reserved_peak", "room", "retries", "failures")

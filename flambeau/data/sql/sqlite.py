@@ -299,13 +299,12 @@ class SQLiteSession(RowSession):
             self.con.execute("PRAGMA temp_store = MEMORY")
             self.con.execute(f"CREATE TEMP VIEW flambeau_view AS\n{without_parameters(query.text)}")
             told = [row[1:3] for row in self.con.execute("PRAGMA temp.table_info(flambeau_view)").fetchall()]
-            found = [self._declared_or_nothing(*column) for column in told]
-            self.con.execute("DROP VIEW temp.flambeau_view")
+            return [self._declared_or_nothing(*column) for column in told]
         except sqlite3.OperationalError:
             return None
         finally:
+            self.con.execute("DROP VIEW IF EXISTS temp.flambeau_view")
             self.con.execute("PRAGMA query_only = ON")
-        return found
 
     def _declared_or_nothing(self, name, word):
         """The declared type of a column of the view; empty if there is none, of which SQLite says BLOB from 3.41 on: so

@@ -2,11 +2,13 @@
 import contextlib
 import pickle
 import sqlite3
+from types import SimpleNamespace
 
 import pytest
 
 import flambeau as torch
 from flambeau.data.sql.engines import source_of
+from flambeau.data.sql.sqlite import SQLiteSession
 
 from .sources import SQLiteEngine, SQLiteNativeEngine, digest, plain_table, together
 
@@ -42,6 +44,17 @@ def test_a_column_of_bytes_is_none_of_numbers_and_one_without_a_type_may_be(engi
     assert data.read().tolist() == [[0, 0], [2.5, 7], [3, 0]]
     with pytest.raises(TypeError, match="column 'raw' is BLOB, which no tensor holds"):
         engine.sql("SELECT * FROM t", key="id", features=["raw"], nulls=0).read()
+
+
+def test_a_query_that_fails_leaves_nothing_behind():
+    """The first cell is asked for in a view, and whoever asks next needs one too."""
+    session = SQLiteSession.__new__(SQLiteSession)
+    session.con = sqlite3.connect(":memory:")
+    session.con.execute("CREATE TABLE t (x BLOB, y INTEGER)")
+    session.con.execute("INSERT INTO t VALUES (1, ?)", (-2 ** 63,))
+    assert session.declared(SimpleNamespace(text="SELECT x FROM t WHERE abs(y) > 0")) is None       # it has no abs
+    assert session.declared(SimpleNamespace(text="SELECT y, x FROM t")) == ["INTEGER", ""]
+    session.con.close()
 
 
 def test_expressions_have_no_type_and_are_taken_as_needed(engine):
