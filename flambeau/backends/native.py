@@ -14,7 +14,7 @@ from ..loops.schedule import verify as verify_schedule
 from . import cpu, gemm, library, threads
 from .backend import NotCompiled
 from .kernels import texts_of
-from .schedule import may_ask, may_stream, schedule  # noqa: F401  (the Backend's)
+from .schedule import schedule, settle  # noqa: F401  (schedule is the Backend's)
 
 RESULT_BYTES_PER_CHARACTER = 512   # of results that NumPy makes while LLVM compiles one character
 LONG_TEXT_CHARACTERS = 1 << 12     # of LLVM text that nobody should wait for: some 8 to 20 milliseconds
@@ -62,7 +62,7 @@ class Compilation:
         self.launches, self.missing, self.hasty, self._names = launches, {}, set(), {}
         unknown = {}
         for launch in launches:
-            launch.schedule.streams, launch.schedule.asks = may_stream(launch), may_ask(launch)
+            settle(launch)
             launch.text = str(launch)
             if launch.text not in _kernels:
                 unknown.setdefault(launch.text, launch)

@@ -11,7 +11,7 @@ from .compile_thread import side_by_side, undisturbed
 from .kernels import GemmKernels, compiled_kernels
 from .pools import PoolKernels
 from .processor import PROCESSOR_LEVELS, choose
-from .schedule import may_ask, may_stream, schedule
+from .schedule import schedule, settle
 from .shares import processors
 from .taps import TapKernels
 from .tiles import WinogradKernels
@@ -39,7 +39,7 @@ def launched_parts(launches):
     parts, origins, room, seen = [], [], 0, set()
     for launch in launches:
         launch.schedule = schedule(launch)
-        launch.schedule.streams, launch.schedule.asks = may_stream(launch), may_ask(launch)
+        settle(launch)
         name, text = native.rendered(launch)
         origins.append((cpu.origin_of(str(launch)), name, text))
         if name not in seen:

@@ -9,7 +9,7 @@ from ..loops.schedule import Schedule
 
 MAP_TILE_ELEMENTS = 8192          # of a map
 TILE_LANES = 256                  # of a tile whose reduction walks rows
-MAX_SCRATCH_ROW_ELEMENTS = 16384  # of scratch memory
+MAX_STACK_ROW_ELEMENTS = 16384    # of scratch memory
 TRANSPOSED_TILE = (32, 64)        # a tile of a map that reads across memory
 MIN_READS_TO_TRANSPOSE = 8        # of an operand, to be worth turning it so that it lies along the lanes
 MAX_TRANSPOSED_BYTES = 1 << 20    # of such an operand: it stays in the second cache
@@ -39,10 +39,19 @@ def schedule(launch):
     elif lanes_kept:
         made.blocked, made.blocks = (vector,), (TILE_LANES if kernel.reduced else MAP_TILE_ELEMENTS,)
     made.turned = turned
-    by_rows = kernel.rows and kernel.reduced == 1 and sizes[vector] <= MAX_SCRATCH_ROW_ELEMENTS
-    made.scratch = _scratch(launch) if by_rows else None
+    made.scratch = _scratch(launch) if kernel.rows and kernel.reduced == 1 else None
     made.cost = _cost(launch, made)
     return made
+
+
+def settle(launch):
+    """What is left to decide of the Schedule of a Launch once it is known which memory there is."""
+    plan = launch.schedule
+    if plan.scratch is not None and launch.sizes[plan.vector] > MAX_STACK_ROW_ELEMENTS:
+        plan.scratch_in = _row_to_fill(launch)
+        if plan.scratch_in is None:
+            plan.scratch = None
+    plan.streams, plan.asks = plan.scratch_in is None and _may_stream(launch), _may_ask(launch)
 
 
 def _put_lanes_last(launch, kept):
@@ -99,6 +108,17 @@ def _scratch(launch):
     return None
 
 
+def _row_to_fill(launch):
+    """The number of a result whose row can hold scratch until the last pass fills it; None where there is none."""
+    kernel, plan = launch.kernel, launch.schedule
+    if not kernel.passes[-1].stores or plan.scratch[0] == len(kernel.passes) - 1:
+        return None
+    number = kernel.passes[-1].stores[-1][0]
+    once = [n for one in kernel.passes for n, _ in one.stores].count(number) == 1
+    fits = kernel.accesses[number].type == plan.scratch[1].type and launch.strides[number][plan.vector] == 1
+    return number if once and fits and number in launch.fresh else None
+
+
 def _cost(launch, made):
     """About how many nanoseconds a tile takes, to decide what is worth several threads."""
     kernel, sizes = launch.kernel, launch.sizes
@@ -116,7 +136,7 @@ def _cost(launch, made):
     return max(1.0, work * (0.03 * (cost + scratch) + 0.05 * (len(kernel.accesses) + scratch)) / max(tiles, 1))
 
 
-def may_stream(launch):
+def _may_stream(launch):
     """Whether the results are so large that they would only push other things out of the cache."""
     kernel, vector = launch.kernel, launch.schedule.vector
     stores = [n for one in kernel.passes for n, _ in one.stores]
@@ -127,7 +147,7 @@ def may_stream(launch):
         for n in stores)
 
 
-def may_ask(launch):
+def _may_ask(launch):
     """Whether rows come from memory, and several passes go over each. What sees memory coming sees none while a row is
     gone over again, and most processors begin anew with each page."""
     kernel, plan, sizes = launch.kernel, launch.schedule, launch.sizes

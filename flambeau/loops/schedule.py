@@ -13,7 +13,8 @@ class Schedule:
     `order` are the kept dimensions, outermost first, and `vector` is the one that is walked by vectors (the last of
     these, or the last reduced one), of which `vectors` at a time are worth taking at most; None where there is none.
     `blocked`: dimensions that a tile covers a block of, outermost first, and `blocks` the sizes of those. `scratch` is
-    (number of a pass, expression): what it gives is kept in a row of the thread's own for the passes after it.
+    (number of a pass, expression): what it gives is kept for the passes after it, in a row of the thread's own or,
+    where `scratch_in` is the number of an access, in the row of that result, which the last pass fills with its own.
     `streams` says that stores go past the cache; all must be contiguous and aligned. `asks` says that the second pass
     over a row asks for what the next row reads.
 
@@ -21,12 +22,14 @@ class Schedule:
     `cost` is about how many nanoseconds a tile takes.
     """
 
-    __slots__ = ("order", "vector", "vectors", "blocked", "blocks", "scratch", "streams", "asks", "turned", "cost")
+    __slots__ = ("order", "vector", "vectors", "blocked", "blocks", "scratch", "scratch_in", "streams", "asks",
+                 "turned", "cost")
 
     def __init__(self, order, vector, vectors=4, blocked=(), blocks=()):
         self.order, self.vector, self.vectors = tuple(order), vector, vectors
         self.blocked, self.blocks = tuple(blocked), tuple(blocks)
-        self.scratch, self.streams, self.asks, self.turned, self.cost = None, False, False, {}, 1.0
+        self.scratch, self.scratch_in, self.streams, self.asks = None, None, False, False
+        self.turned, self.cost = {}, 1.0
 
     def dims(self, kernel):
         """All dimensions, outermost first."""
@@ -45,7 +48,8 @@ class Schedule:
         if self.blocked:
             parts.append(f"blocks of {', '.join(map(printer.dim, self.blocked))}")
         if self.scratch is not None:
-            parts.append(f"{printer.word(self.scratch[1])} of pass {self.scratch[0]} in scratch")
+            place = "scratch" if self.scratch_in is None else f"p{self.scratch_in}"
+            parts.append(f"{printer.word(self.scratch[1])} of pass {self.scratch[0]} in {place}")
         if self.streams:
             parts.append("stores past the cache")
         if self.asks:
@@ -69,17 +73,25 @@ def verify(kernel, schedule):
     elif vector is not None:
         need(kernel.kept and vector == schedule.order[-1], f"lanes along {vector}, not along the last kept dimension")
         need(vector in schedule.blocked, "the dimension of the lanes must be blocked")
+    if schedule.scratch_in is not None:
+        number, held = schedule.scratch_in, schedule.scratch[1]
+        stores = [n for one in kernel.passes for n, _ in one.stores]
+        need(stores.count(number) == 1 and stores[-1] == number, f"scratch in p{number}, which is not stored last")
+        need(kernel.accesses[number].type == held.type, f"scratch of {held.type} in p{number}")
+        need(not schedule.streams, "scratch in a result that goes past the cache")
 
 
 def with_scratch(kernel, schedule):
     """The kernel with what its schedule keeps in scratch stored there, and loaded by the passes after that."""
     if schedule.scratch is None:
         return kernel
-    number, held = schedule.scratch
+    (number, held), place = schedule.scratch, schedule.scratch_in
     rank, out = kernel.kept + kernel.reduced, Kernel(kernel.kept, kernel.reduced, kernel.rows, kernel.cut)
-    out.accesses = [*kernel.accesses, Scratch(held.type, [0] * (rank - 1) + [1])]
-    out.numbers, out.finals = kernel.numbers, kernel.finals
-    load = Expr("load", held.type, (), len(kernel.accesses))
+    out.accesses, out.numbers, out.finals = list(kernel.accesses), kernel.numbers, kernel.finals
+    if place is None:
+        place = len(kernel.accesses)
+        out.accesses.append(Scratch(held.type, [0] * (rank - 1) + [1]))
+    load = Expr("load", held.type, (), place)
     for p, one in enumerate(kernel.passes):
         done = Pass()
         if p <= number:
@@ -88,7 +100,7 @@ def with_scratch(kernel, schedule):
             done.accs = [(kind, _replaced(e, held, load)) for kind, e in one.accs]
             done.stores = [(n, _replaced(e, held, load)) for n, e in one.stores]
         if p == number:
-            done.stores.append((len(kernel.accesses), held))
+            done.stores.append((place, held))
         out.passes.append(done)
     return out
 

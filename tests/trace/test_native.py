@@ -3,6 +3,7 @@ import gc
 import math
 import os
 import random
+import re
 import signal
 import sys
 import threading
@@ -236,11 +237,39 @@ def test_rows_that_come_from_memory_are_asked_for(monkeypatch, rows, columns):
         with torch.config.using(executor="reference"):
             np.testing.assert_allclose(asked, work().numpy(), rtol=1e-5, atol=1e-6)
         with monkeypatch.context() as without:
-            without.setattr(machine_code, "may_ask", lambda launch: False)
+            without.setattr(schedule, "_may_ask", lambda launch: False)
             planning.forget()
             np.testing.assert_array_equal(asked, work().numpy())
         planning.forget()
     assert not any("asks" in str(step.loop) for step in torch.plans.of(x.sum(1)).steps)
+
+
+LONG_ROW = 20_003                                # longer than a row that is kept on the stack
+
+
+@pytest.mark.parametrize("work, kept", [
+    (lambda x: torch.softmax(x, 1), True),
+    (lambda x: torch.softmax(x, 1) * x, True),                              # which needs the input once more
+    (lambda x: torch.softmax(x.double(), 1), True),
+    (lambda x: torch.softmax(x, 1).bfloat16(), False),                      # whose row is too narrow for what is kept
+    (lambda x: x.copy_(torch.softmax(x, 1)), False),                        # the result's row is still to be read
+    (lambda x: x.mul_(torch.softmax(x, 1)), False),
+    (lambda x: torch.softmax(x, 1, dtype=torch.float64).float() + torch.softmax(x, 1), False)])
+def test_what_is_kept_of_a_long_row_lies_in_the_results(monkeypatch, work, kept):
+    """Until the last pass fills it: exponentials are computed once, and the same bits come out."""
+    values = ready(5, LONG_ROW).numpy()
+    x = torch.tensor(values)
+    torch.cpu.synchronize()
+    y = work(x)
+    assert any(re.search(r"of pass 1 in p\d", str(step.loop)) for step in torch.plans.of(y).steps) == kept
+    got, near = y.double().numpy(), 1e-2 if y.dtype == torch.bfloat16 else 1e-5
+    with torch.config.using(executor="reference"):
+        np.testing.assert_allclose(got, work(torch.tensor(values)).double().numpy(), rtol=near, atol=1e-9)
+    with monkeypatch.context() as without:
+        without.setattr(schedule, "_row_to_fill", lambda launch: None)
+        planning.forget()
+        np.testing.assert_array_equal(got, work(torch.tensor(values)).double().numpy())
+    planning.forget()
 
 
 def test_nothing_and_a_single_number():

@@ -34,7 +34,7 @@ assert torch.Tensor is flambeau.Tensor and torch.float32 is flambeau.float32 and
 # the version is PyTorch's, Flambeau keeps its own
 assert torch.__version__ == "2.13.0+flambeau" and torch.__version__ >= "2.13" and torch.__version__ < "2.14.0"
 assert flambeau.__version__ != torch.__version__ and torch.__name__ == "torch" and flambeau.__name__ == "flambeau"
-assert torch.version.__version__ == torch.__version__ and torch.version.cuda is None
+assert torch.version.__version__ == torch.__version__ and torch.version.cuda == flambeau.version.cuda
 
 # settings instead of executors
 assert torch.backends is not flambeau.backends and torch.backends.cudnn is flambeau.backends.cudnn
