@@ -6,6 +6,7 @@ from math import prod
 
 from ..loops.ir import BYTES_OF_TYPE, FUNCTION_WORDS
 from ..loops.schedule import Schedule
+from . import cpu
 
 MAP_TILE_ELEMENTS = 8192          # of a map
 TILE_LANES = 256                  # of a tile whose reduction walks rows
@@ -14,8 +15,10 @@ TRANSPOSED_TILE = (32, 64)        # a tile of a map that reads across memory
 MIN_READS_TO_TRANSPOSE = 8        # of an operand, to be worth turning it so that it lies along the lanes
 MAX_TRANSPOSED_BYTES = 1 << 20    # of such an operand: it stays in the second cache
 STREAM_BYTES = 1 << 23            # of a result that is written past the cache
-ASKED_BYTES = STREAM_BYTES        # of an operand whose rows are asked for, each while the one before is computed,
-MAX_ASKED_ROW_BYTES = 32 << 10    # if they are no longer than that
+ASKED_BYTES = 1 << 20             # of an operand whose rows are asked for, each while the one before is computed,
+ASKED_ROW_BYTES = (1 << 10, 1 << 16)     # if they are as long as that, from and to
+ASKED_COLUMNS_BYTES = 128 << 10   # of an operand whose columns are gone down, the next ones asked for,
+MIN_ASKED_LANES = 64              # if there are as many
 
 
 def schedule(launch):
@@ -28,7 +31,8 @@ def schedule(launch):
     order = kept if kernel.cut is None else [kernel.cut, *kept]
     along = sizes[vector] if vector is not None else 1
     turned = _turned(launch, kept, vector) if kernel.reduced and vector is not None else {}
-    vectors = 1 if along <= 16 else 2 if along <= 32 else 16 if along >= TILE_LANES and kernel.reduced else 4
+    lanes = cpu.vector_bytes() // 4
+    vectors = 1 if along <= lanes else 2 if along <= 2 * lanes else 16 if along >= TILE_LANES and kernel.reduced else 4
     if turned:                                    # what is in the cache need not be fetched so much at a time
         vectors = min(vectors, 8)
     if kernel.rows:
@@ -40,6 +44,8 @@ def schedule(launch):
         made.blocked, made.blocks = (vector,), (TILE_LANES if kernel.reduced else MAP_TILE_ELEMENTS,)
     made.turned = turned
     made.scratch = _scratch(launch) if kernel.rows and kernel.reduced == 1 else None
+    if any(kind.startswith("arg") for one in kernel.passes for kind, _ in one.accs) and sizes[-1] < 1 << 31:
+        made.places = "i32"
     made.cost = _cost(launch, made)
     return made
 
@@ -51,7 +57,8 @@ def settle(launch):
         plan.scratch_in = _row_to_fill(launch)
         if plan.scratch_in is None:
             plan.scratch = None
-    plan.streams, plan.asks = plan.scratch_in is None and _may_stream(launch), _may_ask(launch)
+    plan.streams = plan.scratch_in is None and _may_stream(launch)
+    plan.asks = "row" if _may_ask(launch) else "lanes" if _may_ask_beside(launch) else None
 
 
 def _put_lanes_last(launch, kept):
@@ -103,9 +110,16 @@ def _scratch(launch):
         now = _parts(e for _, e in one.accs)
         again = _tops((e for late in passes[p + 1:] for _, e in (*late.accs, *late.stores)), now)
         for e in again:
-            if any(x.op in FUNCTION_WORDS for x in _parts([e])):
+            if any(x.op in FUNCTION_WORDS and _varies(launch, x) for x in _parts([e])):
                 return p, e
     return None
+
+
+def _varies(launch, root):
+    """Whether an expression differs along the last dimension."""
+    accesses, last = launch.kernel.accesses, len(launch.sizes) - 1
+    return any(e.op == "load" and (accesses[e.attr].steps[last] != 0 or accesses[e.attr].at is not None)
+               or e.op == "index" and e.attr == last for e in _parts([root]))
 
 
 def _row_to_fill(launch):
@@ -153,10 +167,23 @@ def _may_ask(launch):
     kernel, plan, sizes = launch.kernel, launch.schedule, launch.sizes
     if not kernel.rows or kernel.reduced != 1 or len(kernel.passes) < 2 or not plan.order or kernel.cut is not None:
         return False
-    row = sizes[plan.vector]
-    return any(row * size <= MAX_ASKED_ROW_BYTES and row * size * sizes[plan.order[-1]] >= ASKED_BYTES
+    row, (short, long) = sizes[plan.vector], ASKED_ROW_BYTES
+    return any(short <= row * size <= long and row * size * sizes[plan.order[-1]] >= ASKED_BYTES
                for access in kernel.accesses for size in [BYTES_OF_TYPE[access.type]]
                if access.steps[plan.vector] == 1 and access.steps[plan.order[-1]] == "s")
+
+
+def _may_ask_beside(launch):
+    """Whether columns are gone down, some lanes of each row at a time, and come from beyond the first cache: then the
+    next lanes of a row are not what is read next. A Neoverse N1, which sees little coming, sums them 1.2 to 3 times as
+    fast; a Xeon, whose lanes are whole pieces of rows, takes up to twice as long where it is asked."""
+    kernel, plan, sizes = launch.kernel, launch.schedule, launch.sizes
+    if kernel.rows or not kernel.reduced or plan.vector is None or sizes[plan.vector] < MIN_ASKED_LANES \
+            or cpu.vector_bytes() > 16:
+        return False
+    return any(access.steps[plan.vector] == 1 and access.steps[-1] == "s"
+               and launch.extent(number) * BYTES_OF_TYPE[access.type] >= ASKED_COLUMNS_BYTES
+               for number, access in enumerate(kernel.accesses))
 
 
 def _parts(roots):

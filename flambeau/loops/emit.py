@@ -257,14 +257,20 @@ class Emit:
         return self.call("abs", a.type, a, extra=", i1 false")
 
     def minimum(self, a, b):
-        """The lesser; NaN if either is NaN. Of two zeros the first, as LLVM has it where the second is a constant."""
+        """The lesser; NaN if either is NaN. Of two zeros the first, as LLVM has it where the second is a constant, or
+        the negative one where the processor has an instruction for it."""
         a, b = self.pair(a, b)
+        if self.target.maximum and a.type in ("f32", "f64"):
+            return self.call("minimum", a.type, a, b)
         least = self.where(b < a, b, a)
         return self.where(self.isnan(b), b, least) if a.type in ("f32", "f64") else least
 
     def maximum(self, a, b):
-        """The greater; NaN if either is NaN. Of two zeros the second."""
+        """The greater; NaN if either is NaN. Of two zeros the second, or the positive one where the processor has an
+        instruction for it."""
         a, b = self.pair(a, b)
+        if self.target.maximum and a.type in ("f32", "f64"):
+            return self.call("maximum", a.type, a, b)
         most = self.where(a > b, a, b)
         return self.where(self.isnan(a), a, most) if a.type in ("f32", "f64") else most
 

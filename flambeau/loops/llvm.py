@@ -99,7 +99,7 @@ class _Writer:
         held = [e for one in passes for _, e in one.accs] if self.along_rows else []
         size = max([BYTES_OF_TYPE[e.type] for e in (*inside, *held) if e.op != "index"], default=4)
         cost = sum(20 if e.op in FUNCTION_WORDS else 1 for e in inside)
-        arg = any(kind.startswith("arg") for one in passes for kind, _ in one.accs)
+        arg = self.schedule.places == "i64" and any(kind.startswith("arg") for one in passes for kind, _ in one.accs)
         many = 1 if cost > 40 or arg else 2 if cost > 14 else 4
         if not self.along_rows and cost <= 10 and self._reads_rows():
             many = 16 if cost <= 3 else 8             # down the columns: the wider, the more of each row at once
@@ -285,7 +285,7 @@ class _Writer:
     def _passes(self):
         k = self.kernel
         for number, one in enumerate(k.passes):
-            self.asks = self.schedule.asks and number == 1
+            self.asks = self._asked_by(number)
             if self.along_rows:
                 self.wide = self.lanes = self.widths[number]
             self.turns = [self._turns(kind, e) for kind, e in one.accs]
@@ -300,7 +300,9 @@ class _Writer:
             known, i = self.scopes[-1].known, 0
             for j, (kind, _) in enumerate(one.accs):
                 arg = kind.startswith("arg")
-                known["acc", number, j] = accs[i + arg] != 0 if kind in TRUTH_REDUCTIONS else accs[i + arg]
+                found = accs[i + arg]
+                known["acc", number, j] = (found != 0 if kind in TRUTH_REDUCTIONS else
+                                           found.e.cast(found, "i64") if arg else found)
                 i += 1 + arg
         self._stores(k.finals)
 
@@ -316,7 +318,8 @@ class _Writer:
         return self.target.vector_bytes // BYTES_OF_TYPE[e.type] * self.kernel.rows // self.wide
 
     def _identity(self, kind, e, lanes):
-        """What an accumulator starts with; for the place of an extreme also a place."""
+        """What an accumulator starts with; for the place of an extreme also the first one, which is right where all are
+        the same as it starts with."""
         emit, type = self.scopes[-1].emit, "i32" if kind in TRUTH_REDUCTIONS else e.type
         if kind in ("sum", "any"):
             value = 0
@@ -327,7 +330,7 @@ class _Writer:
         else:
             value = float("inf") if type in ("f32", "f64") else MOST_OF_TYPE[type]
         held = [emit.const(value, type, lanes)]
-        return [*held, emit.const(MOST_OF_TYPE["i64"], "i64", lanes)] if kind.startswith("arg") else held
+        return [*held, emit.const(0, self.schedule.places, lanes)] if kind.startswith("arg") else held
 
     def _walk(self, dims, one, accs):
         """The loops over the reduced dimensions `dims`, and in them the pass's expressions."""
@@ -438,7 +441,7 @@ class _Writer:
 
     def _body(self, one, accs):
         if self.asks and self.lanes > 1 and self.mask is None:
-            self._ask_for_next_row()
+            self._ask(self.asks)
         values, i = [], 0
         for (kind, e), turns, parts in zip(one.accs, self.turns, self.parts, strict=True):
             value = self.value(e)
@@ -461,8 +464,9 @@ class _Writer:
         for j, ((kind, _), value) in enumerate(zip(one.accs, values, strict=True)):
             if kind.startswith("arg"):
                 d = self.kernel.kept + self.kernel.reduced - 1
-                place = emit.spread(self._position(d, len(self.scopes) - 1), accs[i].lanes)
-                out.extend(self._combine(kind, accs[i:i + 2], [value, place]))
+                place = self._position(d, len(self.scopes) - 1)
+                place = emit.spread(emit.cast(place, self.schedule.places), accs[i].lanes)
+                out.extend(self._farther(kind, accs[i:i + 2], value, place))
                 i += 2
             else:
                 turns = self.turns[j]
@@ -499,6 +503,16 @@ class _Writer:
         here, there = _in(e, a[1]), _in(e, b[1])
         take = better | (same & (there < here))
         return [e.where(take, y, x), e.where(take, there, here)]
+
+    def _farther(self, kind, held, value, place):
+        """An extreme and its place after one more `value`, which stands behind all before it."""
+        e = self.scopes[-1].emit
+        best, where = _in(e, held[0]), _in(e, held[1])
+        take = value > best if kind == "argmax" else value < best
+        if value.type in ("f32", "f64"):                  # NaN counts as more, and the first one stays
+            kept = best >= value if kind == "argmax" else best <= value
+            take = ~kept & (best == best)
+        return [e.where(take, value, best), e.where(take, place, where)]
 
     def _fold(self, kind, parts):
         """All lanes of an accumulator made one: halves onto halves, always in the same order."""
@@ -676,15 +690,25 @@ class _Writer:
                                        f"{self._lanes_on(lanes)}, {vector} zeroinitializer)")
         return got != 0 if type == "b1" else got
 
-    def _ask_for_next_row(self):
-        """Have what lies a row further on come nearer, of everything that is read along the lanes."""
+    def _asked_by(self, number):
+        """The numbers of accesses that pass `number` asks for: all in the first where lanes are asked for; of rows, the
+        passes after that take turns."""
+        if self.schedule.asks is None:
+            return []
+        found, last = self._read_by_rows(), len(self.kernel.passes) - 1
+        if self.schedule.asks == "lanes":
+            return found if number == 0 else []
+        return [access for place, access in enumerate(found) if number == 1 + place % last]
+
+    def _ask(self, accesses):
+        """Have what lies a row further on, or behind the lanes, come nearer."""
         level, d = len(self.scopes) - 1, self.schedule.order[-1]
         e = self.scopes[level].emit
-        for number in self._read_by_rows():
+        for number in accesses:
             pointer, size = self._pointer(number, level), BYTES_OF_TYPE[self.kernel.accesses[number].type]
-            start = e.new()
+            start, on = e.new(), self.lanes if self.schedule.asks == "lanes" else self.ints[f"stride {number} {d}"].text
             e.lines.append(f"  {start} = getelementptr {shape(self.kernel.accesses[number].type, 1)}, ptr {pointer}, "
-                           f"i64 {self.ints[f'stride {number} {d}'].text}")
+                           f"i64 {on}")
             for line in range(0, self.lanes * size, CACHE_LINE_BYTES):
                 place = e.new()
                 e.lines.append(f"  {place} = getelementptr i8, ptr {start}, i64 {line}")
@@ -694,9 +718,10 @@ class _Writer:
     def _read_by_rows(self):
         """The numbers of accesses that are read along the lanes, and differ from row to row."""
         stored = {number for one in self.kernel.passes for number, _ in one.stores}
+        row = -1 if self.schedule.asks == "lanes" else self.schedule.order[-1]
         return [number for number, access in enumerate(self.kernel.accesses)
                 if access.at is None and access.steps[self.vector] == 1 and access.type != "b1"
-                and access.steps[self.schedule.order[-1]] == "s" and number not in stored]
+                and access.steps[row] == "s" and number not in stored]
 
     def _store(self, number, expr):
         access = self.kernel.accesses[number]

@@ -51,12 +51,12 @@ def poly(e, x, coefficients):
 def at_most(e, x, high):
     """`x`, or `high` where it is more; NaN stays."""
     high = e.const(high, x.type)
-    return e.where(high < x, high, x)
+    return e.minimum(x, high) if e.target.maximum else e.where(high < x, high, x)
 
 
 def clamp(e, x, low, high):
     low = e.const(low, x.type)
-    return at_most(e, e.where(low > x, low, x), high)
+    return at_most(e, e.maximum(x, low) if e.target.maximum else e.where(low > x, low, x), high)
 
 
 def round_to_int(e, x, scale, offset=0):

@@ -16,20 +16,20 @@ class Schedule:
     (number of a pass, expression): what it gives is kept for the passes after it, in a row of the thread's own or,
     where `scratch_in` is the number of an access, in the row of that result, which the last pass fills with its own.
     `streams` says that stores go past the cache; all must be contiguous and aligned. `asks` says that the second pass
-    over a row asks for what the next row reads.
+    over a row asks for what the next row reads. `places` is the type that places of extremes are held in.
 
     `turned` is {access: dimensions}: before, the operand is to be copied so that it lies along these, in this order.
     `cost` is about how many nanoseconds a tile takes.
     """
 
     __slots__ = ("order", "vector", "vectors", "blocked", "blocks", "scratch", "scratch_in", "streams", "asks",
-                 "turned", "cost")
+                 "places", "turned", "cost")
 
     def __init__(self, order, vector, vectors=4, blocked=(), blocks=()):
         self.order, self.vector, self.vectors = tuple(order), vector, vectors
         self.blocked, self.blocks = tuple(blocked), tuple(blocks)
-        self.scratch, self.scratch_in, self.streams, self.asks = None, None, False, False
-        self.turned, self.cost = {}, 1.0
+        self.scratch, self.scratch_in, self.streams, self.asks = None, None, False, None
+        self.places, self.turned, self.cost = "i64", {}, 1.0
 
     def dims(self, kernel):
         """All dimensions, outermost first."""
@@ -53,7 +53,9 @@ class Schedule:
         if self.streams:
             parts.append("stores past the cache")
         if self.asks:
-            parts.append("asks for the next row")
+            parts.append(f"asks for the next {self.asks}")
+        if self.places != "i64":
+            parts.append(f"places of {self.places}")
         return ", ".join(parts)
 
 

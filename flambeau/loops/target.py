@@ -16,6 +16,7 @@ class Target(NamedTuple):
     fma: bool = False             # multiplies and adds in one instruction, rounding once
     half: bool = False            # converts between float16 and float32 in one instruction
     rounding: bool = False        # floor, ceil, trunc and rint in one instruction each
+    maximum: bool = False         # the greater of two numbers in one instruction: NaN if either is, +0 before -0
     pause: str = ""               # the intrinsic, with its argument, that is called while one waits for another thread
 
     @property
@@ -35,9 +36,9 @@ def target_of(triple, features):
     kind = triple.partition("-")[0]
     if kind in ("x86_64", "amd64", "i386", "i686"):
         return Target(64 if "avx512f" in features else 32 if "avx2" in features else 16,
-                      "fma" in features, "f16c" in features, "sse4.1" in features, pause_of(kind))
+                      "fma" in features, "f16c" in features, "sse4.1" in features, pause=pause_of(kind))
     if kind.startswith(("aarch64", "arm64")):
-        return Target(16, fma=True, half=True, rounding=True, pause=pause_of(kind))         # part of the architecture
+        return Target(16, fma=True, half=True, rounding=True, maximum=True, pause=pause_of(kind))      # all have these
     if kind.startswith("riscv64"):                                    # vectors and single numbers have to have it
         half = "zfhmin" in features and ("v" not in features or "zvfhmin" in features)
         return Target(16, "d" in features, half)

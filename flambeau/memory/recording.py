@@ -10,6 +10,7 @@ up whenever a run ends at a higher peak than before: what has not been looked up
 Meanwhile everything runs by plans (the executor "native"): instructions that run one by one have NumPy's memory, which
 no allocator knows of. So what is recorded is what a program uses once its steps repeat.
 """
+import gc
 import threading
 from collections import deque
 
@@ -234,6 +235,7 @@ def estimate(step, samples=(4, 8), device=None, warm=1):
             for _ in range(warm):
                 step(n)
                 run_all()
+        gc.collect()                          # what only waits to be collected is not needed, now or later
         with record(max_events=0) as seen:
             step(n)
             run_all()

@@ -563,9 +563,11 @@ class _glu(Op):
 
     def body(k, input, dim):
         at = wrap_dim(dim, len(input.shape))
-        half = input.shape[at] // 2
-        place = k.index(at, [half if d == at else 1 for d in range(len(input.shape))])
-        return k.gather(input, at, place) * k.sigmoid(k.gather(input, at, place + half))
+        shape = list(input.shape)
+        shape[at:at + 1] = 2, shape[at] // 2
+        halves, first = k.reshape(input, shape), k.index(at, [1] * len(shape))
+        out = k.gather(halves, at, first) * k.sigmoid(k.gather(halves, at, first + 1))
+        return k.reshape(out, shape[:at] + shape[at + 1:])
 
 
 def _join(a, b, dim):

@@ -292,9 +292,25 @@ NUMPY_WORDS = {"copy": lambda x: x, "add": np.add, "sub": np.subtract, "mul": np
                "or": np.bitwise_or, "xor": np.bitwise_xor, "not": np.invert, "shl": np.left_shift,
                "shr": np.right_shift, "idiv": _idiv, "irem": np.fmod, "where": np.where, "isnan": np.isnan,
                "bits": _bits}
-# which of two zeros is taken: as in emit.py
-FLOAT_WORDS = {"min": lambda a, b: np.where(np.isnan(b), b, _min(a, b)),
-               "max": lambda a, b: np.where(np.isnan(a), a, _max(a, b)),
+
+
+def _float_min(a, b):
+    least = np.where(np.isnan(b), b, _min(a, b))
+    return np.where((a == b) & np.signbit(b), b, least) if _by_signs_of_zeros() else least
+
+
+def _float_max(a, b):
+    most = np.where(np.isnan(a), a, _max(a, b))
+    return np.where((a == b) & np.signbit(b), a, most) if _by_signs_of_zeros() else most
+
+
+def _by_signs_of_zeros():
+    """Whether the lesser of two zeros is the negative one: as in emit.py."""
+    from ..backends import cpu  # which takes a moment to import, and not all need it
+    return cpu.target().maximum
+
+
+FLOAT_WORDS = {"min": _float_min, "max": _float_max,
                "fmin": lambda a, b: np.where(np.isnan(a), b, _min(a, b)),
                "fmax": lambda a, b: np.where(np.isnan(b), a, _max(a, b))}
 INT_WORDS = {"min": _min, "max": _max, "fmin": _min, "fmax": _max}

@@ -222,13 +222,13 @@ def test_sums_are_right_however_they_are_cut(monkeypatch):
 # --- odd numbers, odd shapes ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rows, columns", [(2100, 1024), (4000, 601), (300, 8100), (100, 30_000), (50, 1024)])
-def test_rows_that_come_from_memory_are_asked_for(monkeypatch, rows, columns):
-    """Where several passes go over each and they are not long; the same bits come out, to the last row."""
-    x = ready(rows, columns)
-    weight, many = ready(columns, seed=1), rows * columns >= schedule.ASKED_BYTES // 4 and columns <= 8192
+@pytest.mark.parametrize("rows, columns, many", [(2100, 1024, True), (4000, 601, True), (300, 8100, True),
+                                                 (50, 1024, False), (100, 30_000, False), (20_000, 100, False)])
+def test_rows_that_come_from_memory_are_asked_for(monkeypatch, rows, columns, many):
+    """Where several passes go over each, and they are neither short nor long; the same bits come out, to the end."""
+    x, weight = ready(rows, columns), ready(columns, seed=1)
     for work in (lambda: torch.softmax(x, 1), lambda: F.layer_norm(x, (columns,), weight), lambda: torch.var(x, 1),
-                 lambda: torch.log_softmax(x * weight, 1)):
+                 lambda: torch.log_softmax(x * weight, 1), lambda: normed_and_its_gradient(x, weight)):
         y = work()
         steps = torch.plans.of(y).steps
         assert any("asks for the next row" in str(step.loop) for step in steps) == many
@@ -242,6 +242,28 @@ def test_rows_that_come_from_memory_are_asked_for(monkeypatch, rows, columns):
             np.testing.assert_array_equal(asked, work().numpy())
         planning.forget()
     assert not any("asks" in str(step.loop) for step in torch.plans.of(x.sum(1)).steps)
+
+
+def normed_and_its_gradient(x, weight):
+    x = x.detach().requires_grad_()
+    return torch.autograd.grad(F.layer_norm(x, weight.shape, weight), x, weight.expand_as(x) * 2.0)[0]
+
+
+@pytest.mark.parametrize("wide, rows, columns, many", [(16, 300, 700, True), (16, 40, 70, False),
+                                                       (16, 3000, 50, False), (64, 300, 700, False)])
+def test_columns_are_asked_for_by_processors_that_do_not_see_them_coming(monkeypatch, wide, rows, columns, many):
+    x = ready(rows, columns)
+    for work in (lambda: x.sum(0), lambda: x.var(0), lambda: x.amax(0), lambda: x.argmax(0),
+                 lambda: (x * x + 1).mean(0)):
+        with monkeypatch.context() as there:
+            there.setattr(schedule.cpu, "vector_bytes", lambda: wide)
+            y = work()
+            assert any("asks for the next lanes" in str(step.loop) for step in torch.plans.of(y).steps) == many
+            asked = y.numpy().copy()
+            planning.forget()
+            there.setattr(schedule, "_may_ask_beside", lambda launch: False)
+            np.testing.assert_array_equal(asked, work().numpy())
+        planning.forget()
 
 
 LONG_ROW = 20_003                                # longer than a row that is kept on the stack
@@ -623,7 +645,7 @@ def test_no_memory_for_a_plan_leaves_everything_as_it_was(monkeypatch):
         x = ready(50, 40)
         y = (x * 2).softmax(1)
         x[3:5] = 1.5
-        z = (y @ x.t()).sort(1)[0]
+        z = (y @ x.t()).cummax(1)[0]         # which no kernel does
         x.mul_(2)
         return x, y, z, z.sum()
 
@@ -639,6 +661,7 @@ def test_no_memory_for_a_plan_leaves_everything_as_it_was(monkeypatch):
                 return real(what, *args)
             return allocate
         tensors = program()
+        memory.empty_cache()                              # no spare arrays
         monkeypatch.setattr(backend, "block", refuse(memory.block), raising=False)
         monkeypatch.setattr(backend, "blank", refuse(memory.blank), raising=False)
         monkeypatch.setattr(record, "execute", refuse_all)
