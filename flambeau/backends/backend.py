@@ -65,6 +65,7 @@ class Reductions(NamedTuple):
 
     max_short: int = 32                # a reduction no longer than this goes down columns where there are many of them
     many_columns: int = 64
+    whole_vectors: int = 16            # but for rows of a multiple of so many elements, which fill vectors
     lane_multiple: int = 64            # a whole number of rounds of the lanes, on any device of the kind
     column_multiple: int = 64          # of positions that a block of a reduction down columns has
     min_row_elements: int = 512        # of a row at the end of which the lanes may as well begin anew

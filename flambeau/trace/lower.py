@@ -242,7 +242,7 @@ class Words:
             out = Words.expand(const(0, dtype), shape) if kind.startswith("arg") else x
             return out if keepdim else Words.reshape(out, tuple(n for d, n in enumerate(shape) if d not in dims))
         out = TraceNode("reduce", dtype or x.dtype, shape, (x,), (kind, dims))
-        out.order = order_of(x.shape, dims, lies(x), self._backend.reductions, not kind.startswith("arg"))
+        out.order = order_of(x.shape, dims, lies(x), self._backend.reductions, kind.startswith("arg"))
         if not keepdim:
             out = Words.reshape(out, tuple(n for d, n in enumerate(shape) if d not in dims))
         return out

@@ -315,6 +315,7 @@ def test_without_failures(executor):
 @pytest.mark.pinned
 @pytest.mark.parametrize("kind", [Stop, MemoryError, Broken])
 @pytest.mark.parametrize("late", [False, True])
+@pytest.mark.usefixtures("sort_without_kernel")
 def test_stopped_at_any_operation_then_run_again(executor, monkeypatch, kind, late):
     """Stop before or after the k-th thing is done that is no effect, for every k: each effect has happened once."""
     execute, update, native = record.execute, record.Trace._update, program.NativeStretch.run
@@ -389,6 +390,7 @@ def test_no_memory_at_any_moment(executor, monkeypatch):
 
 
 @pytest.mark.pinned
+@pytest.mark.usefixtures("sort_without_kernel")
 def test_an_operation_that_fails_for_others_only(executor, monkeypatch):
     monkeypatch.setattr(declared["sort"], "ref", broken)
     for _ in range(3):
@@ -406,6 +408,7 @@ def test_an_operation_that_fails_for_others_only(executor, monkeypatch):
 
 
 @pytest.mark.pinned
+@pytest.mark.usefixtures("sort_without_kernel")
 def test_one_that_reads_what_failed_does_not_happen_and_that_is_said(executor, monkeypatch):
     monkeypatch.setattr(declared["sort"], "ref", broken)
     for _ in range(3):
@@ -427,6 +430,7 @@ def test_one_that_reads_what_failed_does_not_happen_and_that_is_said(executor, m
 
 
 @pytest.mark.pinned
+@pytest.mark.usefixtures("sort_without_kernel")
 def test_one_for_whose_input_there_was_no_memory_happens_later(executor, monkeypatch):
     def full(*args, **kwargs):
         raise memory.failure(1 << 40)
@@ -856,6 +860,7 @@ def test_a_compiled_function_repeats_them(executor):
 
 
 @pytest.mark.pinned
+@pytest.mark.usefixtures("sort_without_kernel")
 def test_a_replay_that_fails_half_way_repeats_none(executor, monkeypatch):
     def f(x):
         y = note(x * 2, "a")
@@ -887,6 +892,7 @@ def test_a_replay_that_fails_half_way_repeats_none(executor, monkeypatch):
 
 
 @pytest.mark.pinned
+@pytest.mark.usefixtures("sort_without_kernel")
 def test_a_replay_goes_on_without_those_that_have_happened(monkeypatch):
     """The plan of a replay fails behind an effect, and the instructions run one by one."""
     pytest.importorskip("llvmlite")

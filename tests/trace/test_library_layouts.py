@@ -76,6 +76,10 @@ STEPS = {
     "mirror_rows": (mirrored_rows, lambda: (numbers(4, 5, 19), torch.tensor([1, 0, 1, 0], dtype=torch.uint8))),
     "warp_places": (lambda image, table, fill: warped(image, table, fill, (6, 7), (5, 9), False),
                     lambda: (numbers(2, 3, 1, 42), numbers(2, 6, 1, 1) / 9, numbers(2, 3, 1, 1)[:1])),
+    "sort": (lambda x: (*x.sort(0), *x.sort(1, descending=True), *x.sort(-1)), lambda: (numbers(5, 6, 7),)),
+    "topk": (lambda x: (*x.topk(2, 0), *x.topk(3, 1, largest=False), *x.topk(4)), lambda: (numbers(5, 6, 7),)),
+    "pick": (lambda x: (*x.kthvalue(2, 0), *x.median(1, keepdim=True), *x.nanmedian(-1), x.median()),
+             lambda: (numbers(5, 6, 7),)),
 }
 
 
@@ -86,7 +90,7 @@ ON_A_GPU = {"attention", "attention_backward", "running", "sum_rows"}
 def test_every_function_is_among_them():
     source = Path(torch.__file__).parent
     asked = {name for path in source.rglob("*.py") for name in re.findall(r"k\.library\(\"(\w+)\"", path.read_text())}
-    assert set(STEPS) | ON_A_GPU == asked | {"gemm"} and not set(STEPS) & ON_A_GPU
+    assert set(STEPS) | ON_A_GPU == asked | {"gemm", "sort", "topk"} and not set(STEPS) & ON_A_GPU
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

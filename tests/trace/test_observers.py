@@ -126,6 +126,7 @@ def test_every_instruction_is_told_when_it_is_recorded_and_when_it_runs(executor
     assert kinds == ["recorded"] * len(recorded) + ["looked"] + ["ran"] * len(runs)
 
 
+@pytest.mark.usefixtures("sort_without_kernel")
 def test_times_follow_one_another(executor):
     x = torch.rand(64, 64)
     torch.cpu.synchronize()
@@ -244,12 +245,12 @@ def test_a_backward_that_fails_has_ended():
     assert log.kinds("backward_began", "backward_ended") == ["backward_began", "backward_ended"]
 
 
-def test_what_fails_is_told_and_what_reads_it_did_not_run(executor, monkeypatch):
+def test_what_fails_is_told_and_what_reads_it_did_not_run(executor, monkeypatch, sort_without_kernel):
     def broken(*args, **kwargs):
         raise Broken
     x = torch.ones(3)
     x.sort().values.tolist()
-    monkeypatch.setattr(declared["sort"], "ref", broken)      # which has no body
+    monkeypatch.setattr(declared["sort"], "ref", broken)
     with observing(Log()) as log:
         bad = x.sort().values
         worse = bad + 1

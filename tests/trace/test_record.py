@@ -286,6 +286,7 @@ def test_what_failed_can_be_dropped(monkeypatch):
     assert read() is None and {*current().asides} <= {*others}
 
 
+@pytest.mark.usefixtures("sort_without_kernel")
 def test_what_failed_is_tried_again_only_for_who_needs_it(monkeypatch):
     """Not at every look at something else, which it would keep from its plan besides."""
     monkeypatch.setattr(settings, "executor", "native")
