@@ -375,8 +375,8 @@ def test_the_check_of_memory_itself(tmp_path, file, code, wrong):
 
 # What is neither a device's interface nor the same on all of them: the CPU's way of making and running machine code.
 HOW_THE_CPU_COMPILES = {f"backends.{name}" for name in (
-    "compile_thread convolve cpu gemm kernels library llvm_writer native native_runtime object_cache package_kernels "
-    "packaged pools processor schedule shares taps threads").split()} | {
+    "compile_thread convolve cpu gemm kernels library llvm_writer native native_runtime object_cache order "
+    "package_kernels packaged pools processor schedule shares taps threads").split()} | {
         f"loops.{name}" for name in "emit llvm schedule target".split()}
 ABOUT_THE_CPU = {                                   # settings of the processor, and what people want to know of it
     "": {"backends.threads"}, "config": {"backends.threads", "backends.cpu"},

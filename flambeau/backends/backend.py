@@ -119,6 +119,7 @@ class Backend:
     function_operations = 13      # that a function such as exp counts as
     product_row_bytes = 0         # rows of matrices that are multiplied had best begin at multiples of this; 0: any
     masked_row_bytes = 0          # shorter rows end in a store that loads of the next row wait for
+    zeros_by_sign = False         # whether the lesser of two zeros is the negative one, and not one of the two by place
 
     def __init__(self, index=0):
         self.index = index
@@ -368,6 +369,10 @@ class CPUBackend(Backend):
     def masked_row_bytes(self):
         target = self._native.cpu.target()
         return target.vector_bytes if target.masked_bytes else 0
+
+    @property
+    def zeros_by_sign(self):
+        return self._native.cpu.target().maximum
 
     def schedule(self, launch):
         return self._native.schedule(launch)

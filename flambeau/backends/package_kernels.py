@@ -9,6 +9,7 @@ from functools import partial
 from . import cpu, native, packaged, threads, twister
 from .compile_thread import side_by_side, undisturbed
 from .kernels import GemmKernels, compiled_kernels
+from .order import OrderKernels
 from .pools import PoolKernels
 from .processor import PROCESSOR_LEVELS, choose
 from .schedule import schedule, settle
@@ -17,7 +18,7 @@ from .taps import TapKernels
 from .tiles import WinogradKernels
 
 WHEEL_LEVELS = {"x86_64": ("x86-64-v3", "x86-64-v4"), "aarch64": ("generic",)}     # which a wheel is for
-PACKAGED_KINDS = (GemmKernels,), (TapKernels, WinogradKernels), (PoolKernels,)      # what becomes an object each
+PACKAGED_KINDS = (GemmKernels,), (TapKernels, WinogradKernels), (PoolKernels,), (OrderKernels,)    # an object each
 PART_CHARACTERS = 1 << 18         # of texts of launches that become an object
 
 

@@ -3,9 +3,10 @@
     python -m flambeau.cli.package_kernels FOLDER native                     in a clone, and where pip compiles
     python -m flambeau.cli.package_kernels FOLDER levels                     for a wheel: x86-64-v3 and x86-64-v4 ...
 
-`setup.py` runs this. There are three kinds of them, all float32's: the library's own texts, which it lists itself; the
-words of the loop language that NumPy does not have, for the first runs of anything, which nothing is compiled for; and
-kernels that were fused in the first steps of common nets, which are run here. They are written anew for each processor.
+`setup.py` runs this. There are three kinds of them, all float32's: the library's own texts, which it lists itself (and
+int64's that sort); the words of the loop language that NumPy does not have, for the first runs of anything, which
+nothing is compiled for; and kernels that were fused in the first steps of common nets, which are run here. They are
+written anew for each processor.
 """
 import os
 import sys

@@ -46,13 +46,38 @@ def in_rows(k, name, input, dim, count, params):
     if not input.ndim or 0 in input.shape or count == 0:
         return NotImplemented
     d, last = dim % input.ndim, input.ndim - 1
-    order = [*range(d), *range(d + 1, input.ndim), d]
-    x = input if d == last else k.permute(input, order)
+    x = along_last(k, input, d)
     shape = x.shape if count is None else (*x.shape[:-1], count)
     made = k.library(name, (x,), [(x.dtype, shape), (dtypes.int64, shape)], params)
     if made is None or d == last:
         return NotImplemented if made is None else made
     return tuple([k.permute(part, [*range(d), last, *range(d, last)]) for part in made])
+
+
+def along_last(k, input, d):
+    """For a body: `input` with dimension `d` as its last."""
+    last = input.ndim - 1
+    return input if d == last else k.permute(input, [*range(d), *range(d + 1, last + 1), d])
+
+
+def one_of_rows(k, input, dim, keepdim, which, place=0):
+    """For a body: (values, places) of one element of each row along `dim`, by its place in their order; NotImplemented
+    without a library. See `pick` in backends/order.py."""
+    if not input.ndim or 0 in input.shape:
+        return NotImplemented
+    d = dim % input.ndim
+    x = along_last(k, input, d)
+    shape = x.shape[:-1]
+    made = k.library("pick", (x,), [(x.dtype, shape), (dtypes.int64, shape)], (which, place))
+    if made is None or not keepdim:
+        return NotImplemented if made is None else made
+    return tuple([k.reshape(part, (*shape[:d], 1, *shape[d:])) for part in made])
+
+
+def one_of_all(k, input, which):
+    """For a body: the value alone, of all elements."""
+    made = one_of_rows(k, k.reshape(input, (input.numel,)), 0, False, which)
+    return made if made is NotImplemented else made[0]
 
 
 class sort(Op):
@@ -160,6 +185,9 @@ class kthvalue(Op):
             return input, xp.zeros((), np.int64)
         return picked(xp, input, xp.take(xp.argpartition(input, k - 1, axis=dim), [k - 1], axis=dim), dim, keepdim)
 
+    def body(words, input, k, dim=-1, keepdim=False):
+        return one_of_rows(words, input, dim, keepdim, "kthvalue", k - 1)
+
     def d_input(g, out1, input_spec, dim, keepdim): return selected(g[0], out1, input_spec, dim, keepdim)
 
 
@@ -209,6 +237,7 @@ class _median(Op):
             return xp.full((), math.nan)
         return middle(xp, flat)
 
+    def body(k, input):      return one_of_all(k, input, "median")
     def d_input(g, input, out): return to_equals(g, input, out)
 
 
@@ -224,6 +253,7 @@ class _nanmedian(Op):
         flat = flat[~xp.isnan(flat)] if flat.dtype.kind == "f" else flat
         return middle(xp, flat) if flat.size else xp.full((), math.nan).astype(input.dtype)
 
+    def body(k, input):      return one_of_all(k, input, "nanmedian")
     def d_input(g, input, out): return to_equals(g, input, out)
 
 
@@ -259,6 +289,8 @@ class _median_dim(Op):
             at = xp.where(bad.any(axis=dim, keepdims=True), bad.argmax(axis=dim, keepdims=True), at)
         return picked(xp, input, at, dim, keepdim)
 
+    def body(k, input, dim, keepdim=False): return one_of_rows(k, input, dim, keepdim, "median")
+
     def d_input(g, out1, input_spec, dim, keepdim): return selected(g[0], out1, input_spec, dim, keepdim)
 
 
@@ -280,6 +312,8 @@ class _nanmedian_dim(Op):
         held = xp.count_nonzero(input == input, axis=dim, keepdims=True)
         at = xp.take_along_axis(ranked(xp, input, dim), xp.maximum(held - 1, 0) // 2, dim)
         return picked(xp, input, at, dim, keepdim)
+
+    def body(k, input, dim, keepdim=False): return one_of_rows(k, input, dim, keepdim, "nanmedian")
 
     def d_input(g, out1, input_spec, dim, keepdim): return selected(g[0], out1, input_spec, dim, keepdim)
 

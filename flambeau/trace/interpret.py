@@ -21,7 +21,7 @@ from ..backends.backend import NoCompiler, NotCompiled, NotPrecompiled, Task, ex
 from ..base import dtypes, settings
 from ..base.errors import warn
 from ..base.shapes import contiguous_strides
-from ..base.spec import spec as make_spec
+from ..base.spec import CPU, spec as make_spec
 from ..loops.ir import Access, Expr, Kernel, Launch, Pass
 from .fuse import Fuser, memory as seen_memory
 from .lower import HALVES, LOOP_TYPE, TraceGraph, Unfusable, cell, layouts
@@ -294,20 +294,15 @@ NUMPY_WORDS = {"copy": lambda x: x, "add": np.add, "sub": np.subtract, "mul": np
                "bits": _bits}
 
 
+# which of two zeros is taken: as in emit.py
 def _float_min(a, b):
     least = np.where(np.isnan(b), b, _min(a, b))
-    return np.where((a == b) & np.signbit(b), b, least) if _by_signs_of_zeros() else least
+    return np.where((a == b) & np.signbit(b), b, least) if CPU.backend.zeros_by_sign else least
 
 
 def _float_max(a, b):
     most = np.where(np.isnan(a), a, _max(a, b))
-    return np.where((a == b) & np.signbit(b), a, most) if _by_signs_of_zeros() else most
-
-
-def _by_signs_of_zeros():
-    """Whether the lesser of two zeros is the negative one: as in emit.py."""
-    from ..backends import cpu  # which takes a moment to import, and not all need it
-    return cpu.target().maximum
+    return np.where((a == b) & np.signbit(b), a, most) if CPU.backend.zeros_by_sign else most
 
 
 FLOAT_WORDS = {"min": _float_min, "max": _float_max,

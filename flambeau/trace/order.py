@@ -38,7 +38,7 @@ def order_of(shape, dims, strides, reductions, places=False):
     few = prod(shape[d] for d in moving if d not in dims)
     beside = [d for d in over if strides[d] == 1]
     along_rows = bool(beside) or not any(strides[d] == 1 for d in moving)
-    fills_vectors = over == beside and long % reductions.whole_vectors == 0 and not places
+    fills_vectors = over == beside and long and long % reductions.whole_vectors == 0 and not places
     if long <= reductions.max_short and few >= reductions.many_columns and not fills_vectors:
         along_rows = False
     if along_rows and beside:

@@ -469,10 +469,19 @@ def test_the_library_lists_all_that_it_asks_for():
         assert native.library.ask("convolve", torch.float32, (x, weight), (y,), (*how, False)) is not None
         native.library.ask("convolve", torch.float32, (y, weight), (x,), (*how, True))
         native.library.ask("convolve_weight", torch.float32, (x, y), (weight,), how)
+    for _ in range(50):
+        x, k = dense(whole(1, 5), whole(1, 20) if whole(0, 2) else whole(20, 6000)), whole(1, 100)
+        for dtype in (torch.float32, torch.int64):
+            assert native.library.ask("sort", dtype, (x,), (x, x), (bool(whole(0, 2)),)) is not None
+            best = dense(x[0][0], min(k, x[0][1]))
+            native.library.ask("topk", dtype, (x,), (best, best), (best[0][1], bool(whole(0, 2))))
+            native.library.ask("pick", dtype, (x,), (dense(x[0][0]),) * 2, ("median", 0))
     for (dtype, kind, _), machine in list(kernels._hosts.items()):
         if dtype == "float32" and kind.word != "image":
-            asked |= {machine._name(how) for how in machine.made}
-    assert asked <= listed and {"dots_8_3_product_f32", "micro_8x1_f32", "plane_1_taps_f32"} <= asked
+            asked |= {machine._name(how) for how in machine.made
+                      if kind.word != "order" or how[1] in ("float32", "int64")}
+    assert asked <= listed and {"dots_8_3_product_f32", "micro_8x1_f32", "plane_1_taps_f32",
+                                "digits_int64_8_order_f32"} <= asked
     assert len(asked) > 30
 
 

@@ -15,7 +15,7 @@ import pytest
 llvm = pytest.importorskip("llvmlite.binding")
 
 import flambeau as torch
-from flambeau.backends import images, kernels, native_runtime, pools, taps, tiles
+from flambeau.backends import images, kernels, native_runtime, order, pools, taps, tiles
 from flambeau.backends.processor import PROCESSOR_LEVELS
 from flambeau.loops import scalar
 from flambeau.loops.ir import (
@@ -220,6 +220,10 @@ def steps_of_the_library(target):
         yield made.jitter(f"jitter_{element}", element)
         yield made.resize(f"resize_{element}", element, 2)
         yield made.warp(f"warp_{element}", element, 6, 0, 1)
+    made = order.OrderKernels("float", target)
+    for element in order.ORDERED_TYPES:
+        for what, *how in (("ranks",), ("digits", 8), ("leaders", 0), ("leaders", 1), ("best", 11), ("select", 11)):
+            yield getattr(made, what)("_".join(map(str, (what, element, *how))), element, *how)
 
 
 @pytest.mark.parametrize("number, name", list(enumerate(TARGETS)))
