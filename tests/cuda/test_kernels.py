@@ -299,6 +299,8 @@ def test_words(type):
             np.testing.assert_array_equal(mine, other, err_msg=e.op)
             if mine.dtype.kind == "f":
                 some = ~np.isnan(mine)
+                if e.op in ("min", "max") and CPU.backend.zeros_by_sign:      # where GPUs take one of two by its place
+                    some &= mine != 0
                 np.testing.assert_array_equal(np.signbit(mine[some]), np.signbit(other[some]), err_msg=e.op)
 
 
