@@ -1,5 +1,6 @@
 """Native execution: which kernels a trace becomes, in whose memory they work, and what may not change their results."""
 import gc
+import itertools
 import math
 import os
 import random
@@ -326,6 +327,37 @@ def test_hard_numbers_keep_their_meaning():
     assert x.argmax().item() == 0 and x[1:].argmax().item() == 6 and x[1:7].argmax().item() == 0
     assert math.copysign(1, torch.tensor([-0.0] * 40).sum().item()) in (1, -1)
     assert x.isnan().sum().item() == 5 and (x == x).sum().item() == 30 and (x != x).any().item()
+
+
+def test_which_of_two_zeros_is_taken_does_not_depend_on_who_computes_it():
+    """Where the processor says it by an instruction, the negative one is the lesser, as in PyTorch there."""
+    kinds = [0.0, -0.0, math.nan, 1.0, -1.0]
+    a, b = (torch.tensor(x) for x in zip(*itertools.product(kinds, kinds), strict=True))
+    rows = torch.stack([a, b], 1)
+    for work in (lambda: torch.maximum(a, b), lambda: torch.minimum(a, b), lambda: a.clamp(min=b),
+                 lambda: a.clamp(-0.0, 0.0), lambda: torch.relu(a), lambda: rows.amax(1), lambda: rows.amin(1)):
+        found = []
+        for executor in ("native", "auto"):               # which goes through the body as long as there is no plan
+            planning.forget()
+            with torch.config.using(executor=executor):
+                found.append(work().numpy().copy())
+        np.testing.assert_array_equal(*found)
+        np.testing.assert_array_equal(*(np.signbit(one[~np.isnan(one)]) for one in found))
+    if CPU.backend.zeros_by_sign:
+        both = torch.tensor([0.0, -0.0]), torch.tensor([-0.0, 0.0])
+        with torch.config.using(executor="native"):
+            assert not np.signbit(torch.maximum(*both).numpy()).any() and np.signbit(torch.minimum(*both).numpy()).all()
+
+
+@pytest.mark.parametrize("columns", [8, 15, 16, 17, 31, 32, 33, 48])
+def test_short_rows_that_fill_vectors_go_along_them(columns):
+    x = ready(200, columns)
+    plans = torch.plans.of(x.sum(1))
+    assert ("along rows" in str(plans.kernels[-1].loop)) == (columns > 32 or columns % 16 == 0)
+    assert "along rows" not in str(torch.plans.of(x.argmax(1)).kernels[-1].loop) or columns > 32
+    values = x.numpy()
+    for made, wanted in ((x.sum(1), values.sum(1)), (x.argmax(1), values.argmax(1)), (x.amin(1), values.min(1))):
+        np.testing.assert_allclose(made.numpy(), wanted, rtol=1e-5, atol=1e-5)
 
 
 def test_whole_numbers_wrap_around():
