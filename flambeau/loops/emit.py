@@ -257,8 +257,8 @@ class Emit:
         return self.call("abs", a.type, a, extra=", i1 false")
 
     def minimum(self, a, b):
-        """The lesser; NaN if either is NaN. Of two zeros the first, as LLVM has it where the second is a constant, or
-        the negative one where the processor has an instruction for it."""
+        """The lesser; NaN if either is NaN. Of two zeros the first, as LLVM has it where the second is a constant, and
+        of two NaNs the second; where the processor has an instruction for it, the negative zero and the first NaN."""
         a, b = self.pair(a, b)
         if self.target.maximum and a.type in ("f32", "f64"):
             return self.call("minimum", a.type, a, b)

@@ -15,8 +15,9 @@ class Schedule:
     `blocked`: dimensions that a tile covers a block of, outermost first, and `blocks` the sizes of those. `scratch` is
     (number of a pass, expression): what it gives is kept for the passes after it, in a row of the thread's own or,
     where `scratch_in` is the number of an access, in the row of that result, which the last pass fills with its own.
-    `streams` says that stores go past the cache; all must be contiguous and aligned. `asks` says that the second pass
-    over a row asks for what the next row reads. `places` is the type that places of extremes are held in.
+    `streams` says that stores go past the cache; all must be contiguous and aligned. `asks` is "row" where the passes
+    after the first ask for what the next row reads, in turn, "lanes" where the first one asks for what lies behind its
+    lanes, or None. `places` is the type that places of extremes are held in.
 
     `turned` is {access: dimensions}: before, the operand is to be copied so that it lies along these, in this order.
     `cost` is about how many nanoseconds a tile takes.

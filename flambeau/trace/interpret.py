@@ -294,10 +294,12 @@ NUMPY_WORDS = {"copy": lambda x: x, "add": np.add, "sub": np.subtract, "mul": np
                "bits": _bits}
 
 
-# which of two zeros is taken: as in emit.py
+# which of two zeros or NaNs is taken: as in emit.py
 def _float_min(a, b):
     least = np.where(np.isnan(b), b, _min(a, b))
-    return np.where((a == b) & np.signbit(b), b, least) if CPU.backend.zeros_by_sign else least
+    if CPU.backend.zeros_by_sign:
+        least = np.where(np.isnan(a), a, np.where((a == b) & np.signbit(b), b, least))
+    return least
 
 
 def _float_max(a, b):

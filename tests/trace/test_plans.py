@@ -43,7 +43,6 @@ def test_recorded():
 # --- a plan -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("sort_without_kernel")
 def test_steps():
     x, w = ready(4, 8), ready(8, 3)
     y = torch.softmax(x * 2, 1) @ w
@@ -60,7 +59,6 @@ def test_steps():
     assert str(plan) == repr(plan) == "\n".join(map(str, plan.steps))
 
 
-@pytest.mark.usefixtures("sort_without_kernel")
 def test_work_of_steps():
     x, w, v = ready(4, 8), ready(8, 3), ready(3)
     y = (x * 2) @ w                                                    # instructions 0 and 1
@@ -140,7 +138,6 @@ def test_code_of_the_library():
     assert "gemm_product_f32:" in step.assembly and "micro_" in step.assembly
 
 
-@pytest.mark.usefixtures("sort_without_kernel")
 def test_a_step_without_a_kernel_has_no_loop():
     y = torch.cummax(ready(5), 0)[0]
     step, = torch.plans.of(y).steps
