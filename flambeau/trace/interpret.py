@@ -296,15 +296,20 @@ NUMPY_WORDS = {"copy": lambda x: x, "add": np.add, "sub": np.subtract, "mul": np
 
 # which of two zeros or NaNs is taken: as in emit.py
 def _float_min(a, b):
-    least = np.where(np.isnan(b), b, _min(a, b))
+    least = _min(a, b)
+    np.copyto(least, b, where=np.isnan(b))
     if CPU.backend.zeros_by_sign:
-        least = np.where(np.isnan(a), a, np.where((a == b) & np.signbit(b), b, least))
+        np.copyto(least, b, where=(a == b) & np.signbit(b))
+        np.copyto(least, a, where=np.isnan(a))
     return least
 
 
 def _float_max(a, b):
-    most = np.where(np.isnan(a), a, _max(a, b))
-    return np.where((a == b) & np.signbit(b), a, most) if CPU.backend.zeros_by_sign else most
+    most = _max(a, b)
+    if CPU.backend.zeros_by_sign:
+        np.copyto(most, a, where=(a == b) & np.signbit(b))
+    np.copyto(most, a, where=np.isnan(a))
+    return most
 
 
 FLOAT_WORDS = {"min": _float_min, "max": _float_max,
