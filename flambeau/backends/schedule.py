@@ -10,7 +10,7 @@ from . import cpu
 
 MAP_TILE_ELEMENTS = 8192          # of a map
 TILE_LANES = 256                  # of a tile whose reduction walks rows
-MAX_STACK_ROW_ELEMENTS = 16384    # of scratch memory
+MAX_STACK_ROW_ELEMENTS = 16384    # of a row that is kept on the stack
 TRANSPOSED_TILE = (32, 64)        # a tile of a map that reads across memory
 MIN_READS_TO_TRANSPOSE = 8        # of an operand, to be worth turning it so that it lies along the lanes
 MAX_TRANSPOSED_BYTES = 1 << 20    # of such an operand: it stays in the second cache
@@ -179,7 +179,7 @@ def _may_ask_beside(launch):
     fast; a Xeon, whose lanes are whole pieces of rows, takes up to twice as long where it is asked."""
     kernel, plan, sizes = launch.kernel, launch.schedule, launch.sizes
     if kernel.rows or not kernel.reduced or plan.vector is None or sizes[plan.vector] < MIN_ASKED_LANES \
-            or cpu.vector_bytes() > 16:
+            or not cpu.target().asks_for_lanes:
         return False
     return any(access.steps[plan.vector] == 1 and access.steps[-1] == "s"
                and launch.extent(number) * BYTES_OF_TYPE[access.type] >= ASKED_COLUMNS_BYTES

@@ -17,6 +17,7 @@ class Target(NamedTuple):
     half: bool = False            # converts between float16 and float32 in one instruction
     rounding: bool = False        # floor, ceil, trunc and rint in one instruction each
     maximum: bool = False         # the greater of two numbers in one instruction: NaN if either is, +0 before -0
+    asks_for_lanes: bool = False  # does not see columns coming, some lanes of each row at a time
     pause: str = ""               # the intrinsic, with its argument, that is called while one waits for another thread
 
     @property
@@ -38,7 +39,8 @@ def target_of(triple, features):
         return Target(64 if "avx512f" in features else 32 if "avx2" in features else 16,
                       "fma" in features, "f16c" in features, "sse4.1" in features, pause=pause_of(kind))
     if kind.startswith(("aarch64", "arm64")):
-        return Target(16, fma=True, half=True, rounding=True, maximum=True, pause=pause_of(kind))      # all have these
+        return Target(16, fma=True, half=True, rounding=True, maximum=True,                     # all of them have these
+                      asks_for_lanes=True, pause=pause_of(kind))
     if kind.startswith("riscv64"):                                    # vectors and single numbers have to have it
         half = "zfhmin" in features and ("v" not in features or "zvfhmin" in features)
         return Target(16, "d" in features, half)

@@ -250,14 +250,14 @@ def normed_and_its_gradient(x, weight):
     return torch.autograd.grad(F.layer_norm(x, weight.shape, weight), x, weight.expand_as(x) * 2.0)[0]
 
 
-@pytest.mark.parametrize("wide, rows, columns, many", [(16, 300, 700, True), (16, 40, 70, False),
-                                                       (16, 3000, 50, False), (64, 300, 700, False)])
-def test_columns_are_asked_for_by_processors_that_do_not_see_them_coming(monkeypatch, wide, rows, columns, many):
-    x = ready(rows, columns)
+@pytest.mark.parametrize("asks, rows, columns, many", [(True, 300, 700, True), (True, 40, 70, False),
+                                                       (True, 3000, 50, False), (False, 300, 700, False)])
+def test_columns_are_asked_for_by_processors_that_do_not_see_them_coming(monkeypatch, asks, rows, columns, many):
+    x, target = ready(rows, columns), cpu.target()._replace(asks_for_lanes=asks)
     for work in (lambda: x.sum(0), lambda: x.var(0), lambda: x.amax(0), lambda: x.argmax(0),
                  lambda: (x * x + 1).mean(0)):
         with monkeypatch.context() as there:
-            there.setattr(schedule.cpu, "vector_bytes", lambda: wide)
+            there.setattr(cpu, "target", lambda: target)
             y = work()
             assert any("asks for the next lanes" in str(step.loop) for step in torch.plans.of(y).steps) == many
             asked = y.numpy().copy()
