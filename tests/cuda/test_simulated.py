@@ -201,11 +201,15 @@ def test_memory_out_of_bounds(device):
     launch(driver, SCALE, (other.address, y.address, 10))
     with pytest.raises(DeviceError, match="memory of device 1, not 0"):
         driver.synchronize(0)
-    address = x.address
-    del x
-    launch(driver, SCALE, (address, y.address, 10))
-    with pytest.raises(DeviceError, match="freed"):
-        driver.synchronize(0)
+    blocks = [driver.allocate(0, 40) for _ in range(20)]
+    kept = blocks[::2]                               # some of which lie right before what is freed
+    freed = [block.address for block in blocks[1::2]]
+    del blocks
+    for address in freed:
+        launch(driver, SCALE, (address, y.address, 10))
+        with pytest.raises(DeviceError, match="no memory of a device: the CPU's, or freed"):
+            driver.synchronize(0)
+    del kept
     driver.copy(0, y.address, 1, other.address, 44)
     with pytest.raises(DeviceError, match="copy of 44 bytes to .*, of which 4 bytes are past the end"):
         driver.synchronize(0)

@@ -104,13 +104,14 @@ std::string trouble_at(int device, u64 address, size_t nbytes) {
     const Allocation *found = allocation_at(address, &start);
     if (!found) {
         auto next = allocations.upper_bound(address);
-        if (next != allocations.begin()) {
-            auto before = std::prev(next);
-            u64 past = address - before->first - before->second.nbytes;
-            if (past < 4096) return words("%llu bytes past the end of an allocation of %zu bytes", past,
-                                          before->second.nbytes);
-        }
-        return "which is no memory of a device: the CPU's, or freed";
+        std::string said = "which is no memory of a device: the CPU's, or freed";
+        if (next == allocations.begin()) return said;
+        auto before = std::prev(next);
+        u64 past = address - before->first - before->second.nbytes;
+        if (past < GUARD_BYTES)                      // what is further may have been another allocation's
+            return words("%llu bytes past the end of an allocation of %zu bytes", past, before->second.nbytes);
+        return past < 4096 ? said + words(", %llu bytes past the end of an allocation of %zu bytes", past,
+                                          before->second.nbytes) : said;
     }
     if (found->device != device) return words("which is memory of device %d, not %d", found->device, device);
     if (address + nbytes > start + found->nbytes)
