@@ -7,6 +7,9 @@ VISION_COMMIT := 8fb87713a24951e639c494b0f2a8a81b5f8e33a6
 TORCHVISION_SOURCE ?= https://github.com/pytorch/vision
 
 .PHONY: run test core compiled data executors pinned processors pythons thorough cuda conformance programs programs-quick torchvision-tests check images docs bench clean
+# The tests start hundreds of Pythons, and each would compile what the one before it has compiled.
+unexport PYTHONDONTWRITEBYTECODE
+
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 

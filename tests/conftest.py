@@ -29,6 +29,13 @@ def pytest_collection_finish():
     gc.freeze()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def later_collections_are_short():
+    """Nor do the collections of a module go through what the modules before it have left: plans, kernels, tables."""
+    gc.collect()
+    gc.freeze()
+
+
 @functools.cache
 def has_gpu():
     from flambeau.backends.cuda import chain

@@ -1742,7 +1742,7 @@ EVENTS = {
 }
 
 
-@pytest.mark.parametrize("event", sample(EVENTS, 2))
+@pytest.mark.parametrize("event", sample(EVENTS, 4))
 def test_what_happens_between_steps(event):
     """A step that is replayed does what it does, whatever happened before it, bit for bit."""
     compiled, plain = Trained(torch.compile), Trained()

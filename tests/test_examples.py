@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import flambeau
-from tests.thorough import THOROUGH
+from tests.thorough import takes_seconds
 
 ROOT = Path(flambeau.__file__).parents[1]
 EXAMPLES = ROOT / "examples"
@@ -45,7 +45,7 @@ def test_demo(tmp_path):
     assert rows == 4000
 
 
-@pytest.mark.skipif(not THOROUGH, reason="takes ten seconds: FLAMBEAU_TEST_THOROUGH=1 runs it")
+@takes_seconds
 def test_demo_on_a_simulated_gpu(tmp_path, monkeypatch):
     from tests.cuda.simulated import compiler, simulating
     if not compiler.is_there():
@@ -69,7 +69,7 @@ def test_demo_says_at_once_that_there_is_no_gpu(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.skipif(not THOROUGH, reason="takes ten seconds: FLAMBEAU_TEST_THOROUGH=1 runs it")
+@takes_seconds
 def test_image_classifier(tmp_path):
     straight = run("image_classifier.py", "--out", tmp_path / "straight")
     losses, accuracies = numbers(straight, "mean"), numbers(straight, "accuracy")
@@ -97,7 +97,7 @@ def test_table_regression(tmp_path):
     assert header.endswith(",rent") and len(rows) == 3000
 
 
-@pytest.mark.skipif(not THOROUGH, reason="takes ten seconds: FLAMBEAU_TEST_THOROUGH=1 runs it")
+@takes_seconds
 def test_cart_pole():
     out = run("cart_pole.py")
     assert numbers(out, "mean return of 32 trials:")[0] > 3 * numbers(out, "pushes at random:")[0]

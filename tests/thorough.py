@@ -4,7 +4,10 @@
 """
 import os
 
+import pytest
+
 THOROUGH = bool(os.environ.get("FLAMBEAU_TEST_THOROUGH"))
+takes_seconds = pytest.mark.skipif(not THOROUGH, reason="takes seconds: FLAMBEAU_TEST_THOROUGH=1 runs it")
 
 
 def sample(cases, step, thorough_step=1):

@@ -15,7 +15,7 @@ import flambeau as torch
 from flambeau.backends import cpu, kernels, native, package_kernels, packaged
 from flambeau.backends.processor import PROCESSOR_LEVELS, choose
 from tests.patience import PATIENCE
-from tests.thorough import sample
+from tests.thorough import takes_seconds
 
 pytestmark = pytest.mark.pinned
 
@@ -431,6 +431,7 @@ def test_a_cold_training_asks_llvm_for_nothing_of_the_librarys(library_file, net
         assert same == losses and written != "written:" and without != "library:"
 
 
+@takes_seconds
 def test_code_for_a_level_gives_the_bits_of_code_for_this_processor(library_file, tmp_path):
     """On a machine that has more than the level, as with a wheel's."""
     here = cpu.host().processor
@@ -439,7 +440,7 @@ def test_code_for_a_level_gives_the_bits_of_code_for_this_processor(library_file
                   and package_kernels.processor_called(name).target == here.target), None)
     if level is None:
         pytest.skip("this processor writes its kernels for another Target than those of wheels")
-    for net in sample(NETS.values(), 2):
+    for net in NETS.values():
         code = START + textwrap.dedent(net) + STEPS + END
         *losses, written, asked = run(code, str(library_file(level))).splitlines()
         assert asked == "library:" and written == "written:"
@@ -520,6 +521,7 @@ def test_neither_import_nor_the_reference_looks_for_them():
     assert said == "as it should\n"
 
 
+@takes_seconds
 def test_words_and_common_nets_are_launches_that_can_be_written_for_any_processor(tmp_path):
     """What is packaged beside the library: a first look at a function asks LLVM for nothing, and a net that is like a
     common one, but of another size, for little."""

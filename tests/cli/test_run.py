@@ -13,7 +13,7 @@ import flambeau
 from flambeau import missing
 from flambeau.torch_version import TorchVersion
 from tests.patience import PATIENCE
-from tests.thorough import THOROUGH, sample
+from tests.thorough import sample, takes_seconds
 
 PROGRAMS = Path(__file__).parent / "programs"
 ROOT = Path(flambeau.__file__).parents[1]
@@ -50,7 +50,7 @@ def test_losses_fall(program, count):
     assert len(losses) == count and losses[-1] < losses[0]
 
 
-@pytest.mark.skipif(not THOROUGH, reason="takes seconds: FLAMBEAU_TEST_THOROUGH=1 runs it")
+@takes_seconds
 def test_an_adversarial_pair():
     done = run("gan.py")
     assert done.returncode == 0, done.stderr

@@ -9,7 +9,7 @@ import pytest
 
 import flambeau as torch
 
-from ..thorough import THOROUGH
+from ..thorough import THOROUGH, takes_seconds
 from . import tables
 from .compare import Different
 from .functions import Call, Program, Writer, check, failure, minimised
@@ -31,6 +31,7 @@ def test_compiled_as_plain(first):
             pytest.fail(f"seed {seed}:\n{small}\n\n{failure(small) or error}", pytrace=False)
 
 
+@takes_seconds
 def test_much_of_it_is_replayed():
     """Otherwise the test above would say little."""
     outcomes = []

@@ -152,7 +152,7 @@ GIVEN = {"a result": "w * 2", "a view of a result": "(whole := w * 2)[:]", "part
          "data": "fresh(2, 4, 3)", "part of data": "v[1:5]", "a leaf": "w", "a view of a leaf": "w[:]"}
 
 
-@pytest.mark.parametrize("given, write, executor", mostly_reference(GIVEN, sample(IN_PLACE, 5)))
+@pytest.mark.parametrize("given, write, executor", mostly_reference(GIVEN, sample(IN_PLACE, 9)))
 def test_an_argument_is_written(write, given, executor):
     """Gradients go through the argument, through what it is a part of, and through the result; a refusal is the same."""
     number = list(GIVEN).index(given) + IN_PLACE.index(write)
@@ -288,7 +288,7 @@ STATE = {
 }
 
 
-@pytest.mark.parametrize("what, executor", mostly_reference(sample(STATE, 2)))
+@pytest.mark.parametrize("what, executor", mostly_reference(sample(STATE, 4)))
 def test_state(what, executor):
     """Three calls, then one event after the other, each with two calls."""
     setup, function, events = STATE[what]

@@ -30,6 +30,7 @@ from flambeau.utils.data import (
 )
 from flambeau.utils.data._utils import kept_generators
 from flambeau.utils.data.sample_random import SampleRandom, sample_keys, sample_random
+from tests.thorough import sample
 
 pytestmark = pytest.mark.pinned
 N = 23
@@ -189,7 +190,7 @@ def no_advice():
 # --- going on --------------------------------------------------
 
 
-@pytest.mark.parametrize("workers", [0, 2, 4])
+@pytest.mark.parametrize("workers", sample([0, 2, 4], 2))
 @pytest.mark.parametrize("name", LOADERS)
 def test_a_resumed_run_gives_what_an_uninterrupted_one_gives(name, workers):
     options = dict(num_workers=workers, worker_type="thread") if workers else {}

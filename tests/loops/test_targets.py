@@ -229,7 +229,7 @@ def steps_of_the_library(target):
 @pytest.mark.parametrize("number, name", list(enumerate(TARGETS)))
 def test_no_step_of_the_library_calls_another(number, name):
     emitter = Emitter(name)
-    assert undefined(emitter.object(share(steps_of_the_library(emitter.target), number, 4))) <= ALLOWED
+    assert undefined(emitter.object(share(steps_of_the_library(emitter.target), number, 8))) <= ALLOWED
 
 
 @pytest.mark.parametrize("name", TARGETS)

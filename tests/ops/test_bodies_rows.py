@@ -291,7 +291,7 @@ def test_body_means_what_the_reference_means(name):
             assert check(name, call[1:]), call
 
 
-@pytest.mark.parametrize("name", sample(NAMES, 2))
+@pytest.mark.parametrize("name", sample(NAMES, 4))
 def test_compiled_body_means_what_the_reference_means(name, monkeypatch):
     monkeypatch.setattr(settings, "executor", "native")
     for call in CALLS:

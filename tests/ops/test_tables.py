@@ -50,12 +50,12 @@ def test_what_holds(row):
     row.holds(row.ours(*row.tensors()), *row.inputs)
 
 
-@rows(lambda row: row.grad, step=2)
+@rows(lambda row: row.grad, step=4)
 def test_derivatives(row):
     assert gradcheck(lambda *a: floating(row.ours(*a)), row.tensors(leaf=True), atol=1e-4, check_grad_dtypes=True)
 
 
-@rows(lambda row: row.grad is True, step=5)
+@rows(lambda row: row.grad is True, step=10)
 def test_second_derivatives(row):
     assert gradgradcheck(lambda *a: floating(row.ours(*a)), row.tensors(leaf=True), atol=1e-4)
 

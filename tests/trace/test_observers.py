@@ -23,7 +23,7 @@ from flambeau.trace import plan, record
 from flambeau.trace.record import current
 
 from ..backends import toy  # noqa: F401  (registers the device)
-from ..thorough import sample
+from ..thorough import THOROUGH, sample
 from .programs import leaves, run, steps
 from .test_effects import Broken as Failed, note
 from .test_record_under_pressure import Stop, alarms, everything
@@ -738,7 +738,7 @@ def test_interrupted_anywhere_while_observed(executor, monkeypatch):
 
     old = signal.signal(signal.SIGALRM, handler)
     try:
-        end, draw = time.time() + 3, random.Random(1)
+        end, draw = time.time() + (3 if THOROUGH else 1), random.Random(1)
         with observing(Log()) as log:
             while time.time() < end:
                 held = []
