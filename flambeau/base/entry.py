@@ -9,4 +9,5 @@ class Entry:
 
     __slots__ = ("op", "outs", "many", "casts", "template", "simple", "param_at", "pick", "wrap", "kinds", "zeros",
                  "deltas", "look", "nbytes", "weight", "device", "compiles", "recipes", "quick", "compute", "fits",
-                 "rounded", "larger", "singles")
+                 "rounded", "larger", "checked", "several",
+                 "singles")

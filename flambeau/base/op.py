@@ -219,7 +219,8 @@ class Op(function.CalledOp, metaclass=Kind):
     verify = holds = None
     nondiff = ()              # results that carry no gradient although they are floating
     is_view = pointwise = composite = False
-    by_specs = False          # of a composite: whether specs and plain arguments decide all; see tensor/follow.py
+    by_specs = False          # of a composite: whether specs and plain arguments decide all that can be told from
+                              # outside; see tensor/follow.py
     effect = False
 
     prepared = False
@@ -471,7 +472,7 @@ class View(Op):
 class Composite(Op):
     """An ordinary function over tensors, `of(…)`. With `d_` rules it is one autograd node; without, its parts are."""
 
-    composite = True
+    composite = by_specs = True
 
     def of():
         raise NotImplementedError

@@ -11,9 +11,9 @@ failed. With `validate_args=False` nothing is looked at.
 from ..autograd.modes import no_grad
 from ..base.errors import warn
 from ..base.spec import CPU, META, Size
-from ..tensor.call import verify
 from ..tensor.overrides import tensor_types
 from ..tensor.tensor import Tensor
+from ..tensor.verify import verify
 from ..trace.finite import is_finite
 from ..trace.record import _local
 from . import constraints

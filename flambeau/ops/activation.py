@@ -58,7 +58,6 @@ class relu(Pointwise):
 class _relu(Composite):
     """`input` where it is positive, else zero."""
 
-    by_specs = True
     names = "nn.functional.relu"
     forms = "function inplace"
 
@@ -417,7 +416,6 @@ class _silu(Activation):
 class _silu_front(Composite):
     """`input` times its sigmoid."""
 
-    by_specs = True
     names = "nn.functional.silu"
     forms = "function inplace"
 
@@ -489,7 +487,6 @@ class _gelu(Activation):
 class _gelu_front(Composite):
     """`input` times the normal distribution function of it; `approximate="tanh"` for the older formula."""
 
-    by_specs = True
     names = "nn.functional.gelu"
     forms = "function out"
     strict_out = no_overlap = True
@@ -521,7 +518,6 @@ class _tanhshrink(Composite):
 class _sigmoid_front(Composite):
     """One over one plus e to the minus `input`."""
 
-    by_specs = True
     names = "nn.functional.sigmoid"
 
     def of(input): return input.sigmoid()
@@ -530,7 +526,6 @@ class _sigmoid_front(Composite):
 class _tanh_front(Composite):
     """The hyperbolic tangent of `input`."""
 
-    by_specs = True
     names = "nn.functional.tanh"
 
     def of(input): return input.tanh()

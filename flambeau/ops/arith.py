@@ -490,7 +490,6 @@ class pow_(Composite):
     tensor([2, 4, 8])
     """
 
-    by_specs = True
     forms = "function method inplace out"
     no_overlap = True
 
@@ -509,7 +508,6 @@ class pow_(Composite):
 class square(Composite):
     """`input` times itself, elementwise."""
 
-    by_specs = True
     forms = "function method inplace out"
     no_overlap = True
 

@@ -328,7 +328,6 @@ class clamp(Composite):
     tensor([0.0000, 0.5000, 1.0000])
     """
 
-    by_specs = True
     names = "clip"
     forms = "function method inplace out"
     no_overlap = True
@@ -455,7 +454,6 @@ class where(Composite):
     tensor([1, 0])
     """
 
-    by_specs = True
     forms = "function out"
     strict_out = True
     no_overlap = True
@@ -479,7 +477,6 @@ class _where_method(Composite):
     tensor([1, 0])
     """
 
-    by_specs = True
     names, forms = "where", "method"
 
     def of(input, condition, other): return where(condition, input, other)

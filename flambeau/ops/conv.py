@@ -288,7 +288,6 @@ def back(output, weight, size, stride, padding, dilation, groups):
 class convolution(Composite):
     """The convolution of `input` [N, C, *size] with `weight` [O, C / groups, *kernel], or the transposed one."""
 
-    by_specs = True
     forms = "function"
 
     def of(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
@@ -303,7 +302,6 @@ class convolution(Composite):
 class Convolution(Composite):
     """A function in `torch` and in `nn.functional`, no method."""
 
-    by_specs = True
     forms = "function"
 
 

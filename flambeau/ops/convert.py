@@ -103,6 +103,7 @@ class to(Composite):
     tensor([ 1, -2])
     """
 
+    by_specs = False          # but by which GPU is the current one
     forms = "method"
 
     def of(input, *args, device=None, dtype=None, other=None, non_blocking=False, copy=False,
@@ -210,6 +211,7 @@ class _type(Composite):
     'torch.LongTensor'
     """
 
+    by_specs = False          # but by which GPU is the current one
     names = "Tensor.type"
 
     def of(input, dtype=None, non_blocking=False, **kwargs):
@@ -248,6 +250,7 @@ class _cpu(Composite):
 class _cuda(Composite):
     """`input` on a CUDA device; refused where there is none."""
 
+    by_specs = False          # but by which GPU is the current one
     names = "Tensor.cuda"
 
     def of(input, device=None, non_blocking=False, memory_format=None):

@@ -16,6 +16,7 @@ from .create import _full
 
 MASK_DTYPES = (dtypes.bool, dtypes.uint8)
 INDEX_DTYPES = (dtypes.int64, dtypes.int32)
+FEW_ELEMENTS = 32
 MASK_DTYPE_MESSAGE = "masked_fill_ only supports boolean masks, but got mask with dtype {dtype}"
 
 
@@ -25,7 +26,12 @@ MASK_DTYPE_MESSAGE = "masked_fill_ only supports boolean masks, but got mask wit
 def within(index, size, dim, wrap=True, kind=IndexError, words=None):
     """Refuse the first of the `index` array's values that is no position along `dim`, which has `size`."""
     low = -size if wrap else 0
-    if index.size and not (low <= index.min() and index.max() < size):
+    if 0 < index.size <= FEW_ELEMENTS:                    # Python is done before NumPy has begun
+        values = index.reshape(-1).tolist()
+        inside = low <= min(values) and max(values) < size
+    else:
+        inside = not index.size or low <= index.min() and index.max() < size
+    if not inside:
         bad = index[(index < low) | (index >= size)][0]
         words = words or f"index {bad} is out of bounds for dimension {dim} with size {size}"
         takes = f"it takes {low} to {size - 1}" if size else "it has no positions at all"

@@ -527,7 +527,6 @@ class matmul(Composite):
     torch.Size([5, 2, 4])
     """
 
-    by_specs = True
     names = "linalg.matmul"
     forms = "function method out"
     strict_out = True
@@ -594,7 +593,6 @@ class _linear(Composite):
 
     names = "nn.functional.linear"
     forms = "function out"
-    by_specs = True
     strict_out = True
 
     def of(input, weight, bias=None):

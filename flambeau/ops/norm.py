@@ -365,6 +365,7 @@ def check_channels(input, **given):
 class _batch_norm_front(LayerFunction):
     """`input` [N, C, ...] standardised per channel; in training by the batch, updating the running statistics."""
 
+    by_specs = False          # but `watch` is told of views
     names = "nn.functional.batch_norm"
 
     def of(input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5):
@@ -425,6 +426,7 @@ def toward(running, batch, momentum):
 class _instance_norm(LayerFunction):
     """`input` [N, C, ...] standardised per channel of each sample."""
 
+    by_specs = False          # but `watch` is told of views
     names = "nn.functional.instance_norm"
 
     def of(input, running_mean=None, running_var=None, weight=None, bias=None, use_input_stats=True, momentum=0.1,
@@ -491,6 +493,7 @@ class _group_norm(Op):
 class _group_norm_front(LayerFunction):
     """`input` [N, C, ...] standardised per group of channels of each sample."""
 
+    by_specs = False          # but `watch` is told of views
     names = "nn.functional.group_norm group_norm"
 
     def of(input, num_groups, weight=None, bias=None, eps=1e-5):

@@ -174,7 +174,6 @@ class sum_(Composite):
     tensor([4, 6])
     """
 
-    by_specs = True
     forms = "function method out"
     creates = True                                    # `out` says the dtype, if no argument does
 
@@ -238,7 +237,6 @@ class nansum(Op):
 class mean(Composite):
     """The mean of the elements of `input` over `dim` (all of them without one)."""
 
-    by_specs = True
     forms = "function method out"
 
     def of(input, dim=None, keepdim=False, *, dtype=None):
@@ -443,7 +441,6 @@ class max_(Composite):
     indices=tensor([1, 0]))
     """
 
-    by_specs = True
     forms = "function method out"
     returns = "max values indices"
     strict_out = "several"
@@ -456,7 +453,6 @@ class max_(Composite):
 class min_(Composite):
     """The smallest element; with `dim` (values, indices) along it; with `other` the smaller ones, elementwise."""
 
-    by_specs = True
     forms = "function method out"
     returns = "min values indices"
     strict_out = "several"
@@ -670,7 +666,6 @@ class var(Composite):
     (tensor(2.), tensor(1.))
     """
 
-    by_specs = True
     forms = "function method out"
 
     def of(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
@@ -680,7 +675,6 @@ class var(Composite):
 class std(Composite):
     """The standard deviation over `dim`: the square root of `var`."""
 
-    by_specs = True
     forms = "function method out"
 
     def of(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
@@ -853,7 +847,6 @@ class softmax(Composite):
     tensor([0.5000, 0.5000])
     """
 
-    by_specs = True
     names = "special.softmax"
     forms = "function method out"
     strict_out = True
@@ -864,7 +857,6 @@ class softmax(Composite):
 class log_softmax(Composite):
     """The logarithm of `softmax` along `dim`, without its rounding."""
 
-    by_specs = True
     names = "special.log_softmax"
     forms = "function method out"
     strict_out = True

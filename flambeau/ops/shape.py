@@ -47,6 +47,7 @@ def several(given, named, what):
 class as_strided(Composite):
     """A look at `input`'s storage with that size and those strides, `storage_offset` elements into it."""
 
+    by_specs = False          # but by where the tensor starts
     def of(input, size, stride, storage_offset=None):
         size, stride = ints((size,)), ints((stride,), "stride")
         need(len(size) == len(stride), f"mismatch in length of strides and shape: size={list(size)}, "
@@ -132,7 +133,6 @@ class view(Composite):
             [3, 4, 5]])
     """
 
-    by_specs = True
     forms = "method"
 
     def of(input, *shape, size=None, dtype=None):
@@ -225,7 +225,6 @@ class view_as(Composite):
 class reshape(Composite):
     """`input` with another shape: a view where its strides allow one, else a copy."""
 
-    by_specs = True
 
     def of(input, *sizes, shape=None):
         return _reshape(input, several(sizes, shape, "shape"))
@@ -279,7 +278,6 @@ class expand(Composite):
             [2, 2, 2]])
     """
 
-    by_specs = True
     forms = "method"
 
     def of(input, *sizes, size=None, implicit=False): return _expand(input, several(sizes, size, "size"))
@@ -361,7 +359,6 @@ class sum_to_size(Composite):
 class permute(Composite):
     """`input` with its dimensions in the order `dims`."""
 
-    by_specs = True
 
     def of(input, *order, dims=None): return _permute(input, several(order, dims, "dims"))
 
@@ -470,7 +467,6 @@ class unsqueeze(View):
 class squeeze(Composite):
     """`input` without its dimensions of size one, or without those among `dim` that have size one."""
 
-    by_specs = True
 
     def of(input, dim=None):
         if dim is None:
@@ -514,7 +510,6 @@ class _squeeze_dims(View):
 class flatten(Composite):
     """`input` with the dimensions from `start_dim` to `end_dim` merged into one."""
 
-    by_specs = True
 
     def of(input, start_dim=0, end_dim=-1):
         shape = input._spec.shape

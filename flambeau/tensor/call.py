@@ -35,10 +35,10 @@ from .overrides import (
     opened,
     overloaded,
 )
-from .reading import array_of
-from .recorder import record_one, run_if_exported
+from .recorder import record_one, record_several, run_if_exported
 from .results import named
 from .tensor import Tensor, wrap
+from .verify import verify
 from .views import view_any, view_one
 
 
@@ -163,6 +163,12 @@ def record(entry, op, args, inputs, params, inside):
         return view_one(entry, args, inputs[0], 0, inside + 1)
     if entry.deltas is not None:
         return view_any(entry, op, args, inputs[0], 0, inside + 1)
+    if entry.checked:
+        verify(op, args)
+        if not entry.many:
+            return record_one(entry, args, inputs, params, inside + 1)
+    if entry.several:
+        return named(op, record_several(entry, args, inputs, params, inside + 1))
     site = _local.trace.site or here(inside)
     if entry.larger:
         door.noticed("larger_result", op, entry, inputs, site)
@@ -228,51 +234,6 @@ def _run_observed(entry, arrays, params, site):
             return made
         finally:
             observers.tell_ran(None, (instruction,), start, failed=made is None)
-
-
-def _for_a_check(tensor):
-    """A tensor's contents for a check to read; see Note [Checks without waiting] in trace/on_host.py."""
-    if tensor._spec.device is META:
-        return array_of(tensor)
-    storage = tensor._storage
-    return on_host.read(storage.value, tensor._spec, tensor._offset, not storage.exported)
-
-
-def verify(op, args):
-    """Check the data that the operation could fail on, at the call."""
-    asked, places = op.__dict__.get("_verified") or _verified(op)
-    given = []
-    trace = _local.trace
-    passed = on_host.checks_passed(op, places, args) if trace.reader is None else None
-    if passed is not None and passed[1] in passed[0]:            # a Value never changes
-        return
-    read = _for_a_check if trace.reader is None else trace.reader(op, asked, args)
-    for at, is_spec in places:
-        a = args[at]
-        if is_spec:
-            a = getattr(a, "_spec", None)
-        elif isinstance(a, Tensor):
-            a = read(a)
-        elif op.lists and a.__class__ in (tuple, list):
-            a = [read(b) if isinstance(b, Tensor) else b for b in a]
-        given.append(a)
-    try:
-        op.verify(*given)
-    except Exception as error:
-        if getattr(error, "refusal", False):
-            raise explained(error, op, args) from None
-        raise
-    if passed is not None:
-        passed[0].add(passed[1])
-
-
-def _verified(op):
-    """(The names of what the check of an operation asks for, (position of the argument, whether its spec) of each.)"""
-    c = op.verify.__code__
-    asked = c.co_varnames[:c.co_argcount]
-    op._verified = asked, tuple([(op.arg_names.index(name.removesuffix("_spec")), name.endswith("_spec"))
-                                 for name in asked])
-    return op._verified
 
 
 def _remember(moved, source):

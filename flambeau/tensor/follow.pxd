@@ -3,7 +3,7 @@ from flambeau.autograd.walk cimport by_rules, fetch
 from flambeau.autograd.edges cimport requires
 from flambeau.autograd.slots cimport NodeBase, RecipeBase
 from flambeau.base.entry cimport Entry
-from flambeau.tensor.recorder cimport record_one
+from flambeau.tensor.recorder cimport record_one, record_several
 from flambeau.tensor.views cimport view_one
 from flambeau.trace cimport quick
 from flambeau.trace.append cimport TraceBase
@@ -11,8 +11,9 @@ from flambeau.trace.runner cimport TraceRunner
 from flambeau.trace.value cimport TensorBase, looks
 
 
-cdef object Tensor, NO_VALUE, WANTS_GRADIENT, modes
-cdef dict latest, questions
+cdef object Tensor, NO_VALUE, WANTS_GRADIENT, modes, CPU
+cdef list new_tensors_go_to
+cdef dict latest, questions, known
 cdef int NUMBER
 cdef set tensor_types, plain_types
 cdef bint COMPILED
@@ -29,11 +30,10 @@ cdef class TapedCall:
 
 cdef class Tape:
     cdef public tuple steps
-    cdef public object made
-    cdef public bint several
+    cdef public object made, several
 
 
-@cython.locals(step=TapedCall, args=tuple, inputs=tuple, number=Py_ssize_t, seen=TensorBase, wants_args=bint)
+@cython.locals(step=TapedCall, args=tuple, inputs=tuple, number=Py_ssize_t, seen=TensorBase, wants_args=bint, made=list)
 cdef follow(TraceBase trace, Tape tape, list held)
 
 
@@ -51,6 +51,9 @@ cdef bint same(list one, list two)
 
 
 cdef bint is_plain(held) except -1
+
+
+cdef noted(list key, held)
 
 
 @cython.locals(trace=TraceBase, key=list, given=list, whole=tuple, table=dict)

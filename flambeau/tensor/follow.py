@@ -2,31 +2,38 @@
 
 A part of the compiled core: see Note [One source, two speeds] in base/core.py.
 
-Note [Followed functions]: the rules of gradients, and composites that say so (`by_specs`), decide by the specs of their
-tensors, by whether these want a gradient, and by their other arguments. So a call like one before comes to the same
-operations over other tensors. The first one is taped (`trace.tape` has what `record_one` and `view_one` made), and from
-the second on the tape is followed: the same entries, with the tensors of this call, and their history as ever. What did
-anything else meanwhile cannot be followed, and False stands in the place of its tape: it looked at contents, wrote in
-place, ran an operation at the call, warned, or took a tensor from elsewhere. Nothing is followed while a mode has to be
-asked, and nothing is taped that was given the same tensor twice.
+Note [Followed functions]: the rules of gradients, and composites, decide by the specs of their tensors, by whether
+these want a gradient, and by their other arguments. So a call like one before comes to the same operations over other
+tensors. The first one is taped (`trace.tape` has what `record_one`, `record_several` and `view_one` made), and from the
+second on the tape is followed: the same entries, with the tensors of this call, whose data is verified, and their
+history as ever. What did anything else meanwhile cannot be followed, and False stands in the place of its tape: it
+looked at contents, wrote or drew in place, ran an operation at the call, warned, moved something to another device,
+made a leaf that wants a gradient, or took a tensor from elsewhere. Composites that decide by more, or tell somebody,
+say so: `by_specs = False`. Nothing is followed while a mode has to be asked or new tensors go elsewhere than to the
+CPU, and nothing is taped that was given the same tensor twice.
 """
+from math import copysign
+
 from ..autograd.edges import requires
 from ..autograd.modes import modes
 from ..autograd.node import NUMBER
 from ..autograd.walk import by_rules, fetch
 from ..base import errors
 from ..base.core import COMPILED
-from ..base.op import door
+from ..base.op import door, known
+from ..base.spec import CPU, _default_devices as new_tensors_go_to
 from ..trace import quick
 from ..trace.record import _local
 from ..trace.value import TensorBase, looks
 from . import overrides
-from .composite import run_composite
+from .composite import A_NODE_OVER_SEVERAL, run_composite
 from .find import plain_types
 from .infer import tables
+from .messages import explained
 from .overrides import tensor_types
-from .recorder import record_one
+from .recorder import record_one, record_several
 from .tensor import Tensor
+from .verify import verify
 from .views import view_one
 
 MAX_TAPES = 20_000            # some thirty MiB of them
@@ -58,9 +65,10 @@ class TapedCall:
 
 
 class Tape:
-    """The operations that a call came to. Tensors are numbered: those it was given, and then one for each step.
+    """The operations that a call came to. Tensors are numbered: those it was given, and then what each step made.
 
-    `made` is what it gave: the number of a tensor, None, or a list of such where `several`.
+    `made` is what it gave: the number of a tensor, None, or a list of such where it was `several`: a list or tuple of
+    that class, else None.
     """
 
     __slots__ = ("steps", "made", "several")
@@ -74,24 +82,31 @@ def follow(trace, tape, held):
     wants_args = modes.grad or trace.tape is not None         # nobody but nodes and tapes asks for all arguments
     args = None
     for step in tape.steps:
-        if wants_args:
+        if wants_args or step.entry.checked:
             args = step.with_tensors(held)
+            if step.entry.checked:
+                verify(step.entry.op, args)
         if not step.is_view:
             inputs = tuple([held[number] for number in step.inputs])
-            held.append(record_one(step.entry, args, inputs, step.params, 3))
+            if step.entry.many:
+                held.extend(record_several(step.entry, args, inputs, step.params, 3))
+            else:
+                held.append(record_one(step.entry, args, inputs, step.params, 3))
         else:
             seen = view_one(step.entry, args, held[step.inputs[0]], 0, 3)
             if step.owned:
                 seen._base = seen._view_of = None
             held.append(seen)
-    if not tape.several:
+    if tape.several is None:
         return held[tape.made]
-    return [None if number is None else held[number] for number in tape.made]
+    made = [None if number is None else held[number] for number in tape.made]
+    return made if tape.several is list else tuple(made) if tape.several is tuple else tape.several._make(made)
 
 
 def taped(trace, key, function, args, given):
     """What `function(*args)` gives; notes under `key` how it can be followed. `given`: all tensors it is given."""
     outer, before, emptied, looked, warned = trace.tape, _count(trace), trace.emptied, looks(), errors.warned
+    versions = [t._storage.version for t in given]
     trace.tape = tape = []
     try:
         made = function(*args)
@@ -104,9 +119,9 @@ def taped(trace, key, function, args, given):
     if _local.trace is trace and (trace.emptied == emptied or looked == looks()):
         if len(tapes) >= MAX_TAPES:
             forget_tapes()
-        recorded = len([one for one in tape if one[4] < 0])
+        recorded = len([one for one in tape if one is not A_NODE_OVER_SEVERAL and one[4] < 0])
         tapes[key] = looked == looks() and warned == errors.warned and _count(trace) - before == recorded \
-            and _as_tape(tape, given, made)
+            and versions == [t._storage.version for t in given] and _as_tape(tape, given, made)
     return made
 
 
@@ -128,22 +143,32 @@ def all_differ(given):
 
 def _as_tape(taken, given, made):
     """What was taken down as a Tape; False if a tensor in it is nobody's."""
+    if any(one is A_NODE_OVER_SEVERAL for one in taken):
+        return False
     number_of = {id(t): number for number, t in enumerate(given)}
-    steps = []
+    steps, count = [], len(given)
     for entry, args, inputs, params, moved, result in taken:
         places = tuple([(at, number_of.get(id(a))) for at, a in enumerate(args) if isinstance(a, Tensor)])
         numbers = tuple([number_of.get(id(t)) for t in inputs])
         if None in numbers or any(number is None for _, number in places) or len(places) != len(numbers) \
                 or moved > 0:                     # which may have been reckoned from where the tensor starts
             return False
+        results = result if entry.many else (result,)
+        for one in results:
+            if moved < 0 and (one._storage.version or one._requires_grad and one._node is None) \
+                    or one._spec.device is not (given[0]._spec.device if given else CPU):
+                return False
+            number_of[id(one)] = count
+            count += 1
         plain = tuple([NO_VALUE if isinstance(a, Tensor) else a for a in args])
         steps.append(TapedCall(entry, plain, places, numbers, params, moved == 0, moved == 0 and result._base is None))
-        number_of[id(result)] = len(given) + len(steps) - 1
-    several = made.__class__ is list
-    found = [None if t is None else number_of.get(id(t), -1) for t in (made if several else (made,))]
-    if -1 in found or not several and found[0] is None:
+    several = made.__class__ if isinstance(made, (tuple, list)) else None
+    if several not in (None, list, tuple) and not hasattr(several, "_make"):
         return False
-    return Tape(tuple(steps), found if several else found[0], several)
+    found = [None if t is None else number_of.get(id(t), -1) for t in ((made,) if several is None else made)]
+    if -1 in found or several is None and found[0] is None:
+        return False
+    return Tape(tuple(steps), found[0] if several is None else found, several)
 
 
 # --- gradients -------------------------------------------------------------------------------------------------------
@@ -173,8 +198,7 @@ def gradients(node, grads):
         if how == NUMBER:
             if not is_plain(held):
                 return by_rules(node, grads, None)
-            key.append(type(held))
-            key.append(held)
+            noted(key, held)
         elif type(held) is tuple:                 # all results of several
             return by_rules(node, grads, None)
         elif held is not None:
@@ -209,14 +233,23 @@ def same(one, two):
 
 
 def is_plain(held):
-    """Whether an argument is one whose value can stand in a key: equal ones have to be the same."""
+    """Whether an argument is one whose value can stand in a key: equal ones have to be the same, or zeros (`noted`)."""
     c = type(held)
     if c is tuple:
         for part in held:
             if type(part) is not int:
                 return False
         return True
-    return c in plain_types and (c is not float or held != 0.0) and c is not complex        # 0.0 is equal to -0.0
+    return c in plain_types and c is not complex
+
+
+def noted(key, held):
+    """Write a plain value into a key."""
+    c = type(held)
+    key.append(c)
+    key.append(held)
+    if c is float and held == 0.0:                # as -0.0 is
+        key.append(copysign(1.0, held) > 0)
 
 
 door.gradients = gradients
@@ -231,9 +264,12 @@ def followed(op, args, kwargs):
     Of its arguments nobody needs to be asked whether the call is his: they are plain tensors and plain values.
     """
     trace = quick.this_trace() if COMPILED else _local.trace
-    if trace.special or questions["regions"]:
+    if trace.special or questions["regions"] or new_tensors_go_to[-1] is not CPU:
         return None
-    key = [op, len(args)]
+    facts = known.get(op)
+    if facts is None or facts.ruled:              # with derivative rules it is a node of its own
+        return None
+    key = [op, len(args), modes.grad]
     given = []
     for a in args if not kwargs else (*args, *kwargs.values()):
         c = type(a)
@@ -244,13 +280,13 @@ def followed(op, args, kwargs):
                 key.append(WANTS_GRADIENT)
             given.append(a)
         elif is_plain(a):
-            key.append(c)
-            key.append(a)
+            noted(key, a)
         else:
             return None
     if kwargs:
-        if "out" in kwargs:
-            return None
+        where = kwargs.get("device")
+        if "out" in kwargs or "pin_memory" in kwargs or where is not None and where != "cpu" and where != CPU:
+            return None                           # "cuda" may be another one the next time
         key.extend(kwargs)
     whole = tuple(key)
     table = tapes
@@ -264,5 +300,9 @@ def followed(op, args, kwargs):
         if found is None:
             return taped(trace, whole, run_composite, (op, args, kwargs), given)
         return follow(trace, found, given)
+    except Exception as error:
+        if found is not None and getattr(error, "refusal", False):            # of what a step was to read
+            raise explained(error, op, args, kwargs) from None
+        raise
     finally:
         trace.site = outer

@@ -101,7 +101,7 @@ def infer_entry(op, args, key):
     entry.zeros = (0,) * len(kinds)
     entry.simple = not param_at and not op.kwonly and not any(t.__class__ is tuple for t in template)
     entry.wrap = None
-    entry.quick = entry.larger = False
+    entry.quick = entry.larger = entry.checked = entry.several = False
     entry.deltas = entry.look = entry.fits = entry.rounded = None
     entry.recipes = {}
     try:
@@ -143,14 +143,21 @@ def infer_entry(op, args, key):
         and all(s.device is entry.device for s in (*kinds, *(entry.outs or ())))
     entry.larger = _is_larger(entry) and (all_larger_noticed or _lacks_dimension(*kinds))
     entry.quick = _is_quick(entry)
+    plain = _is_plain(entry)
+    entry.checked = plain and op.verify is not None
+    entry.several = plain and entry.many
     return _remembered(key, entry)
 
 
 def _is_quick(entry):
-    """Whether `record_one` does for a call: one result, on a device, nothing to verify or to look at."""
-    op = entry.op
-    return not entry.many and entry.outs is not None and entry.device is not META and not op.eager \
-        and op.verify is None and not op.effect and not entry.larger
+    """Whether `record_one` does for a call: one result, and nothing to verify."""
+    return _is_plain(entry) and not entry.many and entry.op.verify is None
+
+
+def _is_plain(entry):
+    """Whether a call, once its data is verified, is an instruction and nothing else: it is not run, and nobody asks."""
+    return entry.outs is not None and entry.device is not META and not entry.op.eager and not entry.op.effect \
+        and not entry.larger
 
 
 # --- results that are larger than both operands: see `larger_result` in watch/noticed.py ------------------------------

@@ -61,6 +61,38 @@ def record_one(entry, args, inputs, params, inside):
     return tensor
 
 
+def record_several(entry, args, inputs, params, inside):
+    """`record_one` of an operation with several results: the list of them."""
+    trace = quick.this_trace() if COMPILED else _local.trace
+    site = trace.site or quick.here(inside)
+    outs, exported = [], False
+    for value in trace.append(entry, inputs, params, site):
+        kind = value.spec
+        storage = new.storage()
+        storage.value = value
+        storage.nbytes = kind.nbytes
+        storage.device = kind.device
+        storage.version = 0
+        storage.exported = storage.inference = False
+        storage.fingerprint = None
+        tensor = new.tensor(Tensor)
+        tensor._storage = storage
+        tensor._spec = kind
+        tensor._offset = 0
+        tensor._node = tensor._base = tensor._cut = None
+        tensor._requires_grad = False
+        tensor._site = site
+        outs.append(tensor)
+    for t in inputs:
+        exported = exported or t._storage.exported
+    if exported:
+        run_if_exported(inputs)
+    add_history(entry.op, entry, args, inputs, outs, site)
+    if trace.tape is not None:
+        trace.tape.append((entry, args, inputs, params, -1, outs))
+    return outs
+
+
 def run_if_exported(inputs):
     """Run at the call what reads memory that the outside can write; see Note [Exported storages] in value.py."""
     for t in inputs:

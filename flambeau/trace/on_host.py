@@ -93,7 +93,7 @@ def read(value, spec, offset, keeps=True):
 
 def checks_passed(op, places, args):
     """(The set of checks that the contents of a tensor have passed, the key of the one that `op` makes); None where it
-    is not about one tensor of another device whose contents are kept. `places`: see `verify` in tensor/call.py."""
+    is not about one tensor of another device whose contents are kept. `places`: see tensor/verify.py."""
     memory, key = None, [op]
     for at, is_spec in places:
         a = args[at]

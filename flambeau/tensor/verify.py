@@ -1,0 +1,52 @@
+"""Checks on the data itself, made at the call: an index that points outside, a probability above one."""
+from ..base.spec import META
+from ..trace import on_host
+from ..trace.record import _local
+from .messages import explained
+from .reading import array_of
+from .tensor import Tensor
+
+
+def _for_a_check(tensor):
+    """A tensor's contents for a check to read; see Note [Checks without waiting] in trace/on_host.py."""
+    if tensor._spec.device is META:
+        return array_of(tensor)
+    storage = tensor._storage
+    return on_host.read(storage.value, tensor._spec, tensor._offset, not storage.exported)
+
+
+def verify(op, args):
+    """Check the data that the operation could fail on, at the call."""
+    asked, places = op.__dict__.get("_verified") or _verified(op)
+    given = []
+    trace = _local.trace
+    passed = on_host.checks_passed(op, places, args) if trace.reader is None else None
+    if passed is not None and passed[1] in passed[0]:            # a Value never changes
+        return
+    read = _for_a_check if trace.reader is None else trace.reader(op, asked, args)
+    for at, is_spec in places:
+        a = args[at]
+        if is_spec:
+            a = getattr(a, "_spec", None)
+        elif isinstance(a, Tensor):
+            a = read(a)
+        elif op.lists and a.__class__ in (tuple, list):
+            a = [read(b) if isinstance(b, Tensor) else b for b in a]
+        given.append(a)
+    try:
+        op.verify(*given)
+    except Exception as error:
+        if getattr(error, "refusal", False):
+            raise explained(error, op, args) from None
+        raise
+    if passed is not None:
+        passed[0].add(passed[1])
+
+
+def _verified(op):
+    """(The names of what the check of an operation asks for, (position of the argument, whether its spec) of each.)"""
+    c = op.verify.__code__
+    asked = c.co_varnames[:c.co_argcount]
+    op._verified = asked, tuple([(op.arg_names.index(name.removesuffix("_spec")), name.endswith("_spec"))
+                                 for name in asked])
+    return op._verified
