@@ -6,6 +6,8 @@ import pytest
 
 import flambeau as torch
 from flambeau.autograd import gradcheck, gradgradcheck
+from flambeau.base.core import COMPILED
+from flambeau.tensor import follow
 from flambeau.tensor.forms import declared
 
 from ..thorough import sample
@@ -58,6 +60,35 @@ def test_derivatives(row):
 @rows(lambda row: row.grad is True, step=10)
 def test_second_derivatives(row):
     assert gradgradcheck(lambda *a: floating(row.ours(*a)), row.tensors(leaf=True), atol=1e-4)
+
+
+def told(row, seed):
+    """All that can be told of what a row gives for numbers of that seed: dtypes, layouts, graphs, bits and gradients."""
+    def nudged(t):
+        rng = np.random.default_rng(seed)
+        return t * (1 - 1e-3 * torch.tensor(rng.random(tuple(t.shape))).to(t.dtype)) if t.is_floating_point() else t
+
+    def names(node):
+        return None if node is None else (type(node).__name__, *[names(inner) for inner, _ in node.next_functions])
+
+    torch.manual_seed(0)
+    inputs = row.tensors(nudged, leaf=bool(row.grad))
+    made = [r for r in results(row.ours(*inputs)) if isinstance(r, torch.Tensor)]
+    outs = [r for r in made if r.requires_grad]
+    leaves = [t for t in inputs if isinstance(t, torch.Tensor) and t.requires_grad]
+    found = torch.autograd.grad([r.abs().sum() for r in outs], leaves, allow_unused=True) if outs else ()
+    kinds = [(r.dtype, r.shape, r.stride(), r.requires_grad, r._is_view(), names(r.grad_fn)) for r in made]
+    return kinds, [None if t is None else t.detach().resolve_conj().numpy().tobytes() for t in (*made, *found)]
+
+
+@pytest.mark.skipif(not COMPILED, reason="interpreted, nothing is followed")
+@rows(lambda row: not row.op.startswith("empty"), step=3)
+def test_what_is_followed_is_what_is_called(row):
+    """See Note [Followed functions] in flambeau/tensor/follow.py."""
+    told(row, 0)
+    followed = told(row, 1)
+    follow.forget_tapes()
+    assert followed == told(row, 1)
 
 
 def turned(t):

@@ -291,3 +291,113 @@ def test_other_composites(program):
         assert both(seed) == by_first_calls(both, seed)
         both(seed)
         assert both(seed) == by_first_calls(both, seed)
+
+
+# --- what else a call may depend on, and do --------------------------------------------------------------------------
+
+
+def three_times(call):
+    """What a call gives that is taped, and then those that are followed, if they can be."""
+    return [call() for _ in range(3)]
+
+
+def test_where_new_tensors_go():
+    for _ in range(2):
+        assert torch.zeros(3).device.type == torch.ones_like(drawn(2)).device.type == "cpu"
+        with torch.device("meta"):
+            assert torch.zeros(3).device.type == "meta" and torch.arange(3).device.type == "meta"
+        assert torch.zeros(3, device="meta").device.type == "meta" and torch.zeros(3, device="cpu").device.type == "cpu"
+
+
+def test_the_default_dtype():
+    for _ in range(2):
+        assert [t.dtype for t in three_times(lambda: torch.zeros(3))] == [torch.float32] * 3
+        torch.set_default_dtype(torch.float64)
+        try:
+            assert [t.dtype for t in three_times(lambda: torch.zeros(3))] == [torch.float64] * 3
+        finally:
+            torch.set_default_dtype(torch.float32)
+
+
+def test_a_leaf_that_wants_a_gradient_is_one_every_time():
+    made = three_times(lambda: torch.full((3,), 2.0, requires_grad=True))
+    assert all(t.requires_grad and t.is_leaf for t in made) and len(set(map(id, made))) == 3
+    assert not any(t.requires_grad for t in three_times(lambda: torch.full((3,), 2.0)))
+
+
+def test_zeros_have_signs():
+    for value in (0.0, -0.0, 0.0, -0.0, 0, False):
+        made = torch.full((2,), value, dtype=torch.float32).numpy()
+        assert np.copysign(1, made).tolist() == [np.copysign(1, value)] * 2
+
+
+def test_numbers_are_drawn_every_time():
+    x = torch.ones(200)
+    first, second, third = three_times(lambda: F.dropout(x, 0.5))
+    assert not torch.equal(first, second) and not torch.equal(second, third) and 0 < third.sum() < 400
+    torch.manual_seed(3)
+    expected = by_first_calls(lambda: F.dropout(x, 0.5).tolist())
+    torch.manual_seed(3)
+    assert F.dropout(x, 0.5).tolist() == expected and F.dropout(x, 0.5, training=False) is x
+
+
+def test_writing_in_place_is_done_every_time():
+    for _ in range(3):
+        x = drawn(4)
+        assert F.relu(x, True) is x and x.tolist() == [max(0.0, v) for v in drawn(4).tolist()]
+        assert F.dropout(x, 1.0, inplace=True) is x and x.tolist() == [0] * 4
+
+
+def test_the_same_specs_elsewhere_in_memory():
+    row = torch.arange(12.0)
+    for start in (0, 2, 4, 3):
+        part = row[start:start + 4]
+        assert torch.as_strided(part, (2,), (2,), 1).tolist() == [1, 3]
+        assert torch.as_strided(part, (2,), (2,)).tolist() == [start, start + 2]
+        assert part.reshape(2, 2).tolist() == [[start, start + 1], [start + 2, start + 3]]
+    pairs = [row[start:start + 4].view(2, 2) for start in (0, 2, 1)]
+    assert [torch.view_as_complex(pair)[0].item() for pair in pairs[:2]] == [0 + 1j, 2 + 3j]
+    with pytest.raises(RuntimeError, match="storage_offset divisible by 2"):
+        torch.view_as_complex(pairs[2])
+    bytes_ = torch.arange(10, dtype=torch.int8)
+    assert [bytes_[start:start + 2].view(torch.int16).item() for start in (0, 2)] == [256, 770]
+    with pytest.raises(RuntimeError, match="must be divisible by 2"):
+        bytes_[1:3].view(torch.int16)
+
+
+def test_contents_are_verified_every_time():
+    x, good, bad = drawn(3, 4), torch.tensor([0, 3, 1]), torch.tensor([0, 4, 1])
+    calls = {"cross_entropy": F.cross_entropy, "nll_loss": F.nll_loss,
+             "embedding": lambda x, i: F.embedding(i, x.t()), "one_hot": lambda x, i: F.one_hot(i, 4)}
+    for name, call in calls.items():
+        for _ in range(3):
+            call(x, good)
+        with pytest.raises((IndexError, RuntimeError), match=r"4(.|\n)*" + name):
+            call(x, bad)
+    for _ in range(3):
+        assert x.gather(1, good[:, None]).tolist() == [[x[i, p].item()] for i, p in enumerate(good.tolist())]
+    with pytest.raises(RuntimeError, match="index 4 is out of bounds for dimension 1 with size 4"):
+        x.gather(1, bad[:, None])
+
+
+def test_an_operation_with_a_rule_of_its_own_is_one_node():
+    for _ in range(3):
+        x, y = drawn(3, grad=True), drawn(3, seed=1)
+        assert type(F.mse_loss(x, y).grad_fn).__name__ == "MseLossBackward0"
+
+
+def test_several_results():
+    for seed in range(3):
+        x = drawn(3, 4, seed=seed)
+        found = x.max(1)
+        assert type(found).__name__ == "max" and type(x.chunk(2, 1)) is type(torch.std_mean(x)) is tuple
+        assert found.values.tolist() == x.numpy().max(1).tolist()
+        assert found.indices.tolist() == x.numpy().argmax(1).tolist()
+        assert x.chunk(2, 1)[1].tolist() == x.numpy()[:, 2:].tolist() and x.chunk(2, 1)[0]._base is x
+
+
+def test_a_warning_comes_every_time():
+    x, y = drawn(3), drawn(3, 3)
+    for _ in range(3):
+        with pytest.warns(UserWarning, match="Using a target size"):
+            F.mse_loss(x, y)
