@@ -4,7 +4,7 @@ from .base import core as _core  # before everything else: from here on the core
 # isort: split
 from importlib import import_module as _import_module
 from math import e, inf, nan, pi
-from sys import is_finalizing as _is_finalizing
+from sys import is_finalizing as _is_finalizing, modules as _modules
 from typing import TYPE_CHECKING
 
 from .autograd.modes import (
@@ -131,7 +131,8 @@ def __getattr__(name):
 def _noticed(what, *facts):
     if _is_finalizing():                              # nothing can be imported any more
         return None
-    return getattr(_import_module(".watch.noticed", __name__), what)(*facts)
+    found = _modules.get("flambeau.watch.noticed") or _import_module(".watch.noticed", __name__)
+    return getattr(found, what)(*facts)
 
 
 door.noticed = _noticed

@@ -34,6 +34,7 @@ CHUNK_SAMPLES = 1 << 16             # samples made at a time: the words and the 
 SMALL_PERMUTATION = (2**32 - 1) // 20
 SIGNIFICAND_BITS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
 REAL_DTYPE = {"complex64": np.dtype(np.float32), "complex128": np.dtype(np.float64)}
+FEW_SAMPLES = 16
 FLOAT32, FLOAT64, UINT64 = np.dtype(np.float32), np.dtype(np.float64), np.uint64
 
 # The C struct behind torch.get_rng_state(): 5056 bytes with the padding. `left` counts down to the next
@@ -243,7 +244,7 @@ class MersenneTwister(RandomStream):
     def uniform(self, shape, dtype, low=0.0, high=1.0):
         """Uniform over [low, high)."""
         dtype = np.dtype(dtype)
-        if dtype.name in REAL_DTYPE:
+        if dtype.kind == "c":
             return self._complex(self.uniform, shape, dtype, low, high)
         low, high = float(low), float(high)
         if dtype == FLOAT64:
@@ -261,13 +262,15 @@ class MersenneTwister(RandomStream):
     def normal(self, shape, dtype, mean=0.0, std=1.0, contiguous=True):
         """Normal around `mean`. For a tensor that is not contiguous PyTorch draws other numbers: say so."""
         dtype = np.dtype(dtype)
-        if dtype.name in REAL_DTYPE:
+        if dtype.kind == "c":
             return self._complex(self.normal, shape, dtype, mean, std / math.sqrt(2), contiguous)
         out = lined_up_room(shape, dtype)
         flat, n = out.reshape(-1), out.size
         with self._lock:
             if n < 16 or not contiguous:
-                flat[:] = rounded(self._normal64(n) * std + mean, dtype)
+                drawn = self._normal64(n)
+                flat[:] = drawn if std == 1.0 and mean == 0.0 and dtype.itemsize > 2 else \
+                    rounded(drawn * std + mean, dtype)
                 return out
             self._fill_normal(flat, dtype, mean, std)
         return out
@@ -297,6 +300,14 @@ class MersenneTwister(RandomStream):
         if n and self._spare is not None:
             spare, self._spare = [self._spare], None
         pairs = (n - len(spare) + 1) // 2
+        if n <= FEW_SAMPLES:                # Python is done before NumPy has begun
+            units, drawn = iter(self._unit64(2 * pairs).tolist()), spare
+            for u1, u2 in zip(units, units):
+                radius, angle = math.sqrt(-2.0 * math.log1p(-u2)), 2.0 * math.pi * u1
+                drawn += (radius * math.cos(angle), radius * math.sin(angle))
+            if len(drawn) > n:
+                self._spare = drawn.pop()
+            return np.array(drawn)
         u1, u2 = self._unit64(2 * pairs).reshape(pairs, 2).T
         radius, angle = np.sqrt(-2.0 * np.log1p(-u2)), 2.0 * math.pi * u1
         drawn = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1).reshape(-1)
@@ -319,7 +330,7 @@ class MersenneTwister(RandomStream):
             return self._fill(shape, dtype, self._word64, lambda w: w.view(np.int64))
         if high is None:
             high = largest(dtype) + 1
-        if dtype.name in SIGNIFICAND_BITS:
+        if dtype.kind not in "iub" and dtype.name in SIGNIFICAND_BITS:       # NumPy takes its time to say a name
             low, high = representable(low, high, dtype)
         need(low < high, f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
         span, base = UINT64(high - low), UINT64(low % 2**64)  # the sum wraps around into the signed range
@@ -368,7 +379,7 @@ class MersenneTwister(RandomStream):
     def bernoulli(self, p, shape, dtype):
         """One with probability `p`, a number or an array that broadcasts to `shape`; else zero."""
         if not isinstance(p, np.ndarray):
-            count = int(np.prod(shape))
+            count = math.prod(shape) if isinstance(shape, tuple) else shape
             if np.dtype(dtype) == FLOAT32 and count:
                 with self._lock:
                     made = coins(self._stream(), float(p), count)

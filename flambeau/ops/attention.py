@@ -40,6 +40,8 @@ def drop(input, p, training, inplace, shape):
         keep = input._dropout_mask(p)
         if keep is not None:
             return _native_dropout(input, keep, kept_scale(p, input.dtype), 1 / (1 - p))
+        if input.dtype.category == 2:
+            return input * (input._coins(1 - p) / (1 - p))
     mask = keep_mask(blank_of(input, shape), p)
     return input.mul_(mask) if inplace else input * mask
 

@@ -16,7 +16,7 @@ from ..backends.memory import explained as out_of_memory
 from ..base import dtypes, limited_dtypes, observers, shapes
 from ..base.arguments import C_NAMES, asked, fitting, like, number, options, shape_of
 from ..base.errors import argument_error, need
-from ..base.spec import CPU, META, place, spec
+from ..base.spec import CPU, META, default_device, place, spec
 from ..trace.quick import here
 from ..trace.value import Storage
 from . import attributes, overrides
@@ -246,7 +246,8 @@ def fresh(draw, kind, requires_grad=False):
         limited_dtypes.refuse("random", kind.dtype)
     if kind.device is META:
         return asked(wrap(Storage.of(None, kind.nbytes, META), kind), requires_grad)
-    kind = spec(kind.dtype, kind.shape, order_of(kind), kind.device)
+    if not kind.contiguous:
+        kind = spec(kind.dtype, kind.shape, order_of(kind), kind.device)
     out = from_array_of(kind, filled(draw, kind), requires_grad)
     if (tell := observers.drew) is not None:
         tell(draw, kind, out._storage.value)
@@ -288,6 +289,16 @@ def new(size, dtype, layout, device, pin_memory, out, fallback=None):
     need(out is None or where is out.device,
          f"device type {where.type} does not match device type of the out parameter")
     return spec(dtype, size, None, where)
+
+
+def known_kind(sizes, dtype=None):
+    """The spec of a new tensor on the CPU of the default dtype, or that one; None if `sizes` are not plainly ints."""
+    if type(sizes) is not tuple or default_device() is not CPU:
+        return None
+    for n in sizes:
+        if type(n) is not int or n < 0:
+            return None
+    return spec(dtype or dtypes.default, sizes, None, CPU) if sizes else None
 
 
 def made(out, kind, draw, requires_grad, name):
@@ -332,7 +343,8 @@ def spoken(given, named, **defaults):
 
 def uniform(kind, low, high, generator):
     dtype = kind.dtype
-    need(dtype.category >= 2, f"\"check_uniform_bounds\" not implemented for '{dtype.cname}'", NotImplementedError)
+    if dtype.category < 2:
+        need(False, f"\"check_uniform_bounds\" not implemented for '{dtype.cname}'", NotImplementedError)
     if (low, high) != (0.0, 1.0):
         top = dtypes.finfo(dtype).max
         for name, n in (("from", low), ("to", high)):
@@ -346,8 +358,9 @@ def uniform(kind, low, high, generator):
 
 def gaussian(kind, mean, std, contiguous, generator):
     dtype = kind.dtype
-    need(std >= 0, f"normal expects std >= 0.0, but found std {std}")
-    need(dtype.category >= 2, f"\"normal_kernel_cpu\" not implemented for '{dtype.cname}'", NotImplementedError)
+    if not std >= 0 or dtype.category < 2:
+        need(std >= 0, f"normal expects std >= 0.0, but found std {std}")
+        need(False, f"\"normal_kernel_cpu\" not implemented for '{dtype.cname}'", NotImplementedError)
     source = stream(generator, kind.device)
     return Draw(source, lambda n: source.normal(n, dtype.np, mean, std, contiguous))
 
@@ -500,7 +513,9 @@ def rand(*sizes, size=None, generator=None, out=None, dtype=None, layout=None, d
     >>> torch.rand(2, 3).shape
     torch.Size([2, 3])
     """
-    kind = new(shape_of(sizes, size), dtype, layout, device, pin_memory, out)
+    kind = known_kind(sizes) if size is out is dtype is layout is device is None and not pin_memory else None
+    if kind is None:
+        kind = new(shape_of(sizes, size), dtype, layout, device, pin_memory, out)
     return made(out, kind, uniform(kind, 0.0, 1.0, generator), requires_grad, "_uniform")
 
 
@@ -512,6 +527,9 @@ def randn(*sizes, size=None, generator=None, out=None, dtype=None, layout=None, 
     >>> torch.randn(2, 3).shape
     torch.Size([2, 3])
     """
+    kind = known_kind(sizes) if size is out is dtype is layout is device is None and not pin_memory else None
+    if kind is not None and not overrides.modes_active:
+        return fresh(gaussian(kind, 0.0, 1.0, True, generator), kind, requires_grad)
     return normal(0.0, 1.0, shape_of(sizes, size), generator=generator, out=out, dtype=dtype, layout=layout,
                   device=device, requires_grad=requires_grad, pin_memory=pin_memory)
 
@@ -548,7 +566,9 @@ def randint(*args, low=None, high=None, size=None, generator=None, out=None, dty
         size, rest = rest[0], rest[1:]
     if rest or not isinstance(size, (tuple, list)):
         raise argument_error("argument 'size' must be tuple of ints, not " + type(rest[0] if rest else size).__name__)
-    kind = new(shape_of((size,)), dtype, layout, device, pin_memory, out, dtypes.int64)
+    kind = known_kind(size, dtypes.int64) if out is dtype is layout is device is None and not pin_memory else None
+    if kind is None:
+        kind = new(shape_of((size,)), dtype, layout, device, pin_memory, out, dtypes.int64)
     return made(out, kind, integers(kind, low, high, generator), requires_grad, "_random")
 
 
@@ -796,12 +816,18 @@ def _dropout_mask(self, p):
                  spec(dtypes.bool, kind.shape, strides, kind.device))
 
 
+def _coins(self, p):
+    """Ones with probability `p`, else zeros, of the spec of `self`, in whose order in memory they are drawn."""
+    kind = self._spec
+    return fresh(coins(p, kind, None), kind)
+
+
 def _is_drawn_there(self):
     """Whether random numbers for tensors like this are drawn on their own device, by its own rules."""
     return stream(None, self._spec.device).device is not CPU
 
 
-Tensor._dropout_mask, Tensor._is_drawn_there = _dropout_mask, _is_drawn_there
+Tensor._dropout_mask, Tensor._coins, Tensor._is_drawn_there = _dropout_mask, _coins, _is_drawn_there
 for form in IN_PLACE_METHODS:
     setattr(Tensor, form.__name__, form)
 for form in (bernoulli, multinomial):
