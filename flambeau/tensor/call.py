@@ -164,7 +164,7 @@ def record(entry, op, args, inputs, params, inside):
     if entry.deltas is not None:
         return view_any(entry, op, args, inputs[0], 0, inside + 1)
     if entry.checked:
-        verify(op, args)
+        verify(op, args, entry.device)
         if not entry.many:
             return record_one(entry, args, inputs, params, inside + 1)
     if entry.several:

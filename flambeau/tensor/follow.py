@@ -85,7 +85,7 @@ def follow(trace, tape, held):
         if wants_args or step.entry.checked:
             args = step.with_tensors(held)
             if step.entry.checked:
-                verify(step.entry.op, args)
+                verify(step.entry.op, args, step.entry.device)
         if not step.is_view:
             inputs = tuple([held[number] for number in step.inputs])
             if step.entry.many:

@@ -1,5 +1,5 @@
 """Checks on the data itself, made at the call: an index that points outside, a probability above one."""
-from ..base.spec import META
+from ..base.spec import CPU, META
 from ..trace import on_host
 from ..trace.record import _local
 from .messages import explained
@@ -15,15 +15,23 @@ def _for_a_check(tensor):
     return on_host.read(storage.value, tensor._spec, tensor._offset, not storage.exported)
 
 
-def verify(op, args):
-    """Check the data that the operation could fail on, at the call."""
+def _on_cpu(tensor):
+    """The same, of a tensor that is known to be there."""
+    value = tensor._storage.value
+    if value.trace is not None:
+        value.ready()
+    return value.look(tensor._spec, tensor._offset)
+
+
+def verify(op, args, device=None):
+    """Check the data that the operation could fail on, at the call. `device`: that of all its tensors, where known."""
     asked, places = op.__dict__.get("_verified") or _verified(op)
     given = []
     trace = _local.trace
-    passed = on_host.checks_passed(op, places, args) if trace.reader is None else None
+    passed = on_host.checks_passed(op, places, args) if trace.reader is None and device is not CPU else None
     if passed is not None and passed[1] in passed[0]:            # a Value never changes
         return
-    read = _for_a_check if trace.reader is None else trace.reader(op, asked, args)
+    read = trace.reader(op, asked, args) if trace.reader is not None else _on_cpu if device is CPU else _for_a_check
     for at, is_spec in places:
         a = args[at]
         if is_spec:
