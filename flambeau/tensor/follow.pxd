@@ -11,7 +11,7 @@ from flambeau.trace.runner cimport TraceRunner
 from flambeau.trace.value cimport TensorBase, looks
 
 
-cdef object Tensor, NO_VALUE, WANTS_GRADIENT, modes, CPU
+cdef object Tensor, NO_VALUE, WANTS_GRADIENT, modes, CPU, Size
 cdef list new_tensors_go_to
 cdef dict latest, questions, known
 cdef int NUMBER

@@ -21,7 +21,7 @@ from ..autograd.walk import by_rules, fetch
 from ..base import errors
 from ..base.core import COMPILED
 from ..base.op import door, known
-from ..base.spec import CPU, _default_devices as new_tensors_go_to
+from ..base.spec import CPU, Size, _default_devices as new_tensors_go_to
 from ..trace import quick
 from ..trace.record import _local
 from ..trace.value import TensorBase, looks
@@ -235,19 +235,19 @@ def same(one, two):
 def is_plain(held):
     """Whether an argument is one whose value can stand in a key: equal ones have to be the same, or zeros (`noted`)."""
     c = type(held)
-    if c is tuple:
+    if c is tuple or c is Size or c is list:
         for part in held:
             if type(part) is not int:
                 return False
         return True
-    return c in plain_types and c is not complex
+    return c in plain_types and c is not complex and (c is not float or held == held)
 
 
 def noted(key, held):
     """Write a plain value into a key."""
     c = type(held)
     key.append(c)
-    key.append(held)
+    key.append(held if c is not list else tuple(held))
     if c is float and held == 0.0:                # as -0.0 is
         key.append(copysign(1.0, held) > 0)
 

@@ -331,6 +331,23 @@ def test_zeros_have_signs():
         assert np.copysign(1, made).tolist() == [np.copysign(1, value)] * 2
 
 
+def test_shapes_of_any_class():
+    for shape in ((2, 3), [2, 3], torch.Size([2, 3]), [3, 2], (6,), [6]) * 2:
+        x = drawn(6)
+        assert torch.zeros(shape).shape == x.reshape(shape).shape == x.new_ones(shape).shape == torch.Size(shape)
+    given = [2, 3]
+    assert torch.ones(given).shape == torch.ones(given).shape == (2, 3)
+    given[:] = [1, 4]                                         # a list is what it holds now
+    assert torch.ones(given).shape == (1, 4)
+
+
+def test_what_is_no_number_is_not_remembered():
+    before = len(tapes)
+    for _ in range(3):
+        assert torch.full((2,), float("nan")).isnan().all()
+    assert not any(value != value for key in list(tapes)[before:] for value in key if type(value) is float)
+
+
 def test_numbers_are_drawn_every_time():
     x = torch.ones(200)
     first, second, third = three_times(lambda: F.dropout(x, 0.5))
