@@ -15,7 +15,7 @@ cdef object Tensor, NO_VALUE, WANTS_GRADIENT, modes, CPU, Size
 cdef list new_tensors_go_to
 cdef dict latest, questions, known
 cdef int NUMBER
-cdef set tensor_types, plain_types
+cdef set tensor_types, plain_types, sighted
 cdef bint COMPILED
 
 
@@ -54,6 +54,9 @@ cdef bint is_plain(held) except -1
 
 
 cdef noted(list key, held)
+
+
+cdef bint is_new(tuple key) except -1
 
 
 @cython.locals(trace=TraceBase, key=list, given=list, whole=tuple, table=dict)

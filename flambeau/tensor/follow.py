@@ -4,8 +4,8 @@ A part of the compiled core: see Note [One source, two speeds] in base/core.py.
 
 Note [Followed functions]: the rules of gradients, and composites, decide by the specs of their tensors, by whether
 these want a gradient, and by their other arguments. So a call like one before comes to the same operations over other
-tensors. The first one is taped (`trace.tape` has what `record_one`, `record_several` and `view_one` made), and from the
-second on the tape is followed: the same entries, with the tensors of this call, whose data is verified, and their
+tensors. One of them is taped (`trace.tape` has what `record_one`, `record_several` and `view_one` made), and from the
+next on the tape is followed: the same entries, with the tensors of this call, whose data is verified, and their
 history as ever. What did anything else meanwhile cannot be followed, and False stands in the place of its tape: it
 looked at contents, wrote or drew in place, ran an operation at the call, warned, moved something to another device,
 made a leaf that wants a gradient, or took a tensor from elsewhere. Composites that decide by more, or tell somebody,
@@ -39,9 +39,11 @@ from .views import view_one
 MAX_TAPES = 20_000            # some thirty MiB of them
 NO_VALUE = object()           # of an argument that is a tensor
 WANTS_GRADIENT = object()     # in a key, behind the spec of a tensor that does
+MAX_SIGHTED = 20_000
 tapes: dict = {}              # key of a call → Tape, False where it cannot be followed
+sighted: set = set()          # the keys of calls of composites that came by once
 latest: dict = {}             # BackwardRecipe → (key of the last backward by it, without itself; its Tape)
-tables.extend((tapes, latest))
+tables.extend((tapes, sighted, latest))
 questions = vars(overrides)   # a load nearer
 
 
@@ -127,6 +129,7 @@ def taped(trace, key, function, args, given):
 
 def forget_tapes():
     """Follow nothing that was taped so far."""
+    sighted.clear()
     tapes.clear()
     latest.clear()
 
@@ -258,6 +261,17 @@ door.gradients = gradients
 # --- composites ------------------------------------------------------------------------------------------------------
 
 
+def is_new(key):
+    """Whether a call of this key comes by for the first time. Of those with a number that is another one every time
+    none comes by again, and to tape them would be for nothing."""
+    if key in sighted:
+        return False
+    if len(sighted) >= MAX_SIGHTED:
+        sighted.clear()
+    sighted.add(key)
+    return True
+
+
 def followed(op, args, kwargs):
     """What a composite that is `by_specs` gives; None where its own way is to be gone.
 
@@ -291,7 +305,7 @@ def followed(op, args, kwargs):
     whole = tuple(key)
     table = tapes
     found = table.get(whole)
-    if found is False or found is None and not all_differ(given):
+    if found is False or found is None and (is_new(whole) or not all_differ(given)):
         return None
     outer = trace.site
     if outer is None:

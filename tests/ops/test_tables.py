@@ -86,6 +86,7 @@ def told(row, seed):
 def test_what_is_followed_is_what_is_called(row):
     """See Note [Followed functions] in flambeau/tensor/follow.py."""
     told(row, 0)
+    told(row, 0)
     followed = told(row, 1)
     follow.forget_tapes()
     assert followed == told(row, 1)
