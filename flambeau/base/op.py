@@ -98,8 +98,8 @@ FACTOR_PARAMETERS = ("alpha", "beta", "value")         # the numbers that PyTorc
 class Facts:
     """What every call asks of an operation, in slots, which are quicker to read than the declaration's headings."""
 
-    __slots__ = ("composite", "pointwise", "typed", "typed_names", "lists", "of", "ruled", "several", "defaults",
-                 "in_place", "no_overlap", "blind", "overlap_ok", "pickers", "fits_by_name")
+    __slots__ = ("composite", "pointwise", "typed", "typed_names", "lists", "of", "ruled", "follows", "several",
+                 "defaults", "in_place", "no_overlap", "blind", "overlap_ok", "pickers", "fits_by_name")
 
     def __init__(self, op):
         self.composite, self.pointwise, self.lists = op.composite, op.pointwise, op.lists
@@ -108,6 +108,8 @@ class Facts:
         self.typed_names = frozenset(name for name, typed in zip(op.arg_names, self.typed) if typed)
         self.of = getattr(op, "of", None)
         self.ruled = op.differentiable
+        # with rules it is a node of its own, and with old orders of its arguments these have to be found first
+        self.follows = op.by_specs and not op.differentiable and not op.deprecated
         self.several = op.returns is not None
         self.defaults = op.defaults
         self.in_place = op.__name__ + "_"

@@ -331,6 +331,14 @@ def test_zeros_have_signs():
         assert np.copysign(1, made).tolist() == [np.copysign(1, value)] * 2
 
 
+def test_old_orders_of_arguments():
+    table, one, two = torch.ones(2, 2), torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0])
+    for _ in range(3):
+        with pytest.warns(UserWarning, match="deprecated"):
+            assert torch.addr(2, table, 1, one, two).tolist() == [[5, 6], [8, 10]]
+        assert torch.addr(table, one, two).tolist() == [[4, 5], [7, 9]]
+
+
 def test_shapes_of_any_class():
     for shape in ((2, 3), [2, 3], torch.Size([2, 3]), [3, 2], (6,), [6]) * 2:
         x = drawn(6)
