@@ -10,7 +10,7 @@ as (storage, version, spec, offset): tuples cost a third of an object to make an
 import zlib
 
 from ..base.errors import here, line_of, name_of
-from ..base.op import door, known
+from ..base.op import OUR_OPERATIONS, door, known
 from .base_node import Node, refresh
 from .edges import accumulator
 from .modes import modes
@@ -235,7 +235,7 @@ class BackwardRecipe(RecipeBase):
         # whether the rules may be followed: see Note [Followed functions] in tensor/follow.py. A number that may be
         # another one every time would need a tape of its own every time.
         self.has_float_result = False                         # whether there is one alone, and it is known to be such
-        self.follows = FOLLOWED_PACKAGE in type(op).__module__ and not any(
+        self.follows = OUR_OPERATIONS in type(op).__module__ and not any(
             how == LIST or how == NUMBER and known[op].typed[self.asked[what][0]] for how, what in self.fetched)
 
     def place(self, slot):
@@ -262,7 +262,6 @@ class BackwardRecipe(RecipeBase):
 
 NUMBER, TENSOR, LIST, OUT, NTH, SPEC = range(6)
 ALL_RESULTS = range(1 << 20)
-FOLLOWED_PACKAGE = f"{__name__.partition('.')[0]}.ops."       # our own rules decide by specs alone
 
 
 def how_kept(slot):

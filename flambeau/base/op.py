@@ -109,7 +109,7 @@ class Facts:
         self.of = getattr(op, "of", None)
         self.ruled = op.differentiable
         # with rules it is a node of its own, and with old orders of its arguments these have to be found first
-        self.follows = op.by_specs and not op.differentiable and not op.deprecated
+        self.follows = op.by_specs and not op.differentiable and not op.deprecated and OUR_OPERATIONS in op.__module__
         self.several = op.returns is not None
         self.defaults = op.defaults
         self.in_place = op.__name__ + "_"
@@ -118,6 +118,7 @@ class Facts:
         self.pickers: dict = {}           # (number of positional arguments, names of the others) → what orders them
 
 
+OUR_OPERATIONS = f"{__name__.partition('.')[0]}.ops."     # where those are declared that are known to go by specs
 known: dict = {}              # operation → its Facts, once it was called
 
 

@@ -183,7 +183,7 @@ def gradients(node, grads):
     recipe = node.recipe
     if trace.special or questions["regions"]:
         return by_rules(node, grads, None)
-    key, given, values = [], [], []
+    key, given, values = [modes.grad], [], []     # a rule may take a way that has no derivative where none is asked for
     for g in grads:
         if g is None:
             key.append(None)

@@ -13,6 +13,7 @@ from hypothesis import given, settings, strategies as st
 
 import flambeau as torch
 from flambeau.base.core import COMPILED
+from flambeau.base.op import Composite
 
 follow = sys.modules["flambeau.tensor.follow"]
 tapes = follow.tapes
@@ -329,6 +330,40 @@ def test_zeros_have_signs():
     for value in (0.0, -0.0, 0.0, -0.0, 0, False):
         made = torch.full((2,), value, dtype=torch.float32).numpy()
         assert np.copysign(1, made).tolist() == [np.copysign(1, value)] * 2
+
+
+@pytest.mark.parametrize("first", [False, True], ids=["plain first", "with a graph first"])
+@pytest.mark.parametrize("cell", ["GRUCell", "RNNCell", "LSTMCell"])
+def test_a_second_derivative_after_a_first_one(cell, first):
+    """A backward that need not be differentiated takes a way that cannot be."""
+    torch.manual_seed(0)
+    net, x = getattr(torch.nn, cell)(3, 4).double(), torch.rand(2, 3, dtype=torch.float64, requires_grad=True)
+
+    def gradient(x, graph):
+        made = net(x)[0] if cell == "LSTMCell" else net(x)
+        return torch.autograd.grad(made.sum(), x, create_graph=graph)[0]
+
+    for graph in (first, not first, first, not first):
+        found = gradient(x, graph)
+        assert found.requires_grad is graph
+    assert torch.autograd.gradcheck(lambda x: gradient(x, True), x)
+    gradient(x, True).square().sum().backward()
+    assert all(p.grad is not None for p in net.parameters() if p.dim() > 1)
+
+
+def test_composites_of_others_are_run():
+    factor, calls = [0.0], []
+
+    class scaled(Composite):
+        def of(input): return input * factor[0]
+
+    class nothing(Composite):
+        def of(input): calls.append(1)
+
+    for k in range(5):
+        factor[0] = k
+        assert scaled(torch.ones(2)).tolist() == [k, k] and nothing(torch.ones(2)) is None
+    assert len(calls) == 5
 
 
 def test_old_orders_of_arguments():
