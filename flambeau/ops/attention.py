@@ -464,6 +464,7 @@ def check_heads(query, key, value, key_padding_mask, attn_mask, num_heads):
 class _multi_head_attention_forward(LayerFunction):
     """Attention in several heads: projections in, attention per head, projection out. (output, weights or None)."""
 
+    by_specs = False          # but by whether its tensors are the same
     names = "nn.functional.multi_head_attention_forward"
 
     def of(query, key, value, embed_dim_to_check, num_heads, in_proj_weight, in_proj_bias, bias_k, bias_v,
