@@ -174,8 +174,8 @@ class _huber_loss(Loss):
              f"{given.cname}: the input is {given.name}; use input.to(target.dtype)")
         reduction = reduction_of(reduction)
         if weight is not None:
-            loss = weight * _huber(input, target, "none", delta)
-            return loss.sum() / weight.expand_as(loss).sum() if reduction == "mean" else reduced(loss, reduction)
+            need(weight.shape == input.shape, "Weights and input must have the same size.", ValueError)
+            return reduced(weight * _huber(input, target, "none", delta), reduction)
         made = _huber(input, target, reduction, delta)
         return made if made.dtype is given else made.to(given)
 

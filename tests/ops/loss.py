@@ -42,6 +42,8 @@ for _how, _reduce in (("mean", np.mean), ("sum", np.sum), ("none", lambda x: x))
     row(f"cross_entropy {_how}", lambda x, t, r=_how: F.cross_entropy(x, t, reduction=r), lambda x, t, r=_reduce: r(cross_entropy(x, t)), X, LABELS)
 row("smooth_l1_loss", lambda x, y: F.smooth_l1_loss(x, y, beta=0.7), lambda x, y: (huber(x - y, 0.7) / 0.7).mean(), X, Y)
 row("huber_loss", lambda x, y: F.huber_loss(x, y, delta=0.7), lambda x, y: huber(x - y, 0.7).mean(), X, Y)
+row("huber_loss weighted", lambda x, y, w: F.huber_loss(x, y, weight=w), lambda x, y, w: (w * huber(x - y, 1.0)).mean(), X, Y,
+    X + 3)
 row("poisson_nll_loss", lambda x, y: F.poisson_nll_loss(x, y), lambda x, y: (np.exp(x) - y * x).mean(), X, POSITIVE)
 row("gaussian_nll_loss", lambda x, y, v: F.gaussian_nll_loss(x, y, v), lambda x, y, v: (np.log(v) / 2 + (x - y) ** 2 / (2 * v)).mean(), X, Y, POSITIVE,
     meta=False)
