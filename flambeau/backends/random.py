@@ -34,7 +34,7 @@ CHUNK_SAMPLES = 1 << 16             # samples made at a time: the words and the 
 SMALL_PERMUTATION = (2**32 - 1) // 20
 SIGNIFICAND_BITS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
 REAL_DTYPE = {"complex64": np.dtype(np.float32), "complex128": np.dtype(np.float64)}
-FEW_SAMPLES = 16
+FEW_SAMPLES = 16                    # of normal numbers, which Python makes sooner than NumPy
 FLOAT32, FLOAT64, UINT64 = np.dtype(np.float32), np.dtype(np.float64), np.uint64
 
 # The C struct behind torch.get_rng_state(): 5056 bytes with the padding. `left` counts down to the next

@@ -9,5 +9,4 @@ class Entry:
 
     __slots__ = ("op", "outs", "many", "casts", "template", "simple", "param_at", "pick", "wrap", "kinds", "zeros",
                  "deltas", "look", "nbytes", "weight", "device", "compiles", "recipes", "quick", "compute", "fits",
-                 "rounded", "larger", "checked", "several",
-                 "singles")
+                 "rounded", "larger", "checked", "several", "singles")

@@ -600,6 +600,7 @@ class as_strided_scatter(Composite):
     """A copy of `input` with `src` where `as_strided(size, stride, storage_offset)` would look."""
 
     by_specs = False          # but by where the tensor starts
+
     def of(input, src, size, stride, storage_offset=None):
         if shapes.may_overlap(input._spec.shape, input._spec.strides):
             input = clone(input)

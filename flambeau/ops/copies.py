@@ -101,6 +101,7 @@ class as_strided_copy(Copy):
     """A copy of what `size`, `stride` and `storage_offset` say of the memory of `input`."""
 
     by_specs = False          # but by where the tensor starts
+
     def of(input, size, stride, storage_offset=None): return copied(input.as_strided(size, stride, storage_offset))
 
 

@@ -856,6 +856,7 @@ class view_as_complex(Composite):
     """A view of `input`, whose last dimension holds pairs of real and imaginary part, as complex numbers."""
 
     by_specs = False          # but by where the tensor starts
+
     def of(input):
         need(input.storage_offset() % 2 == 0, "Tensor must have a storage_offset divisible by 2")
         return _view_as_complex(input)

@@ -48,6 +48,7 @@ class as_strided(Composite):
     """A look at `input`'s storage with that size and those strides, `storage_offset` elements into it."""
 
     by_specs = False          # but by where the tensor starts
+
     def of(input, size, stride, storage_offset=None):
         size, stride = ints((size,)), ints((stride,), "stride")
         need(len(size) == len(stride), f"mismatch in length of strides and shape: size={list(size)}, "
@@ -225,7 +226,6 @@ class view_as(Composite):
 class reshape(Composite):
     """`input` with another shape: a view where its strides allow one, else a copy."""
 
-
     def of(input, *sizes, shape=None):
         return _reshape(input, several(sizes, shape, "shape"))
 
@@ -359,7 +359,6 @@ class sum_to_size(Composite):
 class permute(Composite):
     """`input` with its dimensions in the order `dims`."""
 
-
     def of(input, *order, dims=None): return _permute(input, several(order, dims, "dims"))
 
 
@@ -467,7 +466,6 @@ class unsqueeze(View):
 class squeeze(Composite):
     """`input` without its dimensions of size one, or without those among `dim` that have size one."""
 
-
     def of(input, dim=None):
         if dim is None:
             return _squeeze(input)
@@ -509,7 +507,6 @@ class _squeeze_dims(View):
 
 class flatten(Composite):
     """`input` with the dimensions from `start_dim` to `end_dim` merged into one."""
-
 
     def of(input, start_dim=0, end_dim=-1):
         shape = input._spec.shape

@@ -36,10 +36,10 @@ from .tensor import Tensor
 from .verify import verify
 from .views import view_one
 
-MAX_TAPES = 20_000            # some thirty MiB of them
+MAX_TAPES = 20_000            # some fifty MiB of them
 NO_VALUE = object()           # of an argument that is a tensor
 WANTS_GRADIENT = object()     # in a key, behind the spec of a tensor that does
-MAX_SIGHTED = 20_000
+MAX_SIGHTED = 20_000          # keys alone, of which most never come again
 tapes: dict = {}              # key of a call → Tape, False where it cannot be followed
 sighted: set = set()          # the keys of calls of composites that came by once
 latest: dict = {}             # BackwardRecipe → (key of the last backward by it, without itself; its Tape)

@@ -62,7 +62,8 @@ def record_one(entry, args, inputs, params, inside):
 
 
 def record_several(entry, args, inputs, params, inside):
-    """`record_one` of an operation with several results: the list of them."""
+    """`record_one` of an operation with several results: the list of them. Written out here and there, since
+    interpreted a call for each tensor would take as long as all of this."""
     trace = quick.this_trace() if COMPILED else _local.trace
     site = trace.site or quick.here(inside)
     outs, exported = [], False
