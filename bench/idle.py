@@ -65,10 +65,11 @@ def clocked(text, call, kind):
 def record_everything():
     """Have the runtime, which is not compiled yet, note what threads do."""
     run, pool = native_runtime.RUN_TEXT, native_runtime.POOL_TEXT
-    run = clocked(run, "  call void %fn(ptr %buffers, ptr %ints, ptr %scalars, i64 0, i64 %tiles)\n", ALONE)
+    run = clocked(run, "  call void %fn(ptr %buffers, ptr %ints, ptr %scalars, i64 0, i64 %tiles, ptr %room)\n", ALONE)
     run = clocked(run, "  call void @parallel(ptr %pool, ptr %fn, ptr %buffers, ptr %ints, ptr %scalars, i64 %tiles, "
-                       "i64 %grain)\n", SHARED)
-    pool = clocked(pool, "  call void %fn(ptr %buffers, ptr %ints, ptr %scalars, i64 %begin, i64 %stop.min)\n", PIECE)
+                       "i64 %grain, ptr %room)\n", SHARED)
+    pool = clocked(pool, "  call void %fn(ptr %buffers, ptr %ints, ptr %scalars, i64 %begin, i64 %stop.min, "
+                         "ptr %room)\n", PIECE)
     native_runtime.RUN_TEXT = run
     native_runtime.POOL_TEXT = pool + "declare ptr @pthread_self()\n" + NOTE_TEXT
 

@@ -2,9 +2,8 @@
 from .base import core as _core  # before everything else: from here on the core's modules are found, compiled or not
 
 # isort: split
-from importlib import import_module as _import_module
 from math import e, inf, nan, pi
-from sys import is_finalizing as _is_finalizing, modules as _modules
+from sys import is_finalizing as _is_finalizing
 from typing import TYPE_CHECKING
 
 from .autograd.modes import (
@@ -20,6 +19,7 @@ from .backends.memory import OutOfMemoryError
 from .base import dtypes as _dtypes, layout as _layout, settings as _settings, tracebacks as _tracebacks
 from .base.dtypes import can_cast, dtype, finfo, get_default_dtype, iinfo, promote_types, set_default_dtype
 from .base.layout import layout, memory_format
+from .base.once import imported as _imported
 from .base.op import door
 from .base.spec import Size, device, set_default_device
 from .tensor import (
@@ -118,21 +118,26 @@ _IMPORTED_WHEN_ASKED = {
 
 def __getattr__(name):
     if name.startswith("_foreach_"):
-        return getattr(_import_module(".tensor.foreach", __name__), name)
+        return getattr(_imported("tensor.foreach", __name__), name)
     if name not in _IMPORTED_WHEN_ASKED:
-        return _import_module(".missing", __name__).of_torch(name)
+        return _imported("missing", __name__).of_torch(name)
     module, _, member = _IMPORTED_WHEN_ASKED[name].partition(":")
-    found = _import_module(f".{module}", __name__)
+    found = _imported(module, __name__)
     found = getattr(found, member) if member else found
     globals()[name] = found
     return found
 
 
+_noticing = None              # the module that is told, once it is imported
+
+
 def _noticed(what, *facts):
+    global _noticing
     if _is_finalizing():                              # nothing can be imported any more
         return None
-    found = _modules.get("flambeau.watch.noticed") or _import_module(".watch.noticed", __name__)
-    return getattr(found, what)(*facts)
+    if _noticing is None:
+        _noticing = _imported("watch.noticed", __name__)
+    return getattr(_noticing, what)(*facts)
 
 
 door.noticed = _noticed
@@ -149,7 +154,7 @@ legacy_contiguous_format = _layout.contiguous_format
 newaxis = None
 __version__ = "0.1.0"
 if _settings.watch in ("full", "strict") or _settings.watch_ignore:
-    _import_module(".watch.watching", __name__).switch(_settings.watch)
+    _imported("watch.watching", __name__).switch(_settings.watch)
 
 if _settings.expect_device:
-    _import_module(".cli.expected", __name__).at_import()
+    _imported("cli.expected", __name__).at_import()

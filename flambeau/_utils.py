@@ -2,7 +2,7 @@
 from importlib import import_module
 
 from .base.spec import device as device_type, spec
-from .nn.parameter import Parameter
+from .nn import Parameter
 from .tensor.forms import namespace
 from .tensor.tensor import wrap
 

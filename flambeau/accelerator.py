@@ -4,10 +4,10 @@ from .base import dtypes
 from .base.errors import warn
 from .base.observers import timed
 from .base.spec import device as make_device
-from .cuda import device_count, is_available
-from .cuda._utils import there
-from .cuda.memory import (
+from .cuda import (
+    device_count,
     empty_cache,
+    is_available,
     max_memory_allocated,
     max_memory_reserved,
     mem_get_info as get_memory_info,
@@ -17,6 +17,7 @@ from .cuda.memory import (
     reset_accumulated_memory_stats,
     reset_peak_memory_stats,
 )
+from .cuda._utils import there
 from .missing import rest_of
 from .streams import Stream, use
 from .trace.record import run_all

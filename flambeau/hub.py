@@ -4,15 +4,19 @@ Code is never fetched: a repository is cloned by hand and named by its folder, `
 Weights are read by `torch.load`, which executes nothing.
 """
 import builtins
+import contextlib
 import os
 import re
 import sys
 from urllib.parse import urlparse  # timm takes it from here
 
+from .base.paths import inside
+
 __all__ = ["download_url_to_file", "get_dir", "help", "list", "load", "load_state_dict_from_url", "set_dir"]
 
 HASH_REGEX = re.compile(r"-([a-f0-9]*)\.")            # resnet18-bfd8deac.pth
 DOWNLOAD_CHUNK_BYTES = 1 << 20
+TIMEOUT_SECONDS = 30.0        # without an answer, or without a further byte, until a download is given up
 _dir = None
 
 
@@ -43,26 +47,13 @@ def load_state_dict_from_url(url, model_dir=None, map_location=None, progress=Tr
     model_dir = model_dir if model_dir is not None else os.path.join(get_dir(), "checkpoints")
     os.makedirs(model_dir, exist_ok=True)
     name = file_name if file_name is not None else os.path.basename(urlparse(url).path)
-    path = _inside(model_dir, name)
+    path = inside(model_dir, name, "file_name", "; give the folder as model_dir=, and the file's name alone")
     if not os.path.exists(path):
         found = HASH_REGEX.search(name) if check_hash else None
         if progress:
             print(f'Downloading: "{url}" to {path}', file=sys.stderr)
         download_url_to_file(url, path, found[1] if found else None, progress)
     return read(path, map_location=map_location, weights_only=weights_only)
-
-
-def _inside(folder, name):
-    """The path of the file `name` in `folder`, which it may not leave: names come from addresses, and from others.
-
-    A link that lies there is somebody's own wish, and is followed.
-    """
-    top = os.path.abspath(folder)
-    path = os.path.abspath(os.path.join(top, name))
-    if path == top or os.path.commonpath([top, path]) != top:
-        raise ValueError(f"file_name={name!r} would be {path}, which is not a file in {top}; give the folder as "
-                         "model_dir=, and the file's name alone as file_name=")
-    return path
 
 
 def download_url_to_file(url, dst, hash_prefix=None, progress=True):
@@ -76,14 +67,34 @@ def download_url_to_file(url, dst, hash_prefix=None, progress=True):
     from .serialization.atomic import replacing
     dst = os.path.expanduser(dst)
     digest = hashlib.sha256()
-    with urlopen(Request(url, headers={"User-Agent": "flambeau.hub"})) as source:
+    with told_of(url), urlopen(Request(url, headers={"User-Agent": "flambeau.hub"}),
+                                timeout=TIMEOUT_SECONDS) as source:
         size = source.headers.get("Content-Length")
         with replacing(dst) as part:
             read = _copy(source, part, digest, size, progress)
-            if size is not None and read != int(size):
-                raise RuntimeError(f"the download of {url} ended after {read} of {size} bytes; try again")
+            if read != (int(size) if size is not None else read or None):     # the answer may end before the length
+                raise RuntimeError(f"the download of {url} ended after {read} of {size or '?'} bytes; try again")
             if hash_prefix is not None and not digest.hexdigest().startswith(hash_prefix):
                 raise RuntimeError(f'invalid hash value (expected "{hash_prefix}", got "{digest.hexdigest()}"): {url}')
+
+
+@contextlib.contextmanager
+def told_of(url):
+    """A server that says nothing is an error that names the address and what to do."""
+    from http.client import HTTPException
+    from urllib.error import HTTPError, URLError
+    advice = f"Try again; or fetch it in another way, and give the file to torch.load: {url}"
+    try:
+        yield
+    except HTTPError:                             # it has answered, and says what is wrong
+        raise
+    except (TimeoutError, URLError) as error:
+        reason = getattr(error, "reason", error)
+        if isinstance(reason, TimeoutError):
+            raise TimeoutError(f"the server has sent nothing for {TIMEOUT_SECONDS:g} seconds. {advice}") from error
+        raise URLError(f"the server cannot be reached: {reason}. {advice}") from error
+    except (ConnectionError, HTTPException) as error:
+        raise ConnectionError(f"the connection has ended: {type(error).__name__}: {error}. {advice}") from error
 
 
 def _copy(source, part, digest, size, progress):

@@ -8,7 +8,7 @@ from typing import Final
 
 from .base.errors import warn
 from .missing import refusal, rest_of
-from .nn.modules.module import Module
+from .nn import Module
 
 __all__ = ["Attribute", "Final", "ScriptFunction", "ScriptModule", "TracerWarning", "annotate", "export", "freeze",
            "ignore", "interface", "is_scripting", "is_tracing", "isinstance", "optimize_for_inference", "script",

@@ -6,7 +6,6 @@ in an `isinstance` and among the bases of a class, and that raises NotImplemente
 and what to do instead, as soon as it, or a class made of it, is called, or it is asked for an attribute. A name that
 is missing from a module that is there (`torch.lobpcg`) is an AttributeError, so that `hasattr` says the truth.
 """
-import functools
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
@@ -14,6 +13,7 @@ from types import ModuleType
 
 from .base.errors import here, line_of
 from .base.names import attribute_error, modules, packages
+from .base.once import cache, imported
 from .tensor.forms import namespace
 
 _EXPORT = "save the state_dict and export with PyTorch"
@@ -153,13 +153,13 @@ class Missing:
         return missing, (f"{self.__module__}.{self.__name__}",)
 
 
-@functools.cache
+@cache
 def missing(name):
     """What `name`, something of PyTorch's, is here."""
     return Missing(name)
 
 
-@functools.cache
+@cache
 def _as_base(found):
     """The class that stands for a `Missing` among the bases of a class: nothing can be made of it."""
     def refuse(cls, *args, **kwargs):
@@ -200,12 +200,12 @@ def is_module(name):
     return name in modules()
 
 
-@functools.cache
+@cache
 def of_torch(name):
     """What `torch.name` is, if Flambeau has nothing of that name: a module that is missing, or an AttributeError."""
     if is_module(f"torch.{name}"):
-        private = f"{__package__}.private.{name}"
-        return MissingModule(f"torch.{name}") if find_spec(private) is None else import_module(private)
+        is_there = find_spec(f"{__package__}.private.{name}") is not None
+        return imported(f"private.{name}", __package__) if is_there else MissingModule(f"torch.{name}")
     raise no_attribute("torch", name)
 
 

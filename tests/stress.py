@@ -1,7 +1,7 @@
 """Forks, interrupts and memory limits, many times over: nothing hangs, nothing is lost, and every number stays right.
 
-`python -m tests.stress --forks 200 --interrupts 500 --limits 20` prints what came of each; `tests/test_stress.py` runs
-a few of each.
+`python -m tests.stress --forks 200 --interrupts 500 --interrupted 300 --limits 20` prints what came of each;
+`tests/test_stress.py` runs a few of each.
 """
 import argparse
 import collections
@@ -166,6 +166,83 @@ def interrupts(count, seed=0):
     return outcomes, swallowed
 
 
+# --- interrupts while processes are forked --------------------------------------------------
+
+
+INTERRUPTED = """
+import collections, os, random, signal, sys, threading, time
+import flambeau as torch
+kind, count, patience = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+main, done, caught, lost, swallowed = os.getpid(), threading.Event(), [], [], []
+signal.signal(signal.SIGINT, signal.default_int_handler)         # a shell's job in the background has it ignored
+sys.unraisablehook = lambda what: swallowed.append(f"{what.exc_type.__name__} in {what.object}")
+
+class Numbers(torch.utils.data.Dataset):
+    def __len__(self):
+        return 12
+    def __getitem__(self, n):
+        return torch.ones(200, 100) * n
+
+def fork():
+    child = os.fork()
+    if not child:
+        os._exit(0)
+    os.waitpid(child, 0)
+
+def load():
+    loader = torch.utils.data.DataLoader(Numbers(), batch_size=2, num_workers=2, multiprocessing_context="fork")
+    assert sum(batch.sum().item() for batch in loader) == 66 * 20000
+
+def send():
+    draw = random.Random(count)
+    time.sleep(0.3)                                               # until the main thread has begun
+    for n in range(count):
+        time.sleep(draw.uniform(0.001, 0.02 if kind == "fork" else 0.15))
+        before = len(caught)
+        os.kill(main, signal.SIGINT)
+        until = time.monotonic() + patience
+        while len(caught) == before and time.monotonic() < until:
+            time.sleep(0.0005)
+        if len(caught) == before:
+            lost.append(n)
+    done.set()
+
+def compute():
+    while not done.is_set():
+        torch.randn(200, 200).tanh().sum().item()
+
+def work():
+    while not done.is_set():
+        fork() if kind == "fork" else load()
+
+def guarded(work, depth):
+    while not done.is_set():
+        try:
+            work() if not depth else guarded(work, depth - 1)     # an interrupt may come as the loop jumps back
+        except KeyboardInterrupt:
+            if os.getpid() != main:
+                os._exit(1)
+            caught.append(1)
+
+threads = [threading.Thread(target=compute, daemon=True)] if kind == "fork" else []
+threads += [threading.Thread(target=send, daemon=True)]
+for thread in threads:
+    thread.start()
+guarded(work, 2)
+for thread in threads:
+    thread.join(patience)
+print(f"{len(caught)} caught, {len(lost)} lost, {sum(t.is_alive() for t in threads)} threads hang, {swallowed[:3]}")
+"""
+
+
+def interrupted(kind, count):
+    """Interrupt a process `count` times that does nothing but fork (kind "fork", while another thread computes), or
+    load batches from worker processes ("load"); in words, what came of it."""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", INTERRUPTED, kind, str(count), str(PATIENCE / 4)],
+                          capture_output=True, text=True, timeout=10 * PATIENCE + count)
+    return done.stdout.strip() or done.stderr
+
+
 # --- memory limits --------------------------------------------------
 
 
@@ -239,7 +316,7 @@ def limits(count, most=700):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    for name in ("forks", "interrupts", "limits"):
+    for name in ("forks", "interrupts", "interrupted", "limits"):
         parser.add_argument(f"--{name}", type=int, default=0)
     asked = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -252,6 +329,8 @@ def main():
         print(f"{asked.interrupts} interrupts: {dict(outcomes)}, {time.monotonic() - begun:.0f} s", flush=True)
         for what, times in collections.Counter(swallowed).most_common(5):
             print(f"    swallowed {times} times: {what[0].__name__} in {what[1][:100]}")
+    for kind in ("fork", "load") if asked.interrupted else ():
+        print(f"{asked.interrupted} interrupts, {kind}: {interrupted(kind, asked.interrupted)}", flush=True)
     if asked.limits:
         print(f"{asked.limits} limits of address space", flush=True)
         limits(asked.limits)

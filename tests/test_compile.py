@@ -363,6 +363,28 @@ def test_what_looks_at_a_number_fixes_it():
     assert "box['a'] == 2.25" in guards and "box['b'] == 2.0" in guards and "box['c'] == 4.0" not in guards
 
 
+def test_asking_whether_a_number_is_none_does_not_fix_it():
+    """What has another type is another object, whatever the number is; None instead of it is another recording."""
+    box = {"a": 1.5, "b": (0.5, 2.5)}
+
+    def f(x, k=2.0):
+        rate = box["a"]
+        computed = None if rate is None else rate * 2
+        if computed is not None and box["b"] is not None and k is not True and k is not None and None is not k:
+            x = x * computed + box["b"][1] * k
+        return x if rate is ... or rate is None else x + rate
+    compiled = torch.compile(f)
+    x = x_of(3)
+    for i in range(8):
+        box["a"], box["b"] = 1.5 + i, (0.5 * i, 2.5 * i)
+        assert same(f(x, 2.0 + i), compiled(x, 2.0 + i))
+    assert len(compiled.recordings) == 1 and replays(compiled) == 7, compiled.explain()
+    box["a"] = None
+    assert same(f(x), compiled(x))
+    box["a"], box["b"] = 1.0, None
+    assert same(f(x), compiled(x)) and same(f(x, None), compiled(x, None))
+
+
 def test_special_numbers():
     box = [0.0]
 

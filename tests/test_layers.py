@@ -314,6 +314,125 @@ def test_an_operation_is_declared_once():
     assert not twice
 
 
+# --- threads --------------------------------------------------------------------------------------------------------
+
+
+def child_first(package):
+    """`path:line imports target before its_package` where an import takes the lock of a module before that of a package
+    which imports the modules inside it.
+
+    See Note [First use] in base/once.py: such a package is named by itself first (`from ..nn import Module`, not `from
+    ..nn.modules.module import Module`). What `import flambeau` loads is there before anybody can ask for it.
+    """
+    trees = {name: (path, tree) for name, path, tree in modules(package)}
+    imports: dict = {name: [] for name in trees}          # (line, what is imported first, what is read, in a function)
+    for name, (path, tree) in trees.items():
+        late = inside_functions(tree)
+        for node, typing_only in import_nodes(tree):
+            if not typing_only:
+                found = [target.partition(".")[2] for target in targets(node, name, path, package)
+                         if target.partition(".")[0] == package.name]
+                first = [module_of(node, name, path, package)] if isinstance(node, ast.ImportFrom) else found
+                imports[name].append((node.lineno, [f for f in first if f in trees], found, node in late))
+    direct = {name: {module for _, first, found, late in lines if not late for target in (*first, *found)
+                     for module in (target, *ancestors(target))} & trees.keys() for name, lines in imports.items()}
+    loads: dict = {}                                      # module → all that is imported when it is
+
+    def loaded_with(start):
+        if start not in loads:
+            loads[start], left = {start}, [start]
+            while left:
+                fresh = direct[left.pop()] - loads[start]
+                loads[start] |= fresh
+                left += fresh
+        return loads[start]
+
+    wrong = []
+    for name, (path, _) in trees.items():
+        there = {*loaded_with(""), name}
+        for above in ancestors(name):                     # what it loads of its own is loaded by one thread
+            there |= {module for module in loaded_with(above) if inside(module, above)}
+        for line, first, found, _ in sorted(imports[name], key=lambda one: (one[3], one[0])):
+            for target in set(first) - there:
+                owner = next((owner for owner in ancestors(target)
+                              if owner not in there and target in loaded_with(owner)), None)
+                if owner is not None:
+                    wrong.append(f"{path.relative_to(package.parent)}:{line} imports {target} before {owner}")
+            there.update(*map(loaded_with, {*first, *found} & trees.keys() - there))
+    return wrong
+
+
+def module_of(node, name, path, package):
+    """The module that `from module import …` in module `name` reads first, as a name inside the package."""
+    if not node.level:
+        return node.module.partition(".")[2] if node.module.partition(".")[0] == package.name else None
+    own = name.split(".") if name else []
+    drop = node.level - (path.name == "__init__.py")
+    return ".".join([*own[:len(own) - drop], *([node.module] if node.module else [])])
+
+
+def inside(name, package):
+    return name.startswith(f"{package}.")
+
+
+def ancestors(name):
+    """The packages that a module is inside of, but for the topmost: a.b of a.b.c."""
+    parts = name.split(".")
+    return [".".join(parts[:n]) for n in range(1, len(parts))]
+
+
+def test_packages_are_imported_before_what_is_in_them():
+    wrong = child_first(PACKAGE)
+    assert not wrong, "\n".join(wrong)
+
+
+OF_ONE_THREAD = {"trace.fuse"}                      # the graph of a plan is that of the thread that makes it
+
+
+def half_made(tree):
+    """Lines that put something into a table of all threads', in functions that go on to change it: another thread may
+    have found it."""
+    wrong, nested = set(), set()
+    for function in ast.walk(tree):                       # those around others first
+        if not isinstance(function, ast.FunctionDef) or function in nested:
+            continue
+        nested.update(ast.walk(function))
+        inside = list(ast.walk(function))
+        own = {node.arg for node in inside if isinstance(node, ast.arg)}
+        own |= {node.id for node in inside if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+        put = {target.id: node.lineno for node in inside if isinstance(node, ast.Assign) for target in node.targets
+               if isinstance(target, ast.Name) and any(is_shared(other, own) for other in node.targets)}
+        wrong |= {put[node.value.id] for node in inside if isinstance(node, ast.Attribute)
+                  and isinstance(node.ctx, ast.Store) and isinstance(node.value, ast.Name)
+                  and node.lineno > put.get(node.value.id, node.lineno)}
+    return sorted(wrong)
+
+
+def is_shared(target, own):
+    """Whether an entry of a table is assigned that is not the function's own, nor that of its `self`."""
+    table = target.value if isinstance(target, ast.Subscript) else None
+    if isinstance(table, ast.Attribute):
+        return isinstance(table.value, ast.Name) and table.value.id != "self"
+    return isinstance(table, ast.Name) and table.id not in own
+
+
+def test_nothing_is_put_into_a_table_half_made():
+    wrong = [f"{path.relative_to(PACKAGE.parent)}:{line}" for name, path, tree in modules(PACKAGE)
+             if name not in OF_ONE_THREAD for line in half_made(tree)]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("code, lines", [
+    ("def f(key):\n    made = table[key] = Thing()\n    made.x = 1", [2]),
+    ("def f(key):\n    made = Thing()\n    made.x = 1\n    table[key] = made", []),
+    ("def f(key):\n    made = table[key] = thing(1)\n    return made", []),
+    ("def f(table):\n    made = table[1] = Thing()\n    made.x = 1", []),
+    ("def f(entry):\n    made = entry.singles[1] = Thing()\n    made.x = 1", [2]),
+])
+def test_the_check_of_tables_itself(code, lines):
+    assert half_made(ast.parse(code)) == lines
+
+
 # --- memory ---------------------------------------------------------------------------------------------------------
 
 BELOW = ("base", "loops", "backends")               # these may know addresses, buffers and compilers

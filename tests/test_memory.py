@@ -8,8 +8,9 @@ from hypothesis import given, settings as tuned, strategies as st
 
 import flambeau as torch
 from flambeau import memory
-from flambeau.base import observers, settings
-from flambeau.trace import plan
+from flambeau.base import observers, settings, spec as specs
+from flambeau.tensor import infer
+from flambeau.trace import interpret, plan, update
 
 from .cuda.a_gpu import a_gpu
 from .thorough import THOROUGH
@@ -298,3 +299,40 @@ def test_snapshots_in_pytorchs_form(gpu, tmp_path):
     for wrong in ("some", 3):
         with pytest.raises(RuntimeError, match="expected state to be"):
             gpu._record_memory_history(wrong)
+
+
+def test_tables_are_bounded_over_ever_new_shapes(monkeypatch):
+    """What is remembered of calls, views and specs: thousands of shapes come by, and the numbers stay right."""
+    monkeypatch.setattr(infer, "MAX_REMEMBERED_CALLS", 400)
+    monkeypatch.setattr(specs, "MAX_SPECS", 400)
+    monkeypatch.setattr(specs, "_limit", 0)
+    monkeypatch.setattr(update, "MAX_UPDATES", 100)
+    monkeypatch.setattr(plan, "MAX_REMEMBERED_TRACES", 100)
+    monkeypatch.setattr(interpret, "MAX_REMEMBERED_ENTRIES", 100)
+    for table in infer.entries, infer.calls, update.update_entries, interpret._programs, plan._plans, plan._sightings:
+        table.clear()                                   # what other tests have left
+    specs.make_room()
+    monkeypatch.setattr(specs, "_limit", 0)
+    held, base, most = len(specs._interned), torch.arange(5000.0), {}
+
+    def count():
+        counted = {"entries": len(infer.entries), "calls": len(infer.calls), "updates": len(update.update_entries),
+                   "specs": len(specs._interned) - held, "programs": len(interpret._programs),
+                   "plans": len(plan._plans) + len(plan._sightings),
+                   "tables": max(len(table) for table in infer.tables)}
+        for name, n in counted.items():
+            most[name] = max(most.get(name, 0), n)
+
+    for n in range(2, 800):
+        part = base[:n]                                                 # views alone
+        torch.empty(n, 3)                                               # made and dropped
+        if n % 3 == 0:
+            made = part * 2
+            made[n // 2:] = 1.0
+            assert made.sum().item() == (n // 2) * (n // 2 - 1) + n - n // 2
+        count()
+    # Each spec stands under two keys, and those that the other tables hold stay until these are emptied, too.
+    for name, bound in {"entries": 402, "calls": 402, "updates": 102, "specs": max(2000, held), "programs": 101,
+                        "plans": 101, "tables": 500}.items():
+        assert most[name] <= bound, most
+    assert most["specs"] > 100 and most["entries"] > 100

@@ -21,6 +21,12 @@ def test_interrupts_lose_nothing():
     assert outcomes == {"reached the program": 60, "swallowed": 0, "bytes lost": 0}
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.parametrize("kind, count", [("fork", 80), ("load", 12)])
+def test_interrupts_during_forks_reach_the_program(kind, count):
+    assert stress.interrupted(kind, count) == f"{count} caught, 0 lost, 0 threads hang, []"
+
+
 @pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="needs /proc")
 def test_limits_of_memory_end_in_an_error():
     found = stress.limits(4)

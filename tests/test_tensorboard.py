@@ -162,3 +162,18 @@ def test_every_method_of_pytorchs_writer_is_here():
         add_custom_scalars add_mesh flush close get_logdir""".split()
     assert [name for name in wanted if not hasattr(SummaryWriter, name)] == []
 
+
+
+@pytest.mark.parametrize("name", ["../x", "../../x", "/x", "a/../../x", ".."])
+def test_names_stay_in_the_folder_of_the_log(tmp_path, name):
+    with SummaryWriter(str(tmp_path / "runs" / "log")) as writer:
+        before = sorted(tmp_path.rglob("*"))
+        with pytest.raises(ValueError, match="run_name=.* is not in .*log"):
+            writer.add_hparams({"lr": 0.1}, {"loss": 1.0}, run_name=name)
+        with pytest.raises(ValueError, match="main_tag and tag=.* is not in .*log"):
+            writer.add_scalars("a", {f"/../{name}/../../../x": 1.0})
+        with pytest.raises(ValueError, match="global_step and tag=.* is not in .*log"):
+            writer.add_embedding(torch.ones(2, 2), global_step=f"../../{name}")
+        assert sorted(tmp_path.rglob("*")) == before
+        writer.add_hparams({"lr": 0.1}, {"loss": 1.0}, run_name="first/one")
+    assert [*(tmp_path / "runs" / "log" / "first" / "one").iterdir()]

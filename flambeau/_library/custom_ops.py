@@ -100,7 +100,7 @@ class CustomOpDef:
         """Cast the floating tensors among the arguments to `cast_inputs` where autocast is on for `device_type`."""
         if not isinstance(device_type, str):
             raise ValueError(f"Expected `device_type` of type `str`, got: `{type(device_type)}`")
-        from ..amp.autocast_mode import is_autocast_available
+        from ..amp import is_autocast_available
         if not is_autocast_available(device_type):
             raise ValueError(f"Device type '{device_type}' does not support autocast.")
         self.autocasts[device_type] = cast_inputs

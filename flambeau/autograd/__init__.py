@@ -1,8 +1,8 @@
 """Gradients: nodes recorded beside each call, and the engine that walks them backwards."""
-from importlib import import_module
 from sys import modules
 
 from ..base.names import attribute_error
+from ..base.once import imported
 from . import anomaly_mode, forward_ad, functional, grad_mode, graph
 from .engine import backward, grad
 from .function import Function, FunctionCtx, once_differentiable
@@ -15,11 +15,11 @@ from .variable import Variable
 def _profiler_enabled():
     """Whether a profiler is at work. lightning asks before it ends."""
     found = modules.get(f"{__package__.rpartition('.')[0]}.profiler.recorder")
-    return found is not None and bool(found.current)
+    return bool(getattr(found, "current", ()))           # which a module half imported has not got
 
 
 def __getattr__(name):
     if name in ("profiler", "profiler_util"):                # names of what stands in the package flambeau.profiler
         found = "autograd_profiler" if name == "profiler" else "events"
-        return import_module(f"{__package__.rpartition('.')[0]}.profiler.{found}")
+        return imported(f"profiler.{found}", __package__.rpartition(".")[0])
     raise attribute_error("torch.autograd", name, globals().keys)

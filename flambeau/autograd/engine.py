@@ -8,6 +8,7 @@ import functools
 import heapq
 import itertools
 import weakref
+from collections.abc import Mapping
 
 from ..base import observers, settings
 from ..base.errors import here, line_of, name_of, user_frame, warn
@@ -189,8 +190,17 @@ def _check_nan(node, made):
 # --- the public calls -------------------------------------------------------------------------------------------------
 
 
-def _as_tuple(x):
-    return tuple(x) if isinstance(x, (tuple, list)) else (x,)
+def _given_gradients(x, outputs):
+    """The gradients that were given for so many outputs: one, None, or those of anything that can be gone through."""
+    if x is None:
+        return (None,) * outputs
+    given = (x,) if isinstance(x, TensorBase) else tuple(x)
+    for g in given:
+        if g is not None and not isinstance(g, TensorBase):
+            raise TypeError(f"gradients can be either Tensors or None, but got {type(g).__name__}")
+    if len(given) != outputs:
+        raise RuntimeError(f"got {outputs} tensors and {len(given)} gradients")
+    return given
 
 
 class _EdgeAsTensor(TensorBase):
@@ -210,11 +220,36 @@ class _EdgeAsTensor(TensorBase):
 
 def _as_tensors(x):
     """What is differentiated, or by what: tensors, or gradient edges instead of some."""
+    if isinstance(x, TensorBase):
+        return (x,)
     if isinstance(x, GradientEdge):
         return (_EdgeAsTensor(x),)
-    if not isinstance(x, (tuple, list)):
-        return (x,)
     return tuple([_EdgeAsTensor(end) if isinstance(end, GradientEdge) else end for end in x])
+
+
+def _as_outputs(x):
+    """What is differentiated."""
+    outputs = _as_tensors(x)
+    for out in outputs:
+        if not isinstance(out, TensorBase):
+            raise AssertionError(f"Expected output to be a torch.Tensor, but got {type(out).__name__}")
+    return outputs
+
+
+def _as_inputs(x, function):
+    """What gradients are wanted of: tensors, gradient edges, any number of them, or a dictionary's values."""
+    if isinstance(x, Mapping):
+        if x.__class__ is not dict:
+            raise TypeError(f"`inputs` argument to `{function}()` must be a dict, not {type(x).__name__}. Other "
+                            "Mapping types are not supported.")
+        x = x.values()
+    inputs = _as_tensors(x)
+    if not inputs:
+        raise RuntimeError(f"`inputs` argument to `{function}()` cannot be empty.")
+    for t in inputs:
+        if not isinstance(t, TensorBase):
+            raise RuntimeError(f"all inputs have to be Tensors or GradientEdges, but got {type(t).__name__}")
+    return inputs
 
 
 def _root_grads(outputs, grads, batched=False):
@@ -236,8 +271,6 @@ def _root_grads(outputs, grads, batched=False):
                 g = door.full(out._spec.shape, 1, out._spec.dtype, out._spec.device)
             made.append(g)
         else:
-            if not isinstance(g, door.tensor):
-                raise TypeError(f"gradients can be either Tensors or None, but got {type(g).__name__}")
             shape = tuple(g.shape)[1:] if batched else tuple(g.shape)
             if shape != tuple(out.shape):
                 raise RuntimeError(f"Mismatch in shape: grad_output[{len(made)}] has a shape of {g.shape} and "
@@ -293,16 +326,12 @@ def _wanted_edges(inputs):
 
 def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, grad_variables=None, inputs=None):
     """Add the gradients of `tensors` into the leaves' `.grad` (only the `inputs`, if given)."""
-    tensors = _as_tensors(tensors)
-    if not tensors:
-        raise RuntimeError("backward() called with an empty tensor list")
-    given = _as_tuple(grad_tensors) if grad_tensors is not None else (None,) * len(tensors)
-    if len(given) != len(tensors):
-        raise RuntimeError(f"got {len(tensors)} tensors and {len(given)} gradients")
     if inputs is not None:
-        inputs = _as_tensors(inputs)
-        if not inputs:
-            raise RuntimeError("`inputs` argument to `backward()` cannot be empty.")
+        inputs = _as_inputs(inputs, "backward")
+    tensors = _as_outputs(tensors)
+    given = _given_gradients(grad_tensors, len(tensors))
+    if not tensors:
+        return
     grads = _root_grads(tensors, given)
     roots = _roots(tensors)
     wanted = None
@@ -338,13 +367,10 @@ def warn_of_cycle():
 
 def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=False, only_inputs=True,
          allow_unused=None, is_grads_batched=False, materialize_grads=False):
-    """The gradients of `outputs` for each of `inputs`, without touching any `.grad`."""
-    outputs, inputs = _as_tensors(outputs), _as_tensors(inputs)
-    if not inputs:
-        raise RuntimeError("`inputs` argument to `grad()` cannot be empty.")
-    given = _as_tuple(grad_outputs) if grad_outputs is not None else (None,) * len(outputs)
-    if len(given) != len(outputs):
-        raise RuntimeError(f"got {len(outputs)} tensors and {len(given)} gradients")
+    """The gradients of `outputs` for each of `inputs`, without touching any `.grad`; a dictionary of a dictionary."""
+    names = list(inputs) if inputs.__class__ is dict else None
+    outputs, inputs = _as_outputs(outputs), _as_inputs(inputs, "grad")
+    given = _given_gradients(grad_outputs, len(outputs))
     if materialize_grads:
         if allow_unused is False:
             raise ValueError("Expected allow_unused to be True or not passed when materialize_grads=True, but got: "
@@ -352,7 +378,8 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=Fal
         allow_unused = True
     retain = create_graph if retain_graph is None else retain_graph
     if is_grads_batched:
-        return _grad_batched(outputs, inputs, given, retain, create_graph, allow_unused, materialize_grads)
+        made = _grad_batched(outputs, inputs, given, retain, create_graph, allow_unused, materialize_grads)
+        return made if names is None else dict(zip(names, made, strict=True))
     grads = _root_grads(outputs, given)
     roots = _roots(outputs)
     wanted = _wanted_edges(inputs)
@@ -369,7 +396,7 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=Fal
                 raise RuntimeError(f"The differentiated Tensor at index {len(made)} appears to not have been used in "
                                    "the graph. Set allow_unused=True if this is the desired behavior." + _about(t))
         made.append(g if g is None or create_graph or not requires(g) else g.detach())
-    return tuple(made)
+    return tuple(made) if names is None else dict(zip(names, made, strict=True))
 
 
 def _grad_batched(outputs, inputs, given, retain, create_graph, allow_unused, materialize):

@@ -126,6 +126,7 @@ class Function(metaclass=FunctionMeta):
     """Subclass it, write `forward` and `backward` as static methods, and call `apply`."""
 
     boxed_grads_call = False      # whether backward takes its gradients in one list, which it may empty
+    own_backward = True           # it is the program's own code, and may do more than compute with its arguments
 
     def __init__(self, *args, **kwargs):
         raise RuntimeError(f"{type(self)} should not be instantiated. Methods on autograd functions are all static, so "

@@ -368,7 +368,7 @@ def node_type(name):
     """The class of nodes called `name`, so that `type(y.grad_fn).__name__` says what PyTorch's does."""
     made = _node_types.get(name)
     if made is None:
-        made = _node_types[name] = type(name, (OpNode,), {})
+        made = _node_types.setdefault(name, type(name, (OpNode,), {}))
     return made
 
 

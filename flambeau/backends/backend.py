@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..base import settings, spec as specs
+from ..base.locks import new_lock
 from ..base.spec import CPU
 from . import host, memory, memory_limits, reference
 
@@ -451,6 +452,9 @@ def _moved(array, spec, device):
     return device.backend.copy_from(spec.device.backend, array, spec.on(device))
 
 
+_opening = new_lock()         # one Backend for each device, whose memory it counts
+
+
 def register(kind, make, current=None):
     """Let `torch.device(kind)` name the devices that `make(index)` gives a Backend for; it raises for one that is not
     there. `current` gives the index of the one that is meant where none is named; else that is the first."""
@@ -458,8 +462,11 @@ def register(kind, make, current=None):
         if device.index is None:
             device = specs.device(kind, 0 if current is None else current())
         if device.backend is None:
-            backend = make(device.index)
-            device.backend, backend.device = backend, device
+            with _opening:
+                if device.backend is None:
+                    backend = make(device.index)
+                    backend.device = device
+                    device.backend = backend
         return device
     specs.openers[kind] = opened
 

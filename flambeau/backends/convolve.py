@@ -4,9 +4,9 @@
 padding, dilation and groups, and memory of any strides.
 
 All of them are products along taps. A tap is one place of the kernel, and says how far from its output position the
-input is that it reads. Per tile, the input rows that the tile needs are copied to the stack with their zeros around
-them (and, under a stride, each residue of the columns on its own), so that there every tap reads whole vectors. No
-matrix of columns is made: the innermost kernel has, for every k, an offset into one operand and one into the other.
+input is that it reads. Per tile, the input rows that the tile needs are copied to the thread's room with their zeros
+around them (and, under a stride, each residue of the columns on its own), so that there every tap reads whole vectors.
+No matrix of columns is made: the innermost kernel has, for every k, an offset into one operand and one into the other.
 
     forwards        output channels down, positions across, k over (input channel, tap); or, where rows are short or the
                     weight is large, positions down and output channels across, with the weight turned
@@ -23,7 +23,8 @@ from itertools import product
 
 import numpy as np
 
-from .cuts import MAX_STACK_BYTES, even_part, kernels, last_part, up, widest
+from ..loops.step import in_room
+from .cuts import even_part, kernels, last_part, up, widest
 from .gemm import PIECE_CYCLES, LibraryCall, evenly, gemm
 from .kernels import LLVM_ELEMENT, STEP_FIELDS, compiled_kernels
 from .taps import BACKWARD_FIELDS, FORWARD_FIELDS, POSITION_FIELDS, TapKernels
@@ -188,7 +189,7 @@ def plan_forth(machine, job):
              x_room=block * len(depths) * f["plane"] + 2 * lanes, y_room=1 if exact else m_tile * max(vectors) * lanes,
              height=height, width=width, depth_at=len(FORWARD_FIELDS), table_at=len(FORWARD_FIELDS) + len(depths),
              **target(job))
-    if (f["x_room"] + f["y_room"]) * machine.size > MAX_STACK_BYTES:
+    if not in_room(machine.size, f["x_room"], f["y_room"]):
         return None
     tiles = images * f["row_blocks"] * f["col_blocks"] * f["m_tiles"]
     used = out_h * out_w / (max(vectors) * lanes * f["row_blocks"] * f["col_blocks"])
@@ -233,7 +234,7 @@ def plan_spots(machine, job):
              depth_at=len(POSITION_FIELDS), table_at=len(POSITION_FIELDS) + len(depths),
              rows_at=len(POSITION_FIELDS) + len(depths) + 2 * block * len(taps) + 2,
              weights_at=len(POSITION_FIELDS) + len(depths) + 2 * block * len(taps) + 2 + rows * cols, **target(job))
-    if (f["x_room"] + f["a_room"] + f["y_room"] + f["z_room"]) * machine.size > MAX_STACK_BYTES:
+    if not in_room(machine.size, f["x_room"], f["a_room"], f["y_room"], f["z_room"]):
         return None
     # by count of the largest tiles, not of these: the way of summing must not depend on the number of threads
     turned = job.groups * -(-all_pieces // most) * m * channels * len(taps) * (0.3 if flat else 2.0)
@@ -278,7 +279,7 @@ def plan_back(dtype, x, taps, g, weight, stride, groups):
              y_room=block * len(taps) * m_wide, height=height, width=width, depth_at=len(BACKWARD_FIELDS),
              table_at=len(BACKWARD_FIELDS) + len(depths),
              rows_at=len(BACKWARD_FIELDS) + len(depths) + 2 * rows * cols + 2)
-    if (f["x_room"] + f["g_room"] + f["y_room"]) * machine.size > MAX_STACK_BYTES:
+    if not in_room(machine.size, f["x_room"], f["g_room"], f["y_room"]):
         return None
     table = ways(sums(rows, stride[1] * f["pitch"], range(cols)), sums(rows * cols, m_wide))
     lines = sums(block, len(depths) * f["plane"], offsets).tolist()

@@ -30,6 +30,7 @@ from functools import partial
 from ..base import settings
 from ..base.errors import warn
 from ..base.locks import new_lock
+from ..loops.step import STEP_ARGUMENTS
 from .backend import NoCompiler, NotCompiled
 from .compile_thread import (
     beforehand,
@@ -147,13 +148,12 @@ def quick_text(name, text):
     """A text compiled quickly that does what `name` of `text` does, until an address stands in its variable: the name
     of its function, that of the variable, and the text."""
     quick, slot = f"{name}_quick", f"{name}_better"
-    given = "ptr %buffers, ptr %ints, ptr %scalars, i64 %begin, i64 %end"
     return quick, slot, f"""{QUICK_MARK}@{slot} = global ptr null
-define void @{quick}({given}) {{
+define void @{quick}({STEP_ARGUMENTS}) {{
   %better = load atomic ptr, ptr @{slot} monotonic, align 8
   %none = icmp eq ptr %better, null
   %step = select i1 %none, ptr @{name}, ptr %better
-  call void %step({given})
+  call void %step({STEP_ARGUMENTS})
   ret void
 }}
 {text.replace(f"define void @{name}(", f"define internal void @{name}(")}"""
@@ -507,3 +507,21 @@ class HostLLVM:
         address = held[name]
         held.detach()
         return address
+
+
+def get_cpu_capability():
+    """What PyTorch answers under this module's name: see `library_switches`."""
+    try:
+        goal = processor()
+    except NoCompiler:                            # then nobody has asked the processor
+        return "DEFAULT"
+    return capability(goal.triple, goal.on)
+
+
+def capability(triple, features):
+    """PyTorch's word for the most that a processor with `features` has, of those that PyTorch has kernels for."""
+    if not triple.startswith("x86_64"):
+        return "DEFAULT"                          # of Arm's, PyTorch's own packages name SVE of 256 bits alone
+    if features >= {"avx512vl", "avx512bw", "avx512dq", "fma"}:
+        return "AVX512"
+    return "AVX2" if features >= {"avx2", "fma"} else "NO AVX"

@@ -2,8 +2,6 @@
 
 from .kernels import PANEL_WIDTHS
 
-MAX_STACK_BYTES = 2 << 20     # that a step may take
-
 
 def even_part(n, most):
     """The size of parts of at most `most` (or of one), of which as few as possible make up `n`, all about as large."""

@@ -6,9 +6,9 @@ must be contiguous along its rows or along its columns.
 The product is cut the way BLIS does it. A tile is a block of rows and columns of one result; it goes through k in
 blocks, through the rows a strip of a few at a time, and along each strip through the columns in panels of a few
 vectors. The innermost kernel holds such a small block of C in registers while it runs along k: one vector of B times
-one number of A, spread, added to it. The strip of A stays in the first cache; the panels of B, copied to the stack
-first (turned, if B is a transposed matrix) unless they lie well, stay in the second. Blocks of A are copied too where
-they lie badly, and strips of it whose rows would meet in the same places of the first cache.
+one number of A, spread, added to it. The strip of A stays in the first cache; the panels of B, copied first (turned, if
+B is a transposed matrix) unless they lie well, to the thread's room, stay in the second. Blocks of A are copied too
+where they lie badly, and strips of it whose rows would meet in the same places of the first cache.
 
 Each element adds its products in the order of k, in blocks that shapes, strides and the width of vectors decide on;
 nothing else about the cutting shows in the result. So results do not depend on the number of threads, nor on how the
@@ -81,7 +81,8 @@ LONG_K_PRODUCTS = 1 << 22     # and so many products of numbers are worth it
 PART_STEP_K = 32              # that parts of k are multiples of
 NEAR_BYTES = 32 << 10         # of B that stay in the first cache as they are;
 SHORT_B_BYTES = 64 << 10      # that come from the second in time, if k is short and a vector is a line of the cache
-MAX_PACKED_BYTES = 1792 << 10  # of both operands, on the stack, where rows of A lie a little apart
+MAX_PACKED_BYTES = 1792 << 10  # of both operands; the rest of a thread's room is for what stands between rows of A, a
+                               # sixth of it at most (blocks of k are 200 or more, unless there are but few rows)
 MAX_PACKED_A_BYTES = 1 << 20  # that are packed together
 MAX_PACKED_B_BYTES = 1280 << 10
 PACKED_B_SHARE = 5 / 8        # of the second cache, in which what is packed of B stays
@@ -294,9 +295,9 @@ def plan_gemm(machine, f, count):
     # what a thread has packed lasts for all tiles that it takes
     groups = 1 if shared else -(-panels // max(1, packed_b() // (depth * across * size)))
     f["group"] = -(-panels // groups)                                # all of about the same size
-    f["b_room"] = up(depth, 16) * (f["group"] * across + machine.lanes) + 4 * machine.lanes
-    held = {DIRECT: 0, COPY: rows}.get(f["a_pack"], m + 2 * rows)
-    f["a_room"] = max(1, held * (depth + 4 * machine.lanes))
+    # a tile that is narrower than a vector has a copy of B all the same
+    f["b_room"] = depth * (min(f["group"] * across, up(n, machine.lanes)) if b_pack else machine.lanes)
+    f["a_room"] = a_room(machine, f, m, depth)
     steps = [("gemm_shared",), ("clear_counts",)] if shared else [("gemm",), *[("add_parts",)] * (f["parts"] > 1)]
     packs = {"pack_a": f["a_pack"], "pack_b": b_pack}
     wanted = {name: (name, how) for name, how in packs.items() if how}
@@ -354,6 +355,14 @@ def cut_k(machine, f, skinny):
     f["c_row"], f["whole_c_row"] = up(N, machine.lanes) + 4 * CACHE_LINE_BYTES // size, f["c_row"]
     f.update(a2=part * f["a_col"], b2=part * f["b_row"], c2=f["M"] * f["c_row"])
     return parts
+
+
+def a_room(machine, f, m, depth):
+    """How many elements of `m` rows of A and so much of k are packed together: see `pack_a` in kernels.py."""
+    if f["a_pack"] == TURN:                                       # strips, each with a vector behind it
+        return m * depth + -(-m // f["rows"]) * machine.lanes
+    far = up(depth, 2 * machine.lanes) + machine.lanes
+    return {DIRECT: 0, COPY: f["rows"]}.get(f["a_pack"], m) * far
 
 
 PACK_A_CYCLES = {DIRECT: 0.3, COPY: 0.4, TURN: 1.7, GATHER: 3.0}        # cycles to pack an element, or fetch it, about

@@ -6,6 +6,7 @@ of them: a sample of a batch costs what its own numbers ask for. Planes lie one 
 import struct
 
 from ..loops import colour
+from ..loops.step import STEP_ARGUMENTS
 from .gemm import PIECE_CYCLES, LibraryCall
 from .kernels import compiled_kernels
 from .llvm_writer import LLVMWriter, Vectors
@@ -15,7 +16,7 @@ RESIZE_FIELDS = "channels height width out_h out_w taps_x taps_y shared room".sp
 FLIP_FIELDS = "rows columns".split()
 WARP_FIELDS = "channels height width out_h out_w fill_step".split()
 MOST_UNROLLED = 8             # taps along a row that are written out one by one
-MOST_ROOM = 64 << 10          # elements of a row that were made and wait to be read, in the frame of the step
+MOST_ROOM = 64 << 10          # elements, of 4 bytes, of a row that were made and wait to be read, in the thread's room
 PIXELS_SUMMED = 1024          # of which the sum is kept apart, so that a mean stays exact
 IMAGE_ELEMENTS = {"uint8": "i8", "float32": "float"}
 
@@ -114,7 +115,7 @@ class ImageKernels:
 
     def open(self, name, fields, buffers):
         """(a writer of a step, its words, its ints by name, its buffers)"""
-        w = LLVMWriter(f"define void @{name}(ptr %buffers, ptr %ints, ptr %scalars, i64 %begin, i64 %end)")
+        w = LLVMWriter(f"define void @{name}({STEP_ARGUMENTS})")
         ints = {field: w.load("i64", w.at("i64", "%ints", i)) for i, field in enumerate(fields)}
         return w, LaneWords(w, self.count, self.target), ints, [w.load("ptr", w.at("ptr", "%buffers", i))
                                                                    for i in range(buffers)]
@@ -254,7 +255,7 @@ class ImageKernels:
         w, k, f, (X, first_x, weight_x, bits_x, first_y, weight_y, bits_y, out) = self.open(name, RESIZE_FIELDS, 8)
         work = "i32" if byte else "float"
         many = f"<{self.count} x {work}>"
-        ring = w(f"alloca {work}, i64 {f['room']}, align 64")
+        ring, = w.rooms((4, f["room"]))
         shared = w.is_("ne", f["shared"], 0)
         wide = w.up(f["out_w"], self.count)                      # a row of the ring is whole vectors
 

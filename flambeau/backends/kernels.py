@@ -8,6 +8,7 @@ import itertools
 import platform
 from contextlib import contextmanager
 
+from ..loops.step import STEP_ARGUMENTS
 from ..loops.target import pausing
 from .llvm_writer import LLVMWriter, Vectors, _list
 from .memory import CACHE_LINE_BYTES
@@ -313,15 +314,15 @@ class GemmKernels:
 
     def open_gemm(self, name):
         """A writer for a step of products, and its fields by name."""
-        w = LLVMWriter(f"define void @{name}(ptr %buffers, ptr %ints, ptr %scalars, i64 %begin, i64 %end)")
+        w = LLVMWriter(f"define void @{name}({STEP_ARGUMENTS})")
         return w, {field: w.load("i64", w.at("i64", "%ints", i)) for i, field in enumerate(STEP_FIELDS)}
 
     def gemm_room(self, w, f):
-        """What a step of products has on the stack."""
+        """Where a step of products packs, and what else it needs."""
         elt, n = self.element, self.lanes
-        a_pack, b_pack = [w(f"alloca {elt}, i64 {f[room]}, align 64") for room in ("a_room", "b_room")]
-        narrow = w(f"alloca {elt}, i64 {MAX_KERNEL_ROWS * n}, align 64")  # C, where it is narrower than a vector
-        tables = {word: w(f"alloca i64, i64 {size}") for word, size in
+        a_pack, b_pack = w.rooms(*[(self.v.bytes, f[room]) for room in ("a_room", "b_room")])
+        narrow = w.spare(f"[{MAX_KERNEL_ROWS * n} x {elt}]")  # C, where it is narrower than a vector
+        tables = {word: w.spare(f"[{size} x i64]") for word, size in
                   (("step", 4), ("a_rows", MAX_KERNEL_ROWS), ("c_rows", MAX_KERNEL_ROWS),
                    ("cols", MAX_KERNEL_VECTORS), ("last", MAX_KERNEL_VECTORS))}
         for j in range(MAX_KERNEL_VECTORS):
@@ -341,7 +342,7 @@ class GemmKernels:
         w, f = self.open_gemm(name)
         B, C, room = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in (w.sub(1, f["turned"]), 2, 3)]
         room, across = self.apart(w, room, B), w.div(f["c2"], f["M"])
-        last = w(f"alloca {v.type}, align 64")
+        last = w.spare(v.type)
         with w.loop("%begin", "%end") as t:
             row, left = w.div(t.i, f["tiles_n"]), w.mul(w.rem(t.i, f["tiles_n"]), f["tile_n"])
             right = w.least(w.add(left, f["tile_n"]), f["N"])
@@ -642,9 +643,9 @@ class GemmKernels:
         whole = w.down(f["K"], n)
         rest = w.sub(f["K"], whole)
         last_row, last_col = w.sub(f["M"], 1), w.sub(f["N"], 1)
-        lines = w(f"alloca ptr, i64 {rows + cols}")
-        ends = w(f"alloca {v.type}, i64 {rows + cols}, align 64")             # what is left of each at the end of k
-        sums = w(f"alloca {v.type}, i64 {rows * cols}, align 64")
+        lines = w.spare(f"[{rows + cols} x ptr]")
+        ends = w.spare(f"[{rows + cols} x {v.type}]")             # what is left of each at the end of k
+        sums = w.spare(f"[{rows * cols} x {v.type}]")
         with w.loop(0, rows + cols) as i:
             v.store(w, "zeroinitializer", w.at(v.type, ends, i.i))
         with self.tiles(w, f) as (i, j, _, at):

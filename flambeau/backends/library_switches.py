@@ -196,21 +196,8 @@ class CPUSwitches(Switches):
         It is asked of the processor that kernels are compiled for (`config.cpu`). torchvision resizes uint8 images in
         another way where there is AVX2.
         """
-        from .cpu import NoCompiler, processor
-        try:
-            goal = processor()
-        except NoCompiler:                        # then nobody has asked the processor
-            return "DEFAULT"
-        return capability(goal.triple, goal.on)
-
-
-def capability(triple, features):
-    """PyTorch's word for the most that a processor with `features` has, of those that PyTorch has kernels for."""
-    if not triple.startswith("x86_64"):
-        return "DEFAULT"                          # of Arm's, PyTorch's own packages name SVE of 256 bits alone
-    if features >= {"avx512vl", "avx512bw", "avx512dq", "fma"}:
-        return "AVX512"
-    return "AVX2" if features >= {"avx2", "fma"} else "NO AVX"
+        from .cpu import get_cpu_capability
+        return get_cpu_capability()
 
 
 fp32_precision = "none"       # of all that do not say it themselves

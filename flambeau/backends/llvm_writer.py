@@ -5,6 +5,8 @@ LLVM's optimiser would leave them: the text is compiled without passes over it (
 """
 from contextlib import contextmanager
 
+from ..loops.step import MAX_ROOM_BYTES, PROBED, ROOM_ALIGNMENT
+
 
 class Loop:
     """An open loop: its counter `i`, what it carries (`values`), and what the next turn gets (`next`)."""
@@ -17,7 +19,7 @@ class LLVMWriter:
 
     def __init__(self, head):
         self.lines, self.block, self.count = [], "entry", 0
-        self.head = [head + " {", "entry:"]
+        self.head = [f"{head} {PROBED} {{", "entry:"]
 
     def __call__(self, text):
         """One instruction; gives the name of its result."""
@@ -71,6 +73,19 @@ class LLVMWriter:
         name = self.name("%room")
         self.head.append(f"  {name} = alloca {type}, align 64")
         return name
+
+    def rooms(self, *wanted):
+        """Places in the thread's room, one after the other, for each (bytes of an element, how many) of a step, which
+        asks once; see Note [A thread's room] in loops/step.py."""
+        places, end = [], 0
+        for size, count in wanted:
+            places.append(self.at("i8", "%room", end))
+            end = self.add(end, self.up(self.mul(count, size), ROOM_ALIGNMENT))
+        too_much, none = self.is_("ugt", end, MAX_ROOM_BYTES), self("icmp eq ptr %room, null")
+        with self.when(self(f"or i1 {too_much}, {none}")):
+            self.do("call void @llvm.trap()")
+        self.head.insert(0, "declare void @llvm.trap()")
+        return places
 
     def function(self, address):
         """A function whose address is a number."""

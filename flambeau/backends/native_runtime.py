@@ -9,12 +9,14 @@ import signal
 import sys
 from string import Template
 
+from ..loops.step import MAX_ROOM_BYTES, PROBED, ROOM_ALIGNMENT
 from ..loops.target import pause_of, pausing
 
 WORKER_SPIN_NANOSECONDS = 100_000  # that a worker watches for more work; Python takes some 20,000 between calls
 WOKEN_AT_A_TIME = 2                # sleeping workers, by the caller, and by each that was woken
 CALLER_SPIN_NANOSECONDS = 50_000   # that the caller watches for the last piece before it sleeps
-WORKER_STACK_BYTES = 4 << 20       # some systems give new threads very little
+WORKER_STACK_BYTES = 1 << 20       # of frames of a known size, and of what libraries have in each thread; some systems
+                                   # give new threads very little
 
 # Where the fields of a pool are. What several threads write at a time has a cache line of its own.
 POOL_FIELDS = {"open": 0, "unfinished": 64,
@@ -30,6 +32,7 @@ WALK_TEXT = Template("""
 define void @$NAME(${FIRST}ptr %program, i64 %steps, ptr %table, ptr %cells) #0 {
 entry:
   %pool = load atomic ptr, ptr @pool acquire, align 8
+  %room = call ptr @room()
   %any = icmp sgt i64 %steps, 0
 $BEGIN  br i1 %any, label %loop, label %end
 loop:
@@ -48,7 +51,7 @@ loop:
   %numbers = getelementptr i64, ptr %indices, i64 %scalars
   %words.next = getelementptr i64, ptr %numbers, i64 %ints
   %held.next = call i1 @step(ptr %pool, i1 %held, ptr %words, ptr %pairs, i64 %buffers, ptr %indices, i64 %scalars,
-                             ptr %numbers, ptr %table, ptr %cells)
+                             ptr %numbers, ptr %table, ptr %cells, ptr %room)
   %left.next = sub i64 %left, 1
 $END  %more = icmp sgt i64 %left.next, 0
   br i1 %more, label %loop, label %last
@@ -79,7 +82,7 @@ declare i64 @llvm.abs.i64(i64, i1)
 
 ; One step: gather its buffers and scalars on the stack and call it. Gives whether this program now has the workers.
 define internal i1 @step(ptr %pool, i1 %held, ptr %words, ptr %pairs, i64 %n.buffers, ptr %indices, i64 %n.scalars,
-                         ptr %ints, ptr %table, ptr %cells) #0 {
+                         ptr %ints, ptr %table, ptr %cells, ptr %room) #0 {
 entry:
   %fn = load ptr, ptr %words
   %tiles.p = getelementptr i64, ptr %words, i64 1
@@ -88,8 +91,9 @@ entry:
   %grain.said = load i64, ptr %grain.p
   %grain.size = call i64 @llvm.abs.i64(i64 %grain.said, i1 false)
   %grain = call i64 @llvm.smax.i64(i64 %grain.size, i64 1)
-  %buffers = alloca ptr, i64 %n.buffers, align 16
-  %scalars = alloca i64, i64 %n.scalars, align 16
+  %n.both = add i64 %n.buffers, %n.scalars
+  %buffers = alloca i64, i64 %n.both, align 16
+  %scalars = getelementptr i64, ptr %buffers, i64 %n.buffers
   %some.buffers = icmp sgt i64 %n.buffers, 0
   br i1 %some.buffers, label %buffer, label %buffers.end
 buffer:
@@ -139,14 +143,65 @@ large:
   %held.now = call i1 @hold(ptr %pool, i1 %held)
   br i1 %held.now, label %together, label %alone
 together:
-  call void @parallel(ptr %pool, ptr %fn, ptr %buffers, ptr %ints, ptr %scalars, i64 %tiles, i64 %grain)
+  call void @parallel(ptr %pool, ptr %fn, ptr %buffers, ptr %ints, ptr %scalars, i64 %tiles, i64 %grain, ptr %room)
   ret i1 true
 alone:
-  call void %fn(ptr %buffers, ptr %ints, ptr %scalars, i64 0, i64 %tiles)
+  call void %fn(ptr %buffers, ptr %ints, ptr %scalars, i64 0, i64 %tiles, ptr %room)
   ret i1 %held
 }
-attributes #0 = { nounwind }
+attributes #0 = { nounwind $PROBED }
 """
+
+# The room of the calling thread (see loops/step.py), null if there is no memory for it. The memory that it lies in is
+# kept with the thread, and given back when that ends: by `free`, since this module may be gone by then.
+ROOM_TEXT = """
+declare ptr @malloc(i64)
+declare void @free(ptr)
+declare ptr @$GET($KEY)
+declare i32 @$SET($KEY, ptr)
+$DECLARE_MAKE
+
+@room_key = internal global $KEY 0
+
+define i32 @make_room_key() #0 {
+entry:
+$MAKE
+}
+
+define ptr @room() #0 {
+entry:
+  %key = load $KEY, ptr @room_key
+  %before = call ptr @$GET($KEY %key)
+  %none = icmp eq ptr %before, null
+  br i1 %none, label %make, label %there
+make:
+  %made = call ptr @malloc(i64 $ROOM)
+  %kept = call i32 @$SET($KEY %key, ptr %made)
+  br label %there
+there:
+  %memory = phi ptr [%before, %entry], [%made, %make]
+  %room = call ptr @aligned(ptr %memory)
+  ret ptr %room
+}
+
+define internal ptr @aligned(ptr %memory) #0 {
+entry:
+  %address = ptrtoint ptr %memory to i64
+  %beyond = add i64 %address, $MORE
+  %line = and i64 %beyond, -$ALIGNMENT
+  %room = inttoptr i64 %line to ptr
+  ret ptr %room
+}
+"""
+POSIX_KEY = """\
+  %error = call i32 @pthread_key_create(ptr @room_key, ptr @free)
+  ret i32 %error"""
+WINDOWS_KEY = """\
+  %key = call i32 @FlsAlloc(ptr @free)
+  store i32 %key, ptr @room_key
+  %refused = icmp eq i32 %key, -1
+  %error = zext i1 %refused to i32
+  ret i32 %error"""
 
 # Note [Taking pieces]: each thread has a share of a step, pieces side by side, and helps with others' when its own is
 # done. So what a step writes lies in the caches of those that have the same share of the next one; and pieces are
@@ -210,7 +265,8 @@ entry:
 }
 
 ; Offer the step, take part in it, and wait until the last piece is finished.
-define internal void @parallel(ptr %pool, ptr %fn, ptr %buffers, ptr %ints, ptr %scalars, i64 %tiles, i64 %grain) #0 {
+define internal void @parallel(ptr %pool, ptr %fn, ptr %buffers, ptr %ints, ptr %scalars, i64 %tiles, i64 %grain,
+                               ptr %room) #0 {
 entry:
   %workers = load i64, ptr %pool.workers
   %wanted = load i64, ptr %pool.wanted
@@ -261,7 +317,7 @@ wake:
   call void @wake(ptr %pool, i64 %others)
   br label %help
 help:
-  call void @take(ptr %pool, i64 0)
+  call void @take(ptr %pool, i64 0, ptr %room)
   %began = call i64 @now()
   br label %watch
 watch:
@@ -294,7 +350,7 @@ end:
 }
 
 ; Do pieces of the step that is on offer until there are no more, those of share %me first. See Note [Taking pieces].
-define internal void @take(ptr %pool, i64 %me) #0 {
+define internal void @take(ptr %pool, i64 %me, ptr %room) #0 {
 entry:
   %from.me = shl i64 -1, %me
   br label %look
@@ -343,7 +399,7 @@ piece:
   %begin = mul i64 %number, %grain
   %stop = add i64 %begin, %grain
   %stop.min = call i64 @llvm.smin.i64(i64 %stop, i64 %tiles)
-  call void %fn(ptr %buffers, ptr %ints, ptr %scalars, i64 %begin, i64 %stop.min)
+  call void %fn(ptr %buffers, ptr %ints, ptr %scalars, i64 %begin, i64 %stop.min, ptr %room)
   %done.next = add i64 %so.far, 1
   br i1 %last, label %look, label %lower
 gone:                                         ; taken, and its bit is about to be cleared; or not written yet
@@ -392,14 +448,14 @@ end:
 }
 
 ; A worker's life: work, watch for more, sleep, until its pool is retired.
-define internal ptr @worker(ptr %pool) #0 {
+define internal void @work(ptr %pool, ptr %room) #0 {
 entry:
   %number = atomicrmw add ptr %pool.numbered, i64 1 monotonic, align 8
   %after.caller = add i64 %number, 1
   %me = urem i64 %after.caller, $SHARES
   br label %busy
 busy:
-  call void @take(ptr %pool, i64 %me)
+  call void @take(ptr %pool, i64 %me, ptr %room)
   %began = call i64 @now()
   br label %watch
 watch:
@@ -437,6 +493,17 @@ awake:
 end:
   %one.less = atomicrmw sub ptr %pool.sleeping, i64 1 seq_cst, align 8
   %eu = call i32 @pthread_mutex_unlock(ptr %pool.mutex)
+  ret void
+}
+
+; The function of a worker's thread, which is given the memory for its room, with the address of its pool in it.
+define internal ptr @worker(ptr %memory) #0 {
+entry:
+  %pool = load ptr, ptr %memory
+  %key = load $KEY, ptr @room_key
+  %s = call i32 @pthread_setspecific($KEY %key, ptr %memory)
+  %room = call ptr @aligned(ptr %memory)
+  call void @work(ptr %pool, ptr %room)
   ret ptr null
 }
 
@@ -458,15 +525,23 @@ next:
   %missing = icmp slt i64 %workers, %wanted
   br i1 %missing, label %make, label %end
 make:
-  %error = call i32 @pthread_create(ptr %id, ptr %attributes, ptr @worker, ptr %pool)
+  %memory = call ptr @malloc(i64 $ROOM)
+  %none = icmp eq ptr %memory, null
+  br i1 %none, label %refused, label %create
+create:
+  store ptr %pool, ptr %memory
+  %error = call i32 @pthread_create(ptr %id, ptr %attributes, ptr @worker, ptr %memory)
   %made = icmp eq i32 %error, 0
-  br i1 %made, label %count, label %refused
+  br i1 %made, label %count, label %alone
 count:
   %thread = load ptr, ptr %id
   %d = call i32 @pthread_detach(ptr %thread)
   %workers.next = add i64 %workers, 1
   store i64 %workers.next, ptr %pool.workers
   br label %next
+alone:
+  call void @free(ptr %memory)
+  br label %refused
 refused:                                      ; the system gives no more: go on with those that are there
   store i64 %workers, ptr %pool.wanted
   br label %end
@@ -498,20 +573,29 @@ define internal i1 @hold(ptr %pool, i1 %held) #0 {
 define internal void @release(ptr %pool) #0 {
   ret void
 }
-define internal void @parallel(ptr %pool, ptr %fn, ptr %buffers, ptr %ints, ptr %scalars, i64 %tiles, i64 %grain) #0 {
+define internal void @parallel(ptr %pool, ptr %fn, ptr %buffers, ptr %ints, ptr %scalars, i64 %tiles, i64 %grain,
+                               ptr %room) #0 {
   ret void
 }
 """
+
+# what the texts above say of rooms: the memory that one lies in is as much larger as it takes to align it
+ROOM_FIELDS = {"PROBED": PROBED, "ALIGNMENT": ROOM_ALIGNMENT, "MORE": ROOM_ALIGNMENT - 1,
+               "ROOM": MAX_ROOM_BYTES + ROOM_ALIGNMENT}
 
 
 def text():
     """The LLVM text of the runtime for this system."""
     if os.name != "posix":
-        return RUN_TEXT + SINGLE_THREAD_TEXT
+        return Template(RUN_TEXT + ROOM_TEXT + SINGLE_THREAD_TEXT).substitute(
+            ROOM_FIELDS, KEY="i32", GET="FlsGetValue", SET="FlsSetValue", MAKE=WINDOWS_KEY,
+            DECLARE_MAKE="declare i32 @FlsAlloc(ptr)")
     mac, (watch, declared) = sys.platform == "darwin", pausing(pause_of(os.uname().machine))
     # a fault is not blocked: faulthandler tells where it was
     faults = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGTRAP)
-    written = Template(RUN_TEXT + POOL_TEXT).substitute(
+    written = Template(RUN_TEXT + ROOM_TEXT + POOL_TEXT).substitute(
+        ROOM_FIELDS, KEY="i64" if mac else "i32", GET="pthread_getspecific", SET="pthread_setspecific", MAKE=POSIX_KEY,
+        DECLARE_MAKE="declare i32 @pthread_key_create(ptr, ptr)",
         SPIN=WORKER_SPIN_NANOSECONDS, PATIENCE=CALLER_SPIN_NANOSECONDS, STACK=WORKER_STACK_BYTES,
         WAKE=WOKEN_AT_A_TIME, SHARES=MAX_STEP_SHARES, WORDS=SHARE_WORDS,
         SETMASK=3 if mac else 2, MONOTONIC=6 if mac else 1,

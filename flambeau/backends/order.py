@@ -20,6 +20,7 @@ number of rows, which have its part of the working memory by turns.
 from math import ceil, log
 from typing import NamedTuple
 
+from ..loops.step import STEP_ARGUMENTS
 from .cuts import up
 from .gemm import HASTY_CYCLES, PIECE_CYCLES, PIECES_A_THREAD, LibraryCall
 from .kernels import compiled_kernels
@@ -183,7 +184,7 @@ class OrderKernels:
 
     def open(self, name):
         """(a writer of a step, its ints by name, its buffers)"""
-        w = LLVMWriter(f"define void @{name}(ptr %buffers, ptr %ints, ptr %scalars, i64 %begin, i64 %end)")
+        w = LLVMWriter(f"define void @{name}({STEP_ARGUMENTS})")
         f = {field: w.load("i64", w.at("i64", "%ints", i)) for i, field in enumerate(ORDER_FIELDS)}
         return w, f, [w.load("ptr", w.at("ptr", "%buffers", i)) for i in range(4)]
 

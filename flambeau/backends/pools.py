@@ -6,8 +6,8 @@ borders. Of equals the first is taken, of nans the last, as in PyTorch. `drop` a
 after the other, so the sums are the same on any number of threads.
 
 `weigh` carries out maps by taps (base/axis_maps.py) along one or two dimensions. For each row of the result, the rows
-that it reads are weighted and summed to the stack, by vectors, and from there along the columns: one by one, or by
-vectors where channels are last. The tables of both maps are the step's ints; a tap of weight zero is not in them.
+that it reads are weighted and summed to the thread's room, by vectors, and from there along the columns: one by one, or
+by vectors where channels are last. The tables of both maps are the step's ints; a tap of weight zero is not in them.
 """
 import contextlib
 import itertools
@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..base.axis_maps import taps_of
+from ..loops.step import STEP_ARGUMENTS, in_room
 from .cuts import even_part, up
 from .gemm import PIECE_CYCLES, LibraryCall, evenly
 from .kernels import LLVM_ELEMENT, compiled_kernels
@@ -56,7 +57,7 @@ class PoolKernels:
 
     def open(self, name, fields):
         """A writer of a step, and its ints by name."""
-        w = LLVMWriter(f"define void @{name}(ptr %buffers, ptr %ints, ptr %scalars, i64 %begin, i64 %end)")
+        w = LLVMWriter(f"define void @{name}({STEP_ARGUMENTS})")
         return w, {field: w.load("i64", w.at("i64", "%ints", i)) for i, field in enumerate(fields)}
 
     def max_pool(self, name):
@@ -158,7 +159,7 @@ class PoolKernels:
         v, elt, n = self.v, self.element, self.lanes
         w, f = self.open(name, WEIGH_FIELDS)
         X, Y = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in range(2)]
-        made = w(f"alloca {elt}, i64 {w.add(f['wide'], 2 * n)}, align 64")
+        made, = w.rooms((v.bytes, w.add(f["wide"], 2 * n)))
         whole = w.down(f["wide"], n)
         many, single = v.type, w.is_("eq", f["inner"], 1)
         inner_whole = w.down(f["inner"], n)
@@ -475,7 +476,8 @@ def weigh(dtype, x, y, maps, back, mean):
     runs = [(first, end, how if how < 0 else how * source.inner) for first, end, how in runs_of(*lists[1])]
     words = [*down, *rows_read, *across, *[at * source.inner for at in cols_read], *itertools.chain(*runs)]
     numbers = [*down_weights, *across_weights, *counts[0], *counts[1]]
-    if len(words) + len(numbers) > MAX_WEIGH_TABLE or wide > MAX_WEIGH_WIDE:
+    if len(words) + len(numbers) > MAX_WEIGH_TABLE or wide > MAX_WEIGH_WIDE \
+            or not in_room(machine.size, wide + 2 * machine.lanes):
         return None
     column = 6 if source.inner == 1 else up(source.inner, machine.lanes) / machine.lanes         # cycles, about
     taps = sum(end - first for first, end, how in runs if how == SUMMED) * len(cols_read) / out_w

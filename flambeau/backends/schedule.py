@@ -10,7 +10,7 @@ from . import cpu
 
 MAP_TILE_ELEMENTS = 8192          # of a map
 TILE_LANES = 256                  # of a tile whose reduction walks rows
-MAX_STACK_ROW_ELEMENTS = 16384    # of a row that is kept on the stack
+MAX_ROOM_ROW_ELEMENTS = 16384     # of a row that is kept in the thread's room; of 8 bytes at most: it is as large
 TRANSPOSED_TILE = (32, 64)        # a tile of a map that reads across memory
 MIN_READS_TO_TRANSPOSE = 8        # of an operand, to be worth turning it so that it lies along the lanes
 MAX_TRANSPOSED_BYTES = 1 << 20    # of such an operand: it stays in the second cache
@@ -53,7 +53,7 @@ def schedule(launch):
 def settle(launch):
     """What is left to decide of the Schedule of a Launch once it is known which memory there is."""
     plan = launch.schedule
-    if plan.scratch is not None and launch.sizes[plan.vector] > MAX_STACK_ROW_ELEMENTS:
+    if plan.scratch is not None and launch.sizes[plan.vector] > MAX_ROOM_ROW_ELEMENTS:
         plan.scratch_in = _row_to_fill(launch)
         if plan.scratch_in is None:
             plan.scratch = None

@@ -2,6 +2,7 @@
 
 A step's ints begin with the fields below, by name; tables follow where the fields that end in `_at` say.
 """
+from ..loops.step import STEP_ARGUMENTS
 from .kernels import MAX_KERNEL_ROWS, MAX_KERNEL_VECTORS, GemmKernels
 from .llvm_writer import LLVMWriter
 
@@ -85,7 +86,7 @@ class TapKernels(GemmKernels):
 
     def open(self, name, fields):
         """A writer of a step, and its ints by name."""
-        w = LLVMWriter(f"define void @{name}(ptr %buffers, ptr %ints, ptr %scalars, i64 %begin, i64 %end)")
+        w = LLVMWriter(f"define void @{name}({STEP_ARGUMENTS})")
         return w, {field: w.load("i64", w.at("i64", "%ints", i)) for i, field in enumerate(fields)}
 
     def copy_input(self, w, f, x, channel, count, depth, row, rows, col, cols, room):
@@ -107,8 +108,8 @@ class TapKernels(GemmKernels):
                  f"i64 {f['x_h']}, i64 {f['x_w']}, i64 {size_h}, i64 {f['size_w']}, i64 {low}, "
                  f"i64 {high}, i64 {left}, i64 {wide}, i64 {f['step_w']})")
 
-    def room(self, w, count):
-        return w(f"alloca {self.element}, i64 {count}, align 64")
+    def rooms(self, w, *counts):
+        return w.rooms(*[(self.v.bytes, count) for count in counts])
 
     def call(self, w, f, rows, width, k, table, a, a_rows, b, b_cols, c, c_rows, c_cols, more):
         """Call the innermost kernel of that shape, for one block."""
@@ -123,9 +124,9 @@ class TapKernels(GemmKernels):
         elt, n = self.element, self.lanes
         w, f = self.open(name, FORWARD_FIELDS)
         X, A, Y = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in range(3)]
-        x_room, y_room = self.room(w, f["x_room"]), self.room(w, f["y_room"])
+        x_room, y_room = self.rooms(w, f["x_room"], f["y_room"])
         most = max(MAX_KERNEL_ROWS, MAX_KERNEL_VECTORS)
-        a_rows, c_rows, b_cols, c_cols = [w(f"alloca i64, i64 {most}") for _ in range(4)]
+        a_rows, c_rows, b_cols, c_cols = [w.spare(f"[{most} x i64]") for _ in range(4)]
         table = w.at("i64", "%ints", f["table_at"])
         exact, even = w.is_("ne", f["exact"], 0), w.is_("ne", f["even"], 0)
         to_row = w.pick(exact, f["y_m"], f["y_row"])
@@ -209,7 +210,7 @@ class TapKernels(GemmKernels):
         elt, n = self.element, self.lanes
         w, f = self.open(name, BACKWARD_FIELDS)
         X, G, W = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in range(3)]
-        x_room, g_room, y_room = [self.room(w, f[r]) for r in ("x_room", "g_room", "y_room")]
+        x_room, g_room, y_room = self.rooms(w, *[f[r] for r in ("x_room", "g_room", "y_room")])
         steps, c_rows = self.steps(w, f)
         table, a_rows = w.at("i64", "%ints", f["table_at"]), w.at("i64", "%ints", f["rows_at"])
         with w.loop("%begin", "%end") as t:
@@ -270,7 +271,7 @@ class TapKernels(GemmKernels):
         elt, n = self.element, self.lanes
         w, f = self.open(name, POSITION_FIELDS)
         X, A, Y = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in range(3)]
-        x_room, a_room, y_room, z_room = [self.room(w, f[r]) for r in ("x_room", "a_room", "y_room", "z_room")]
+        x_room, a_room, y_room, z_room = self.rooms(w, *[f[r] for r in ("x_room", "a_room", "y_room", "z_room")])
         steps, c_rows = self.steps(w, f)
         table, lines, weights = [w.at("i64", "%ints", f[at]) for at in ("table_at", "rows_at", "weights_at")]
         with w.loop("%begin", "%end") as t:
@@ -341,7 +342,7 @@ class TapKernels(GemmKernels):
 
     def steps(self, w, f):
         """Tables of columns, a vector each, and of rows that lie `m_wide` apart."""
-        cols, rows = [w(f"alloca i64, i64 {max(MAX_KERNEL_ROWS, MAX_KERNEL_VECTORS)}") for _ in range(2)]
+        cols, rows = [w.spare(f"[{max(MAX_KERNEL_ROWS, MAX_KERNEL_VECTORS)} x i64]") for _ in range(2)]
         with w.loop(0, max(MAX_KERNEL_ROWS, MAX_KERNEL_VECTORS)) as i:
             w.store("i64", w.mul(i.i, self.lanes), w.at("i64", cols, i.i))
             w.store("i64", w.mul(i.i, f["m_wide"]), w.at("i64", rows, i.i))

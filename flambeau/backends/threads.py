@@ -5,7 +5,8 @@ words of 64 bits,
 
     fn, tiles, grain, buffers, scalars, ints, (table index, byte offset) * buffers, scalar index * scalars, ints...
 
-and `fn(ptr buffers, ptr ints, ptr scalars, begin, end)` does the tiles begin..end of its step. A step of at most
+and `fn(ptr buffers, ptr ints, ptr scalars, begin, end, ptr room)` does the tiles begin..end of its step (see
+loops/step.py). A step of at most
 `grain` tiles runs on the caller's thread; the tiles of a larger one are cut in pieces of `grain`, of which the caller
 and the workers have a share each, the same in every step that is cut alike. They take their pieces one by one, and then
 some of others'. A step whose grain is negative is done only if the first word of its last buffer is not 0.
@@ -28,6 +29,7 @@ from .shares import processors, quota, time_granted  # noqa: F401  (what people 
 PUBLIC = ("get_num_threads", "set_num_threads", "get_num_interop_threads", "set_num_interop_threads")
 
 _lock = new_lock()            # a signal handler may come again, in the middle
+_choosing = new_lock()        # how many threads; who starts the runtime waits for a thread that asks for that
 _native = None                # the compiled `run`
 _clocked = None               # the compiled `run_clocked`
 _clock = None                 # where the clock is that it asks
@@ -61,9 +63,11 @@ def start():
     with _lock:
         if _native is None:
             from . import cpu
-            names = "pool", "run", "run_clocked", *["now"] * (os.name == "posix")
+            names = "pool", "run", "run_clocked", "make_room_key", *["now"] * (os.name == "posix")
             found = cpu.functions(dict.fromkeys(names, text()))
             _pool = ctypes.c_void_p.from_address(found["pool"])
+            need(ctypes.CFUNCTYPE(ctypes.c_int)(found["make_room_key"])() == 0,
+                 "the system gives no more memory of their own to threads: too many libraries have asked for it")
             cpu.undisturbed(_renew)
             pointer, given = ctypes.c_void_p, (ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
             kind, more = ctypes.CFUNCTYPE(None, *given), ctypes.CFUNCTYPE(None, pointer, pointer, *given)
@@ -117,7 +121,9 @@ def get_num_threads():
     """How many threads a large step runs on."""
     global _threads
     if _threads is None:
-        _threads = min(processors(), quota(), settings.num_threads or processors())
+        with _choosing:                   # another thread may be setting it
+            if _threads is None:
+                _threads = min(processors(), quota(), settings.num_threads or processors())
     return _threads
 
 
@@ -125,8 +131,9 @@ def set_num_threads(num):
     """Run large steps on `num` threads, or on as many as the quota of the control group allows, if that is less."""
     global _threads
     _positive("set_num_threads", num)
-    with _lock:
+    with _choosing:
         _threads = min(int(num), quota())
+    with _lock:
         if _native is not None:
             from . import cpu
             cpu.undisturbed(_renew)

@@ -64,7 +64,7 @@ class WinogradKernels(TapKernels):
         group = 16 // v.bytes
         small, last = f"<{group} x {elt}>", w.sub("%channels", 1)
         starts = [*range(0, 9 - group, group), 9 - group]            # of the groups of taps that cover nine
-        nine = w(f"alloca {elt}, i64 {9 * n}, align 64") if how == STRIDED_TAPS else None
+        nine = w.spare(f"[{9 * n} x {elt}]") if how == STRIDED_TAPS else None
         half = v.spread(w, "0.5")
 
         def taps(lines):
@@ -201,7 +201,7 @@ class WinogradKernels(TapKernels):
         buffers x, weight, y and working memory."""
         w, f = self.open(name, INPUT_FIELDS)
         X, room = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in (0, 3)]
-        x_room = self.room(w, f["x_room"])
+        x_room, = self.rooms(w, f["x_room"])
         self.clear(w, f, x_room)
         with w.loop("%begin", "%end") as t:
             number, part = w.div(t.i, f["parts"]), w.rem(t.i, f["parts"])
@@ -273,11 +273,11 @@ class WinogradKernels(TapKernels):
         w, f = self.open(name, TILE_FIELDS)
         X, Y, room = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in (0, 2, 3)]
         U = w.at("i8", room, FLAG_BYTES)
-        x_room, v_room, p_room = [self.room(w, f[r]) for r in ("x_room", "v_room", "p_room")]
-        line = self.room(w, w.add(w.mul(f["cols"], 4), 4 * n))
+        x_room, v_room, p_room, line = self.rooms(w, f["x_room"], f["v_room"], f["p_room"],
+                                                  w.add(w.mul(f["cols"], 4), 4 * n))
         check = w.spare(v.type)
-        step = w("alloca i64, i64 4")
-        columns, a_rows, c_rows = [w(f"alloca i64, i64 {max(MAX_KERNEL_ROWS, MAX_KERNEL_VECTORS)}") for _ in range(3)]
+        step = w.spare("[4 x i64]")
+        columns, a_rows, c_rows = [w.spare(f"[{max(MAX_KERNEL_ROWS, MAX_KERNEL_VECTORS)} x i64]") for _ in range(3)]
         kernels = w(f"inttoptr i64 {f['kernels']} to ptr")
         apart = w.is_("ne", f["apart"], 0)
         v.store(w, "zeroinitializer", check)
@@ -401,7 +401,7 @@ class WinogradKernels(TapKernels):
         elt = self.element
         w, f = self.open(name, WEIGHT_FIELDS)
         G, room = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in (1, 3)]
-        t_room = self.room(w, f["t_room"])
+        t_room, = self.rooms(w, f["t_room"])
         with w.loop("%begin", "%end") as t:
             number, tile_m = w.div(t.i, f["m_tiles"]), w.rem(t.i, f["m_tiles"])
             first_m = w.mul(tile_m, f["m_tile"])
@@ -416,9 +416,10 @@ class WinogradKernels(TapKernels):
         elt, n = self.element, self.lanes
         w, f = self.open(name, WEIGHT_FIELDS)
         X, G, room = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in (0, 1, 3)]
-        x_room, v_room, g_room, t_room = [self.room(w, f[r]) for r in ("x_room", "v_room", "g_room", "t_room")]
-        step = w("alloca i64, i64 4")
-        columns, a_rows, c_rows = [w(f"alloca i64, i64 {max(MAX_KERNEL_ROWS, MAX_KERNEL_VECTORS)}") for _ in range(3)]
+        x_room, v_room, g_room, t_room = \
+            self.rooms(w, *[f[r] for r in ("x_room", "v_room", "g_room", "t_room")])
+        step = w.spare("[4 x i64]")
+        columns, a_rows, c_rows = [w.spare(f"[{max(MAX_KERNEL_ROWS, MAX_KERNEL_VECTORS)} x i64]") for _ in range(3)]
         kernels = w(f"inttoptr i64 {f['kernels']} to ptr")
         apart = w.is_("ne", f["apart"], 0)
         with w.when(w.is_("eq", "%begin", 0)):
@@ -527,7 +528,7 @@ class WinogradKernels(TapKernels):
         v, elt = self.v, self.element
         w, f = self.open(name, WEIGHT_FIELDS)
         W, room = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in (2, 3)]
-        lines, turned = self.room(w, w.mul(9 * CHANNELS_TOGETHER, f["p_row"])), self.room(w, f["w_lines"])
+        lines, turned = self.rooms(w, w.mul(9 * CHANNELS_TOGETHER, f["p_row"]), f["w_lines"])
         check = w.spare(v.type)
         v.store(w, "zeroinitializer", check)
         line = up(9 * CHANNELS_TOGETHER, self.lanes)

@@ -63,6 +63,7 @@ def _ready(count):
 
 def make_ready():
     """Compile it, and see that NumPy's state is laid out as it is read here; where it is not, NumPy goes on drawing."""
+    global _functions
     from . import cpu
     written, found = text(), {}
     pointer, whole = ctypes.c_void_p, ctypes.c_int64
@@ -77,7 +78,7 @@ def make_ready():
         found["words"](_address(other), made.ctypes.data, made.size)
         again = np.random.MT19937(5)
         if np.array_equal(made, again.random_raw(made.size)):
-            _functions.update(found)
+            _functions = found
 
 
 @in_child

@@ -16,14 +16,14 @@ one with the filters mirrored and the channels exchanged:
 
     filters     G g G^T of all filters, to working memory: [place, output channel, input channel]
     inputs      only where there are many filters: B^T d B of all tiles, to working memory
-    tiles       for each block of tiles: B^T d B of its inputs, to the stack: [place, input channel, tile]; 16 products
-                by the kernels of gemm.py: [place, output channel, tile]; A^T m A, to the output
+    tiles       for each block of tiles: B^T d B of its inputs, to the thread's room: [place, input channel, tile]; 16
+                products by the kernels of gemm.py: [place, output channel, tile]; A^T m A, to the output
     direct      the convolution along taps (convolve.py), where some output was not finite
 
 The gradient of the filter, with h the gradient of Y, is G^T [ (A h A^T) * (B^T d B) ] G, and products sum over tiles:
 
     inputs, gradients       only where there are many channels: B^T d B and A h A^T of all tiles, to working memory
-    products                for each share of the tiles: both, to the stack, and their 16 products: [share, place, input
+    products                for each share of the tiles: both, to its room, and their 16 products: [share, place, input
                             channel, output channel]
     weights                 G^T m G of the sum of all shares, to the weight's gradient
     direct                  as above
@@ -39,7 +39,8 @@ along taps by rounding alone. The order of sums is fixed by the shapes, and does
 from typing import NamedTuple
 
 from ..base import settings
-from .cuts import MAX_STACK_BYTES, even_part, kernels, last_part, up, widest
+from ..loops.step import in_room
+from .cuts import even_part, kernels, last_part, up, widest
 from .gemm import PIECE_CYCLES, PIECES_A_THREAD, LibraryCall, late_share
 from .kernels import MAX_KERNEL_ROWS, compiled_kernels
 from .threads import get_num_threads
@@ -59,7 +60,7 @@ from .tiles import (
 
 MAX_PRODUCT_K = 128           # input channels that are added up at a time: more is a sum of sums, for less rounding
 MAX_TILE_COLS = 64            # tiles of a row, where rows are cut
-MAX_INPUT_BYTES = 512 << 10   # of a block's transformed inputs, on the stack, if that makes a block worth the while,
+MAX_INPUT_BYTES = 512 << 10   # of a block's transformed inputs, in the room, if that makes a block worth the while,
 MAX_NEAR_BYTES = 1280 << 10   # in any case,
 MAX_OUTPUT_BYTES = 512 << 10  # and of its products
 MAX_NEAR_TILES = 1024         # of a block
@@ -111,13 +112,13 @@ def cut(machine, job):
     filter_bytes, each = TILE_PLACES * m * u_row * size, TILE_PLACES * channels * size
     out_h, out_w = y.size[3:]
     tile_w, all_tiles = -(-out_w // 2), y.size[0] * -(-out_h // 2) * -(-out_w // 2)
-    on_stack = MAX_NEAR_BYTES // each - 2 * lanes         # tiles of a block at most, unless they are elsewhere
-    may_be_apart, may_be_near = all_tiles * each <= MAX_APART_BYTES, on_stack >= lanes
+    fitting = MAX_NEAR_BYTES // each - 2 * lanes          # tiles of a block at most, unless they are elsewhere
+    may_be_apart, may_be_near = all_tiles * each <= MAX_APART_BYTES, fitting >= lanes
     if not may_be_apart and not may_be_near or filter_bytes > MAX_FILTER_BYTES:
         return None
     far = filter_bytes > NEAR_FILTER_BYTES and filter_bytes * threads > FAR_FILTER_BYTES
     apart = may_be_apart and (far or not may_be_near)
-    near = min(on_stack, max(3 * lanes, MAX_INPUT_BYTES // each - lanes), MAX_NEAR_TILES)
+    near = min(fitting, max(3 * lanes, MAX_INPUT_BYTES // each - lanes), MAX_NEAR_TILES)
     most = MAX_APART_TILES if apart else near
     cols = even_part(tile_w, min(most, MAX_TILE_COLS))
     rows_of_tiles = all_tiles // tile_w * -(-tile_w // cols)
@@ -141,7 +142,7 @@ def cut(machine, job):
 
 def channel_parts(blocks, m, threads, apart):
     """In how many parts of the output channels each of so many blocks of tiles is done, so that no thread is idle for
-    long. On the stack, each part transforms the inputs anew."""
+    long. In the thread's room, each part transforms the inputs anew."""
     def cost(parts):
         rounds = -(-blocks * parts // threads) + late_share(threads)
         again = 0.01 if apart else INPUT_CYCLES / (TILE_PLACES / 2 * m)
@@ -151,7 +152,7 @@ def channel_parts(blocks, m, threads, apart):
 
 def input_fields(machine, job, channels, rows, cols, apart, held, at):
     """The fields of `inputs`, which the steps that may do its work have too: blocks of `rows` of `cols` tiles, of which
-    the stack has room for `held` channels, or working memory from byte `at` on for all, if `apart`."""
+    the thread's room has place for `held` channels, or working memory from byte `at` on for all, if `apart`."""
     x, lanes, (images, _, _, out_h, out_w) = job.x, machine.lanes, job.y.size
     tile_h, col_blocks = -(-out_h // 2), -(-out_w // 2 // cols)
     pitch, part = up(2 * cols + 2, lanes), even_part(channels, 32)
@@ -252,9 +253,9 @@ def cut_weight(machine, job):
     c_tile, m_tile = even_part(channels, 64), up(even_part(m, 128), lanes)
     c_tiles, m_tiles = -(-channels // c_tile), -(-m // m_tile)
     apart_bytes = TILE_PLACES * row_blocks * rows * cols * (channels + p_row) * size
-    weight_bytes = (9 * CHANNELS_TOGETHER * p_row + (m + 4) * up(9 * CHANNELS_TOGETHER, lanes)) * size
+    weight_rooms = 9 * CHANNELS_TOGETHER * p_row, (m + 4) * up(9 * CHANNELS_TOGETHER, lanes)
     if c_tiles * m_tiles > 2 and apart_bytes > MAX_APART_BYTES or share_bytes > MAX_FILTER_BYTES \
-            or weight_bytes > MAX_STACK_BYTES:
+            or not in_room(size, *weight_rooms):
         return None
     # of more blocks of channels, what each of them needs would be transformed again and again
     while shares * c_tiles * m_tiles < get_num_threads() * (PIECES_A_THREAD if c_tiles * m_tiles > 2 else 1) \
@@ -273,7 +274,7 @@ def cut_weight(machine, job):
              g_block=up(TILE_PLACES * g_place * size, 64), g_room=1 if apart else TILE_PLACES * g_place + lanes,
              t_row=m_tile, t_room=4 * cols * m_tile + 4 * lanes, p_at=FLAG_BYTES, p_row=p_row, p_place=channels * p_row,
              p_share=TILE_PLACES * channels * p_row, w_m=9 * channels,
-             w_lines=(m + 4) * up(9 * CHANNELS_TOGETHER, lanes), height=machine.rows(width), width=width)
+             w_lines=weight_rooms[1], height=machine.rows(width), width=width)
     return f
 
 

@@ -51,14 +51,42 @@ def shape_of(given, size=None):
     return shape
 
 
+# What an argument counts as that is an instance of a class derived from one of these, such as a member of an enum.
+DERIVED_BASES = (int, float, complex, str, np.generic)
+PLAIN_CLASSES = frozenset((bool, int, float, complex, str))
+
+
+def underived(given):
+    """The plain number or word that an instance of a derived class is; what is of another class is itself."""
+    if given.__class__ in PLAIN_CLASSES or not isinstance(given, DERIVED_BASES):
+        return given
+    if isinstance(given, np.generic):
+        return given.item()
+    if isinstance(given, str):
+        return str.__str__(given)                # and not what an enum shows of its member
+    return int(given) if isinstance(given, int) else float(given) if isinstance(given, float) else complex(given)
+
+
+def any_derived(group):
+    """Whether something in `group` is not yet what it counts as: see `underived_all`."""
+    return any(b.__class__ not in PLAIN_CLASSES and (isinstance(b, DERIVED_BASES) or hasattr(b.__class__, "__index__"))
+               for b in group)
+
+
+def underived_all(group):
+    """A tuple of what is in `group`, plain; an object of a class of its own that stands for a whole number is that."""
+    return tuple([b if b.__class__ in PLAIN_CLASSES else underived(b) if isinstance(b, DERIVED_BASES)
+                  else operator.index(b) if hasattr(b.__class__, "__index__") else b for b in group])
+
+
 def number(given, what):
     """A Python number: itself, a NumPy scalar's, or that of a zero-dimensional tensor."""
     if given.__class__ in (bool, int, float, complex):
         return given
-    if isinstance(given, np.generic) or (isinstance(given, door.tensor) and given._spec.ndim == 0):
+    if isinstance(given, door.tensor) and given._spec.ndim == 0:
         return given.item()
-    if isinstance(given, (int, float, complex)):
-        return given
+    if isinstance(given, DERIVED_BASES) and not isinstance(given, str):
+        return underived(given)
     raise argument_error(f"argument '{what}' must be Number, not {type(given).__name__}")
 
 

@@ -324,8 +324,20 @@ def _unsigned_64(array):
     array = array.astype(np.float64 if array.dtype == np.float64 else np.float32)
     with np.errstate(invalid="ignore"):
         high = array >= 2.0**63
-        low = np.where(high, array - array.dtype.type(2.0**63), array).astype(np.int64).astype(np.uint64)
+        low = truncated(np.where(high, array - array.dtype.type(2.0**63), array), np.int64).astype(np.uint64)
     return np.where(high, low ^ np.uint64(1 << 63), low)
+
+
+def truncated(array, wide, xp=np):
+    """Floats as `wide`, int32 or int64, towards zero; what does not fit, and NaN, is the least of them, as x86 has it.
+
+    NumPy does what the processor does, and others saturate, as GPUs do. So it is said here for all of them.
+    """
+    if array.dtype not in (np.float32, np.float64):
+        array = array.astype(np.float32)
+    least = np.iinfo(wide).min
+    fits = (array >= float(least)) & (array < -float(least))
+    return xp.where(fits, xp.where(fits, array, 0).astype(wide), least)
 
 
 class finfo:

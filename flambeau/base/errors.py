@@ -10,6 +10,7 @@ import warnings
 from .core import COMPILED
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+COMPILER_FOLDER = PACKAGE + "compiler" + os.sep
 _getframe = sys._getframe
 _ours: dict = {}                      # id of a code object → (the object, kept alive; whether it is Flambeau's own)
 _user = None                          # the user's code object that was found last
@@ -116,8 +117,10 @@ def called():
     names = []
     frame = _getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
-        op = frame.f_locals.get("op")
-        names.append((frame.f_code.co_name, getattr(op, "called", None) or getattr(op, "__name__", None)))
+        if not frame.f_code.co_filename.startswith(COMPILER_FOLDER):      # which calls for what it follows
+            op = frame.f_locals.get("op")
+            known = getattr(op, "called", None) or getattr(op, "__name__", None)
+            names.append((frame.f_code.co_name, known))
         frame = frame.f_back
     operation = next((op for _, op in reversed(names) if op), None)
     outermost = next((name for name, _ in reversed(names) if name not in ("form", "__call__")), "the function")

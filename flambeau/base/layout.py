@@ -68,6 +68,13 @@ LAYOUTS_AND_FORMATS: tuple[memory_format | layout, ...] = (contiguous_format, ch
 _by_name = {found.name: found for found in LAYOUTS_AND_FORMATS}
 
 
+def suggested(shape, strides):
+    """The memory format that a tensor with this shape and these strides passes on."""
+    if not shapes.suggests_channels_last(shape, strides):
+        return contiguous_format
+    return channels_last if len(shape) == 4 else channels_last_3d
+
+
 def named(name):
     """The memory format or layout called `name`."""
     return _by_name[name]

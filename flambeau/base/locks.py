@@ -8,15 +8,18 @@ signal handler, say) is still its own, and will be released by it.
 What some locks are held for cannot be mended afterwards: a compilation, or a run that writes into memory. Nobody forks
 while another thread holds one of those (`new_lock(finish=True)`): the forking thread takes them all first. Their
 holders may need one another's, so it gives them all back and tries again if one is not to be had; and goes on without
-after a while, since somebody may hold one and wait for it.
+after a while, since somebody may hold one and wait for it. What a signal handler raises meanwhile comes after the fork:
+Note [Signals during a fork] in deferred_signals.py.
 
 All locks are reentrant: only of those it is known who holds them. `tests/base/test_locks.py` reads the package for
 locks that are made elsewhere.
 """
 import os
+import sys
 import threading
 import time
 
+from .deferred_signals import Deferral, Stepping, in_main_thread, stepper
 from .weakbag import WeakBag
 
 SECONDS_PER_LOCK = 0.05       # to wait for one lock before a fork,
@@ -24,7 +27,7 @@ SECONDS_FOR_ALL_LOCKS = 10.0  # and for all of them
 
 _locks = WeakBag()
 _finish = WeakBag()
-_taken: list = []             # what was taken for the fork that goes on
+_long_before_fork: list = []
 _before_fork: list = []
 _in_child: list = []
 
@@ -78,51 +81,101 @@ def before_fork(function):
     return function
 
 
-def _before():
-    try:
-        for function in _before_fork:
+def long_before_fork(function):
+    """The same, of a function that may take its time: a signal interrupts it, and the fork goes on without the rest."""
+    _long_before_fork.append(function)
+    return function
+
+
+def _call_all(functions):
+    for function in functions:
+        try:
             function()
-    finally:
-        _take_all()
+        except Exception:
+            sys.excepthook(*sys.exc_info())
 
 
 def _take_all():
-    try:
-        _try_to_take_all()
-    except BaseException:                           # an interrupt
-        _give_back()
-        raise
-
-
-def _try_to_take_all():
+    """Take all locks that nobody may hold during a fork; those that were taken, which is none if it took too long."""
     until = time.monotonic() + SECONDS_FOR_ALL_LOCKS
-    while not all(_take(held) for held in _finish):
-        _give_back()
+    while True:
+        taken = []
+        for held in _finish:
+            if not held.acquire(timeout=SECONDS_PER_LOCK):
+                break
+            taken.append(held)
+        else:
+            return taken
+        _give_back(taken)
         if time.monotonic() > until:
-            return
+            return []
         time.sleep(SECONDS_PER_LOCK / 10)
 
 
-def _take(held):
-    if not held.acquire(timeout=SECONDS_PER_LOCK):
-        return False
-    _taken.append(held)
-    return True
+def _give_back(taken):
+    while taken:
+        taken.pop().release()
 
 
-def _give_back():
-    while _taken:
-        _taken.pop().release()
-
-
-def _renew():
+def _renew(taken):
     for held in _locks:
         if not held._is_owned():
             held._at_fork_reinit()
-    _give_back()
-    for function in _in_child:
-        function()
+    _give_back(taken)
+    _call_all(_in_child)
+
+
+def _around_fork():
+    """What is done before a fork, and after it in both processes: each is the stretch from one `yield` to the next.
+
+    See Note [Signals during a fork] in deferred_signals.py. Where a handler may still raise, no call stands outside of
+    a `try`.
+    """
+    raised = late = None
+    try:
+        yield
+        _call_all(_long_before_fork)
+    except GeneratorExit:
+        return
+    except BaseException as error:
+        raised = error
+    try:
+        _deferral.begin()
+    except BaseException as error:
+        raised = error
+    try:
+        _deferral.begin()
+    except BaseException as error:                  # of another signal
+        raised = error
+    _deferral.begin()
+    _call_all(_before_fork)
+    taken, parent, main = _take_all(), os.getpid(), in_main_thread()
+    arrived = _deferral.take() if main else []
+    try:
+        yield
+    except BaseException as error:                  # another thread has forked, which is the child's main thread now
+        late = error
+    try:
+        _deferral.begin()
+    except BaseException as error:
+        late = error
+    _deferral.begin()
+    _stepping.renew()
+    if os.getpid() == parent:
+        _give_back(taken)
+        if main:
+            _deferral.end(raised, arrived, sys._getframe(1))
+    else:
+        if not main:
+            _deferral.take()                        # what came to the parent's main thread
+        _renew(taken)
+        _deferral.end(late, [], sys._getframe(1))
+    yield
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before, after_in_parent=_give_back, after_in_child=_renew)
+    _deferral = Deferral()
+    _stepping = Stepping(_around_fork)
+    _step = stepper(_stepping)
+    os.register_at_fork(before=_step, after_in_parent=_step, after_in_child=_step)
+    os.register_at_fork(after_in_parent=_deferral.deliver_soon, after_in_child=_deferral.deliver_soon)

@@ -41,6 +41,7 @@ import numpy as np
 
 from . import dtypes, function, shapes
 from .errors import need, warn
+from .locks import new_lock
 from .spec import CPU, Spec, spec
 
 
@@ -120,6 +121,7 @@ class Facts:
 
 OUR_OPERATIONS = f"{__name__.partition('.')[0]}.ops."     # where those are declared that are known to go by specs
 known: dict = {}              # operation → its Facts, once it was called
+_preparing = new_lock()       # see Note [First use] in once.py
 
 
 class Page:
@@ -213,6 +215,8 @@ class Op(function.CalledOp, metaclass=Kind):
     real_out = False          # whether a complex `out=` is refused
     out_no_overlap = False    # whether `out=` must not overlap an argument in memory
     out_error = RuntimeError  # how an `out=` is refused whose dtype cannot hold the result
+    out_resize = "warn"       # how an `out=` of another size is made to fit: "warn": with a warning; "": in silence;
+                              # "count": only if it has another number of elements, in silence; "count warn": both
     out_each = False          # whether `out=` is a list of tensors, one for each result: "resized" and of its dtype, or
                               # "copied" into, whatever their shapes and dtypes
     operands = ()
@@ -251,6 +255,14 @@ class Op(function.CalledOp, metaclass=Kind):
     @classmethod
     def prepare(op):
         """Read the signature and the derivative rules off the declaration, at the first call."""
+        with _preparing:
+            if not op.prepared:
+                op._read_declaration()
+                known[op] = Facts(op)     # whoever finds these, or sees that it is prepared, finds the rest
+                op.prepared = True
+
+    @classmethod
+    def _read_declaration(op):
         if op.effect and (op.is_view or op.composite or hasattr(op, "body")):
             raise TypeError(f"{op.__name__} has an effect, which is that of running its `ref`: it can be no view, no "
                             "composite, and have no body")
@@ -293,8 +305,6 @@ class Op(function.CalledOp, metaclass=Kind):
         op.number_at = tuple(i for i, name in enumerate(op.arg_names)
                              if name in COUNT_PARAMETERS or name in DIM_PARAMETERS)
         op.tail = op.defaults[2:]         # what a binary operator adds to its two operands
-        op.prepared = True
-        known[op] = Facts(op)
 
     @classmethod
     def bind(op, args, kwargs):

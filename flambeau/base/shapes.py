@@ -22,6 +22,13 @@ def contiguous_strides(shape):
     return tuple(reversed(strides))
 
 
+def columns_first_strides(shape):
+    """Strides of matrices, the last two dimensions, that lie column by column, as LAPACK has them."""
+    if len(shape) < 2:
+        return contiguous_strides(shape)
+    return (*contiguous_strides(shape)[:-2], 1, max(shape[-2], 1))
+
+
 def channels_last_strides(shape):
     """Strides of `channels_last` (4 dims) or `channels_last_3d` (5 dims): channels vary fastest."""
     order = (1, *range(len(shape) - 1, 1, -1), 0)          # innermost first

@@ -207,7 +207,10 @@ class Spec:
         return spec(dtype or self.dtype, shape, strides, self.device)
 
 
+MAX_SPECS = 50_000            # about a KiB each; with more, those that nobody uses are forgotten
 _interned: dict = {}
+_limit = 0                    # how many there may be before that is tried again, if it is more than MAX_SPECS
+on_too_many: list = []        # functions that let go of what remembers calls, and with it specs
 
 
 def spec(dtype, shape, strides=None, device=CPU):
@@ -239,8 +242,18 @@ def _make(dtype, shape, strides, device):
     s.nbytes = s.numel * dtype.itemsize
     need(s.nbytes < 1 << 63 or not s.dense, f"Storage size calculation overflowed with sizes={list(shape)}")
     s.weight = s.nbytes if device.backend is None else int(s.nbytes * device.backend.trace_weight)
-    _interned[key] = s
-    return s
+    if len(_interned) >= max(MAX_SPECS, _limit):
+        make_room()
+    return _interned.setdefault(key, s)
+
+
+def make_room():
+    """Forget specs. A program with ever new shapes comes here now and then, also if it only looks at them."""
+    global _limit
+    for forget in on_too_many:
+        forget()
+    forget_unused()
+    _limit = 2 * len(_interned)           # what is in use stays, and is not gone through for each new one
 
 
 def forget_unused():

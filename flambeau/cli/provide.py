@@ -28,7 +28,14 @@ PACKAGE_SOURCE = '''\
 """`torch` in this environment is Flambeau; `flambeau provide-torch --undo` takes it away."""
 stands_in = True              # so that it is not taken for the real one
 
-from flambeau.cli.facade import install_as_torch
+try:
+    from flambeau.cli.facade import install_as_torch
+except ModuleNotFoundError as error:
+    if error.name not in ("flambeau", "flambeau.cli"):      # a folder may be left of it
+        raise
+    raise ModuleNotFoundError(
+        "torch is provided by Flambeau in this environment, and Flambeau is not installed any more: install it again "
+        "(pip install flambeau), or take its torch away too (pip uninstall torch)", name="torch") from None
 
 install_as_torch()
 '''
@@ -47,6 +54,10 @@ class LastFinder:
     def find_spec(name, path=None, target=None):
         if name != "torchvision" or "torch" in sys.modules:
             return None                   # Flambeau's own finder was asked before
+        from importlib.util import find_spec
+        found = find_spec("flambeau")
+        if found is None or found.origin is None:
+            return None                   # it was uninstalled; a folder may be left
         import torch
         from flambeau.cli.facade import FacadeFinder
         return FacadeFinder().find_spec(name)

@@ -4,15 +4,17 @@ import functools
 import sys
 import types
 import weakref
+from collections import deque
 from importlib import import_module
 
-from ..autograd.function import Function
+from ..autograd.function import Function, once_differentiable
 from ..base.op import Op
 from ..tensor.forms import FORM_TYPE
 from ..tensor.tensor import Tensor
 from ..tensor.write import update
-from .journal import FUNCTION_TYPES, MAPPING_TYPES, MISSING, PLAIN_TYPES, SEQUENCE_TYPES, is_engine
-from .models import MODELS
+from .gradient import FOLLOWED_BACKWARD
+from .journal import FUNCTION_TYPES, MAPPING_TYPES, MISSING, PLAIN_TYPES, is_engine, is_sequence
+from .models import MODELS, given_to_dict
 from .rewrite import FOLLOW, NotFollowed, copy_of, is_copy
 from .traced import MATH_MODELS, NUMBER_TYPES, TRACED, keeps, plain as fixed
 from .watch import effect_of, is_engine_function, is_followed_file
@@ -21,12 +23,19 @@ MAXIMUM_DEPTH = 60            # calls inside each other that are followed
 # Of C functions, those that ask an object for nothing but its identity or class.
 IDENTITY_FUNCTIONS = frozenset((isinstance, issubclass, id, callable, type))
 # Those that only hand on what they are given: what they give may hold Traced numbers.
-HANDING_ON_FUNCTIONS = frozenset((zip, enumerate, reversed, list, tuple, iter, next, min, max, sum, abs, sorted, divmod,
-                                  map, filter, functools.reduce, any, all))
+HANDING_ON_FUNCTIONS = frozenset((zip, enumerate, list, tuple, iter, next, map, filter, functools.reduce))
+CALLING_FUNCTIONS = frozenset((map, filter, functools.reduce))         # those of them that call their first argument
+# Those that compute with the elements of what they are given: Traced numbers answer for themselves, others are seen
+# whole.
+COMPUTING_FUNCTIONS = frozenset((min, max, sum, abs, sorted, divmod, any, all))
 # Methods of containers that hand over, or hand on, what they are given, without looking at it.
-KEEPING_METHODS = frozenset("append appendleft insert setdefault get pop popleft items keys values clear copy reverse "
-                            "sort popitem".split())
+KEEPING_METHODS = frozenset("append appendleft insert popleft items keys values clear copy reverse popitem".split())
+# Those whose first argument is a key, and whose second is handed on.
+KEY_METHODS = frozenset("get pop setdefault".split())
+KEEPING_CONTAINERS = (list, dict, set, deque, tuple)
+ITERATORS = (types.GeneratorType, map, filter, zip, enumerate, reversed, type(iter([])), type(iter(())))
 APPLY = vars(Function)["apply"].__func__
+ONCE_CODE = once_differentiable(lambda ctx: None).__code__
 
 
 class Calling:
@@ -37,7 +46,7 @@ class Calling:
         kind = type(thing)
         if self.live() and kind in MAPPING_TYPES and self._sees(thing) and not kwargs:
             if name == "get" and 1 <= len(args) <= 2:
-                key = self.plain(args[0])
+                key = self.key(args[0])
                 if key in thing:
                     return self._entry(thing, key)
                 self.journal.missing(thing, key)
@@ -119,8 +128,14 @@ class Calling:
             journal.functions[id(f)] = f
             for i, default in enumerate(f.__defaults__ or ()):
                 journal.see(default, f"{f.__name__}.__defaults__[{i}]")
-            for name, default in (f.__kwdefaults__ or {}).items():
-                journal.see(default, f"{f.__name__}.__kwdefaults__['{name}']")
+            if f.__kwdefaults__:                             # a dictionary, whose contents may change where it stands
+                path, ahead = f"{f.__name__}.__kwdefaults__", journal.ahead
+                journal.ahead = None                         # they are of the function's code
+                journal.see(f.__kwdefaults__, path)
+                journal.size(f.__kwdefaults__, path)
+                self.bare.update(journal.edge("item", f.__kwdefaults__, name, default, f"{path}['{name}']")
+                                 for name, default in f.__kwdefaults__.items())
+                journal.ahead = ahead
         cells = dict(zip(f.__code__.co_freevars, f.__closure__ or (), strict=True))
         scope = Scope(self, f, cells)
         closure = tuple([types.CellType(scope) if name == FOLLOW else cells[name] for name in code.co_freevars])
@@ -144,9 +159,9 @@ class Calling:
         def given(at, a):
             if type(a) in TRACED:
                 return a if op is not None and keeps(op, at, a) else fixed(a)
-            if isinstance(a, (*PLAIN_TYPES, Tensor, type, *FUNCTION_TYPES)):
+            if type(a) in PLAIN_TYPES or isinstance(a, (Tensor, type, *FUNCTION_TYPES)):
                 return a
-            if is_engine(type(a)):
+            if is_engine(type(a)) and not isinstance(a, tuple):
                 return a
             return self.escape(a)
         return f(*[given(i, a) for i, a in enumerate(args)], **{name: given(name, a) for name, a in kwargs.items()})
@@ -158,9 +173,13 @@ class Calling:
             inside = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
             for name in ("forward", "backward", "vjp", "jvp", "setup_context", "vmap"):
                 found = self._lookup(cls, name)
-                if isinstance(found, staticmethod) and not is_engine_function(found.__func__):
+                function = found.__func__ if isinstance(found, staticmethod) else None
+                once = getattr(function, "__code__", None) is ONCE_CODE
+                if function is not None and (once or not is_engine_function(function)):
                     self._guard_lookup(cls, name)
-                    inside[name] = staticmethod(self._handed(found.__func__))
+                    handed = self._handed(function.__wrapped__ if once else function)
+                    inside[name] = staticmethod(once_differentiable(handed) if once else handed)
+            inside["own_backward"] = not {"backward", "vjp"}.isdisjoint(inside) and FOLLOWED_BACKWARD
             made = self._classes[cls] = type(cls)(cls.__name__, (cls,), inside)
         return made
 
@@ -208,54 +227,105 @@ class Calling:
         """A function, method or class written in C."""
         try:
             known, by_identity, hands_on = MODELS.get(f), f in IDENTITY_FUNCTIONS, f in HANDING_ON_FUNCTIONS
+            computes = f in COMPUTING_FUNCTIONS
         except TypeError:                                    # it cannot be a key
-            known, by_identity, hands_on = None, False, False
+            known, by_identity, hands_on, computes = None, False, False, False
         if known is not None:
             return known(self, *args, **kwargs)
         if f in MATH_MODELS if isinstance(f, types.BuiltinFunctionType) else False:
             if not kwargs and any(type(a) in TRACED for a in args) and all(type(a) in NUMBER_TYPES for a in args):
                 return MATH_MODELS[f](*args)
         effect = effect_of(f)
-        if effect is not None and self.effect is None:
-            self.effect = f"{effect} at {self._line()}"
+        if effect is not None:
+            self.journal.now_or_never(f"{effect} is called")
+            self.effect = self.effect or f"{effect} at {self._line()}"
         if by_identity:
             for a in args:
                 self.journal.typed(a)
+                if f is id and id(a) in self.journal.loose:
+                    self.refuse(f"id() at {self._line()} tells {self.journal.path(a)} by its identity, and it is "
+                                "another object at every call")
             return f(*[a if type(a) not in TRACED else fixed(a) if f is id else a._value for a in args], **kwargs)
         if hands_on:
+            if f in CALLING_FUNCTIONS and args and args[0] is not None:
+                args = (self._callback(args[0], True), *args[1:])
             return f(*[self._handed_on(a) for a in args], **{name: self._handed_on(a) for name, a in kwargs.items()})
+        if computes:
+            return f(*[self._elements_of(f, a) if at == 0 and (f not in (min, max) or len(args) == 1) else
+                       self._whole(self._callback(a)) for at, a in enumerate(args)],
+                     **{name: self._whole(self._callback(a, name == "key")) for name, a in kwargs.items()})
         owner = getattr(f, "__self__", None)
         if type(owner) in (list, dict, tuple) and not self._sees(owner) and id(owner) not in self.published:
-            return f(*[self._kept(f.__name__, a) for a in args],
-                     **{name: self._kept(f.__name__, a) for name, a in kwargs.items()})
+            if f.__name__ in ("sort", "index", "count", "remove") or f.__name__.startswith("__"):
+                f = getattr(self._compared(owner), f.__name__)
+            if f.__name__ in KEY_METHODS and type(owner) is dict and args:
+                args = (self.key(args[0]), *args[1:])
+            named = kwargs if f.__name__ == "update" else \
+                {name: self._kept(f.__name__, a) for name, a in kwargs.items()}      # entries, which are handed on
+            return f(*[self._kept(f.__name__, a) for a in args], **named)
         if owner is not None and self._sees(owner):
             self.escape(owner)
-        args = [self._callback(self.escape(a)) for a in args]
-        return f(*args, **{name: self._callback(self.escape(a)) for name, a in kwargs.items()})
+        keeps = isinstance(owner, KEEPING_CONTAINERS) and f.__name__ != "sort" or \
+            isinstance(f, type) and f.__module__ not in ("itertools", "builtins")
+
+        def given(a):
+            a = self._plain_elements(a) if isinstance(a, ITERATORS) else self.escape(a)
+            return a if keeps else self._callback(a)
+        return f(*[given(a) for a in args], **{name: given(a) for name, a in kwargs.items()})
+
+    def _plain_elements(self, iterator):
+        """What an iterator of the call's own will give, for code that is not followed."""
+        self.escape(iterator)
+        return (self.escape(x) for x in iterator)
 
     def _kept(self, name, x):
         """An argument of a method of a container that the call has made: put there, gone through, or compared."""
         if isinstance(x, FUNCTION_TYPES):
             return self._callback(x) if name == "sort" else x
-        if name in KEEPING_METHODS or type(x) in TRACED:
+        if name in KEEPING_METHODS or name in KEY_METHODS or type(x) in TRACED:
             return x
-        if name in ("update", "extend") and type(x) in (*MAPPING_TYPES, *SEQUENCE_TYPES):
-            return self.mapping(x) if type(x) in MAPPING_TYPES and name == "update" else list(self.iterate(x))
+        if name == "update":
+            return given_to_dict(self, x)
+        if name == "extend" and (type(x) in MAPPING_TYPES or is_sequence(type(x))):
+            return list(self.iterate(x))
         return self.escape(x)
 
     def _handed_on(self, x):
         """An argument of a function that only hands on what it is given."""
         if isinstance(x, FUNCTION_TYPES) or isinstance(x, functools.partial):
             return self._callback(x)
-        if isinstance(x, (*PLAIN_TYPES, Tensor, type)) or type(x) in TRACED:
+        if type(x) in PLAIN_TYPES or isinstance(x, (Tensor, type)) or type(x) in TRACED:
             return x
         return self.iterate(x)
 
-    def _callback(self, x):
-        """A function that C code will call."""
-        if isinstance(x, (types.FunctionType, types.MethodType, functools.partial)) and not is_engine_function(x):
-            return self._handed(x)
-        return x
+    def _elements_of(self, f, x):
+        """The first argument of a function that computes with the elements of it."""
+        if f in (abs, divmod) or type(x) in PLAIN_TYPES or isinstance(x, (Tensor, type)) or type(x) in TRACED:
+            return self._whole(x)
+        use, found = self.truth if f in (any, all) else self._whole, iter(self.iterate(x))
+        return (use(part) for part in found)
+
+    def _compared(self, held):
+        """A container of the call's own, whose elements will be compared: with containers among them, all are plain."""
+        parts = list(held.values() if type(held) is dict else held)
+        for part in parts:
+            self._whole(part)
+            if type(part) in TRACED and part._value != part._value:
+                self.refuse(f"nan is looked for at {self._line()}, and it is told from others by its identity")
+        return self.plain(held) if any(type(part) is tuple for part in parts) else held
+
+    def _whole(self, x):
+        """`x` as it is, all of which may be used by C code; a Traced number answers for itself."""
+        return x if type(x) in TRACED or type(x) in PLAIN_TYPES or isinstance(x, Tensor) else self.escape(x)
+
+    def _callback(self, x, sure=False):
+        """What C code may call, and is `sure` to do no more than that: then one in C has its arguments noted, too."""
+        if type(x) is functools.partial:
+            return functools.partial(self._callback(x.func), *x.args, **x.keywords)
+        if isinstance(x, FUNCTION_TYPES) and not is_engine_function(x):
+            handed = self._handed(getattr(x, "__func__", x))
+            return types.MethodType(handed, x.__self__) if isinstance(x, types.MethodType) else handed
+        return self._handed(x) if sure and callable(x) else x
 
     def manager(self, thing):
         """What a `with` enters and leaves."""

@@ -4,7 +4,6 @@ The results of the call are what they would have been anyway. What is noted besi
 from which storage, the numbers that instructions read, the checks of data that operations made at the call, the random
 numbers that were drawn, and the first thing that cannot be repeated: somebody looked at a value half-way.
 """
-import os
 import sys
 import threading
 
@@ -13,7 +12,7 @@ import numpy as np
 from ..autograd.modes import modes
 from ..autograd.node import checksum
 from ..base import settings
-from ..base.errors import PACKAGE, here, line_of, warn
+from ..base.errors import COMPILER_FOLDER, PACKAGE, here, line_of, warn
 from ..base.observers import Observer, observing, who_looked
 from ..base.spec import CPU
 from ..tensor.find import calls, entries
@@ -38,14 +37,12 @@ READ_FORMS = {"item": ".item()", "tolist": ".tolist()", "truth": "bool()", "to_f
               "reduce": "pickling", "deep": "deepcopy()", "is_nonzero": ".is_nonzero()", "export": ".numpy()"}
 
 
-COMPILER_FOLDER = os.path.join(PACKAGE, "compiler") + os.sep
-
 
 class Recorder(Trace):
     """A trace that is not run before its end, and knows where everything in it came from."""
 
     __slots__ = ("storages", "entry", "born", "numbers", "checks", "draws", "reason", "again", "strict",
-                 "fixed_entries", "number_log", "versions", "entered", "hidden")
+                 "fixed_entries", "number_log", "versions", "entered", "hidden", "marked")
 
     def __init__(self, like, strict, number_log):
         super().__init__()
@@ -189,6 +186,16 @@ class Recorder(Trace):
             value = evaluate(self.code, self.values, [value.slot])[value.slot]
         return on_host.read(value, tensor._spec, tensor._offset, not tensor._storage.exported)
 
+    def mark(self):
+        """From here on it is the backward that is recorded, ahead of its time; gives how much was recorded before."""
+        self.marked = len(self.values), dict(self.born)
+        return len(self.code)
+
+    def is_younger(self, storage):
+        """Whether the contents of a storage were made since `mark`."""
+        value, (slots, born) = storage.value, self.marked
+        return value.slot >= slots if value.trace is self else value in self.born and value not in born
+
     def _comes_of_effect(self, slot):
         """Whether a slot is computed from the results of an operation with an effect."""
         return any(entry.op.effect for entry, *_ in needed_for(self.code, [slot]))
@@ -210,8 +217,8 @@ def noted(a):
 class Watcher(Observer):
     """Tells a Recorder what its own thread does besides recording."""
 
-    def __init__(self, recorder):
-        self.recorder = recorder
+    def __init__(self, recorder, journal):
+        self.recorder, self.journal = recorder, journal
 
     def _recorder(self):
         """The Recorder, if this thread still records there and it can still be replayed; else None."""
@@ -225,11 +232,14 @@ class Watcher(Observer):
         frame = who_looked()
         if frame.f_code is checksum.__code__:
             return
+        self.journal.now_or_never(look_words(frame))
         recorder.stop(look_words(frame))
         Trace.run(recorder)
 
     def wrote(self, storage):
         recorder = self._recorder()
+        if recorder is not None and self.journal.ahead is not None and not recorder.is_younger(storage):
+            self.journal.now_or_never("a tensor that was there before is written to")
         if recorder is not None and storage not in recorder.storages:
             value = storage.value
             if value is not None and value.trace is not recorder and value not in recorder.born \
@@ -281,7 +291,7 @@ class Capture:
         self.versions = recorder.entered
         journal.known = self._known
         self.modes_before, self.drawn_before = mode_state(), numpy_state()
-        with observing(Watcher(recorder), only_this_thread=True):
+        with observing(Watcher(recorder, journal), only_this_thread=True):
             set_current(recorder)
             try:
                 journal.take_arguments()
@@ -327,7 +337,7 @@ class Capture:
         found = tensors_in(self.out) + [t for t in places if isinstance(t, Tensor)]
         live = {id(t): t for t in found if id(t) not in known and t.grad_fn is not None and is_live(t)}
         if live and self.recorder.reason is None:
-            self.differentiated = Differentiated(list(live.values()), known.values(), self.recorder)
+            self.differentiated = Differentiated(list(live.values()), self.journal, self.recorder)
 
     def _forget_entries(self):
         """Entries that were made with a Traced in their key are of no use to anybody else."""

@@ -12,6 +12,7 @@ from ..autograd.modes import modes
 from ..base import observers, settings
 from ..base.errors import warn
 from ..base.locks import new_lock
+from ..base.weakbag import WeakBag
 from ..tensor import overrides
 from ..trace.effects import forget as forget_effects
 from ..trace.record import Trace, current
@@ -26,7 +27,7 @@ from .watch import is_profiled
 MAXIMUM_FAILED_CALLS = 8      # calls in a row that could not be replayed, until we give up
 MAXIMUM_RECORDINGS = 8        # recordings of one function
 REPLAYS_UNTIL_SETTLED = 32    # replays after which an old recording may make room for a new one
-_all: weakref.WeakSet = weakref.WeakSet()
+_all = WeakBag()
 
 
 class Compiled:
@@ -218,21 +219,23 @@ class Report:
     __repr__ = __str__
 
 
-def with_plain_numbers(out):
-    """`out` with plain numbers in the place of Traced ones."""
-    if type(out) in TRACED:
+def with_plain_numbers(out, done=None):
+    """`out` with plain numbers in the place of Traced ones; `done`: what was gone through, by identity."""
+    kind = type(out)
+    if kind in TRACED:
         return out._value
-    if type(out) in (list, tuple) or isinstance(out, tuple) and hasattr(out, "_fields"):
-        parts = [with_plain_numbers(part) for part in out]
-        if all(a is b for a, b in zip(parts, out, strict=True)):
-            return out
-        if type(out) is list:
-            out[:] = parts
-            return out
-        return type(out)._make(parts) if hasattr(out, "_fields") else tuple(parts)
-    if type(out) is dict:
-        for key, part in out.items():
-            out[key] = with_plain_numbers(part)
+    done = {} if done is None else done
+    if id(out) in done:
+        return done[id(out)][1]
+    if kind is list or kind is dict:
+        done[id(out)] = out, out
+        for key, part in list(enumerate(out) if kind is list else out.items()):
+            out[key] = with_plain_numbers(part, done)
+    elif kind is tuple or isinstance(out, tuple) and hasattr(out, "_fields"):
+        parts = [with_plain_numbers(part, done) for part in out]
+        if any(a is not b for a, b in zip(parts, out, strict=True)):
+            done[id(out)] = out, tuple(parts) if kind is tuple else out._make(parts)
+            return done[id(out)][1]
     return out
 
 
@@ -253,5 +256,5 @@ def disabled(fn, reason):
 
 def reset():
     """Forget every recording."""
-    for compiled in list(_all):
+    for compiled in _all:
         compiled.recordings, compiled.reasons, compiled.gave_up, compiled._failures = [], [], None, 0

@@ -15,7 +15,8 @@ from ..tensor.overrides import has_override
 from ..tensor.tensor import Tensor
 from .capture import Noted, history, tensor_state
 from .gradient import Gradient, effect_slots, is_live
-from .journal import EQUALITY_TYPES, PLAIN_TYPES, is_record, keys_of, short
+from .guards import same_value, same_values
+from .journal import EQUALITY_TYPES, MISSING, PLAIN_TYPES, is_record, short, size_of
 from .traced import TRACED
 
 
@@ -47,6 +48,7 @@ class Diff:
         for edge, now in self.moves:
             if isinstance(now, Tensor):
                 self._result(now, edge.path)
+        self.nodes = {}               # id of a container in the result → its node, where it is through
         self.result = self._structure(capture.out)
         self.gradient = None if capture.differentiated is None else Gradient(self)
         split = len(self.trace.code) if capture.differentiated is None else capture.differentiated.split
@@ -77,8 +79,8 @@ class Diff:
 
     def _containers(self):
         for held, path, before in self.journal.sizes:
-            now = size_of(held, before)
-            if now != before:
+            now = size_of(held)
+            if now != before if before.__class__ is not list else not same_values(now, before):
                 old, new = (n if n.__class__ is int else len(n) for n in (before, now))
                 change = f"it held {old} and now holds {new}" if old != new else "it holds something else"
                 raise NotReplayable(f"the call changed {path}: {change}", again=True)
@@ -96,12 +98,11 @@ class Diff:
                 if type(before) is int and edge not in self.capture.proxies and not edge.blind:
                     varying.append((edge.path, reason))      # it was taken for a size
             elif edge.blind:
-                if not edge.writable() or not isinstance(now, (Tensor, *PLAIN_TYPES)):
+                if not edge.writable() or type(now) not in PLAIN_TYPES and not isinstance(now, Tensor):
                     raise NotReplayable(reason, again=True)
                 self.moves.append((edge, now))
-            elif now is before or type(now) is type(before) and isinstance(now, PLAIN_TYPES) \
-                    and (now == before or now != now):
-                if edge in self.capture.follower.put and isinstance(now, PLAIN_TYPES) and edge.writable():
+            elif now is before or type(now) in PLAIN_TYPES and same_value(now, before):
+                if edge in self.capture.follower.put and type(now) in PLAIN_TYPES and edge.writable():
                     self.moves.append((edge, now))           # a replay may find another number there
             elif isinstance(now, (Tensor, type(None))) and isinstance(before, (Tensor, type(None))) \
                     and edge.writable() and (edge.kind == "grad" or before is None or places[id(before)] == 1):
@@ -186,7 +187,7 @@ class Diff:
         self.new_tensors[id(tensor)] = tensor
 
     def _structure(self, out):
-        """`out` as a tree of (kind, thing, parts)."""
+        """`out` as a tree of (kind, thing, parts); what the result holds twice is one node."""
         if isinstance(out, Tensor):
             self._result(out, "the result")
             return "tensor", out, ()
@@ -194,15 +195,25 @@ class Diff:
             return "number", out._name, ()
         if id(out) in self.journal.seen:
             return "known", out, ()
-        if isinstance(out, (*PLAIN_TYPES, *EQUALITY_TYPES, dtypes.dtype, type, types.FunctionType, types.ModuleType)):
+        if type(out) in PLAIN_TYPES or \
+                isinstance(out, (*EQUALITY_TYPES, dtypes.dtype, type, types.FunctionType, types.ModuleType)):
             return "known", out, ()
-        kind = type(out)
-        if kind in (list, tuple, deque, Size) or isinstance(out, tuple) and hasattr(out, "_fields"):
-            return "sequence", kind, [self._structure(part) for part in out]
+        kind, node = type(out), self.nodes.get(id(out), MISSING)
+        if node is None:
+            raise NotReplayable(f"the result is a {kind.__name__} that holds itself")
+        if node is not MISSING:
+            return node
+        self.nodes[id(out)] = None
+        if kind in (list, tuple, Size) or kind is deque and out.maxlen is None \
+                or isinstance(out, tuple) and hasattr(out, "_fields") and not getattr(out, "__dict__", None):
+            node = self.nodes[id(out)] = "sequence", kind, [self._structure(part) for part in out]
+            return node
         if kind is dict or is_record(kind):
             parts = out if kind is dict else vars(out)
-            if all(isinstance(key, PLAIN_TYPES) for key in parts):
-                return "mapping", kind, [(key, self._structure(part)) for key, part in parts.items()]
+            if all(type(key) in PLAIN_TYPES for key in parts):
+                parts = [(key, self._structure(part)) for key, part in parts.items()]
+                node = self.nodes[id(out)] = "mapping", kind, parts
+                return node
         raise NotReplayable(f"the result holds a {kind.__name__}; what can be made again are tensors, numbers, "
                             "strings, and lists, tuples, dictionaries and dataclasses of them")
 
@@ -284,10 +295,3 @@ class Diff:
                 gc.collect()                                 # it may be only a cycle that nobody reaches
         raise NotReplayable(f"a result of {held[0][0].op.__name__} is kept somewhere that cannot be seen from the "
                             "function")
-
-
-def size_of(held, before):
-    """What the Journal notes of a container, as it is now."""
-    kind = before.__class__
-    return keys_of(held) if kind is tuple else frozenset(held) if kind is frozenset else held.tobytes() \
-        if kind is bytes else len(held)

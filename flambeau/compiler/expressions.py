@@ -3,7 +3,8 @@ import operator
 import types
 
 from ..tensor.tensor import Tensor
-from .journal import FUNCTION_TYPES, MAPPING_TYPES, SEQUENCE_TYPES, is_engine
+from .guards import same_value
+from .journal import FUNCTION_TYPES, MAPPING_TYPES, PLAIN_TYPES, SEQUENCE_TYPES, is_engine, short
 from .traced import NUMBER_TYPES, TRACED, plain as fixed
 
 BINARY = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv,
@@ -20,6 +21,7 @@ SPECIAL_METHODS = {"+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "fl
                    "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
 UNARY_SPECIAL_METHODS = {"-": "__neg__", "+": "__pos__", "~": "__invert__"}
 MIRRORED_SIGNS = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
+COPIED_TYPES = frozenset((int, float, complex, str, bytes)) | TRACED
 JOINABLE = (list, tuple, int, bool, *TRACED)
 
 
@@ -68,7 +70,8 @@ class Expressions:
         for left, right, word in pairs:
             kind = type(left)
             method = getattr(kind, word, None)
-            if isinstance(method, types.FunctionType) and not isinstance(left, Tensor) and not is_engine(kind):
+            if isinstance(method, types.FunctionType) and not isinstance(left, Tensor) and kind not in TRACED \
+                    and not is_engine(kind):
                 self._guard_lookup(kind, word)
                 self.journal.typed(left)
                 found = self.call(method, (left, right))
@@ -102,7 +105,7 @@ class Expressions:
     def _contains(self, held, x):
         kind = type(held)
         if kind in MAPPING_TYPES and self._sees(held):
-            x = self.plain(x)
+            x = self.key(x)
             found = x in held
             if found:
                 self._entry(held, x)
@@ -115,15 +118,26 @@ class Expressions:
             return bool(self.call(method, (held, x)))
         if self._sees(held):
             return self.escape(x) in self.escape(held)
-        return x in held
+        if type(x) not in PLAIN_TYPES and type(x) not in TRACED:
+            self.escape(held)
+            return self.escape(x) in held
+        return x in (self._compared(held) if kind in (list, tuple) else held)
 
     def same(self, a, b):
         """`a is b`."""
-        if type(a) in TRACED and type(b) in TRACED:
-            return a._value is b._value and fixed(a) is fixed(b)
-        if type(a) in TRACED or type(b) in TRACED:
-            number, other = (a, b) if type(a) in TRACED else (b, a)
-            return type(other) in (int, float) and fixed(number) is other
+        if not self.live():
+            return fixed(a) is fixed(b)
+        one, other = self.original(a), self.original(b)
+        if type(a) in COPIED_TYPES and type(b) in COPIED_TYPES or one is not a or other is not b:
+            if type(one) is not type(other):
+                return False                                 # `rate is None`: the types decide, and they are guarded
+            self.plain(a), self.plain(b)                     # of such a value there are several, that are equal
+            if same_value(one, other) and not (type(one) is int and -5 <= one <= 256):
+                self.refuse(f"`is` at {self._line()} tells {short(one)} from an equal one by its identity; use ==")
+            return one is other
+        if self.live() and (id(a) in self.journal.loose or id(b) in self.journal.loose) \
+                and self._sees(a) and self._sees(b):
+            self.journal.identities.append((a, b, a is b))
         return a is b
 
     def truth(self, x):
@@ -138,14 +152,16 @@ class Expressions:
                 return bool(self.call(method, (x,)))
             if method is not None:
                 break
-        if self._sees(x) and isinstance(x, (*SEQUENCE_TYPES, *MAPPING_TYPES, set, frozenset)):
-            self.journal.size(x, self.journal.path(x))
-        return x
+        return self.tested(x)
 
     def tested(self, x):
         """An operand of `and` or `or`, as it is."""
-        if self.live() and self._sees(x) and isinstance(x, (*SEQUENCE_TYPES, *MAPPING_TYPES, set, frozenset)):
+        if not self.live() or not self._sees(x) or isinstance(x, Tensor):
+            return x
+        if isinstance(x, (*SEQUENCE_TYPES, *MAPPING_TYPES, set, frozenset)):
             self.journal.size(x, self.journal.path(x))
+        elif not isinstance(x, type) and (hasattr(type(x), "__bool__") or hasattr(type(x), "__len__")):
+            self.escape(x)
         return x
 
     def formatted(self, x):

@@ -19,7 +19,7 @@ from ..base.errors import line_of, user_frame
 from ..tensor.tensor import Tensor
 from .calling import Calling
 from .expressions import Expressions
-from .journal import MISSING, PLAIN_TYPES
+from .journal import MISSING, PLAIN_TYPES, by_identity
 from .reading import Reading
 from .traced import TRACED, plain as fixed
 from .writing import Writing
@@ -74,7 +74,7 @@ class Follower(Reading, Writing, Expressions, Calling):
         if mine is not None:
             return mine
         kind = type(value)
-        if value is edge.child and edge not in self.bare and not edge.blind and (
+        if value is edge.child and not self._is_bare(edge) and not edge.blind and (
                 kind is float or kind is int and edge.path in self.varying or kind is tuple and is_floats(value)):
             number = f"n{len(self.proxies)}"
             if kind is tuple:
@@ -86,6 +86,12 @@ class Follower(Reading, Writing, Expressions, Calling):
             return mine
         return value
 
+    def original(self, x):
+        """The object that copies see `x` in the place of."""
+        if type(x) in TRACED:
+            return x._value
+        return next((edge.child for edge, mine in self.proxies.items() if mine is x), x)
+
     def plain(self, x):
         """`x` as somebody else may see it: Traced numbers in it, and in containers of the call's own, are fixed."""
         kind = type(x)
@@ -96,9 +102,14 @@ class Follower(Reading, Writing, Expressions, Calling):
         if kind is tuple:
             if any(type(part) in TRACED or type(part) in (tuple, list, dict, slice) for part in x):
                 parts = [self.plain(part) for part in x]
-                return x if all(map(operator.is_, parts, x)) else tuple(parts)
+                if all(map(operator.is_, parts, x)):
+                    return x
+                found = self.original(x)
+                return found if found is not x else tuple(parts)
         elif kind is slice:
-            return slice(self.plain(x.start), self.plain(x.stop), self.plain(x.step))
+            parts = x.start, x.stop, x.step
+            plain = [self.plain(part) for part in parts]
+            return x if all(map(operator.is_, plain, parts)) else slice(*plain)
         elif (kind is list or kind is dict) and id(x) not in self.journal.seen and id(x) not in self.published:
             self.published[id(x)] = x
             for key, part in list(enumerate(x) if kind is list else x.items()):
@@ -110,12 +121,25 @@ class Follower(Reading, Writing, Expressions, Calling):
     def escape(self, x):
         """`x` as code that is not followed may see it: plain, with all that can be reached from it noted."""
         x = self.plain(x)
-        if not isinstance(x, (*PLAIN_TYPES, Tensor)):
+        if type(x) not in PLAIN_TYPES and not isinstance(x, Tensor):
             count = len(self.journal.edges)
             self.journal.walk(x)
             if count != len(self.journal.edges) or self.proxies or self.stored:
                 self._lay_bare()
         return x
+
+    def key(self, x):
+        """`x` as the key of a dictionary, or an element of a set: hashed and compared, which is a use of all of it."""
+        if type(x) in PLAIN_TYPES or isinstance(x, (Tensor, type)) or type(x) in TRACED:
+            return fixed(x)
+        if not self.live():
+            return x
+        if by_identity(x):                                   # nothing of what it holds is asked for
+            if id(x) in self.journal.loose:
+                self.refuse(f"{self.journal.path(x)} is a key at {self._line()} by its identity, and it is another "
+                            "object at every call")
+            return x
+        return self.escape(x)
 
     def _lay_bare(self):
         """Numbers in what was walked are seen by others: they are guarded by value."""
@@ -137,7 +161,8 @@ class Follower(Reading, Writing, Expressions, Calling):
             edge = self.journal.edge(kind, holder, key, child, path)
             if id(holder) in self.journal._walked:
                 self.bare.add(edge)
-        edge.asked = True
+        else:
+            self.journal.read(edge)
         return self.substitute(edge, child)
 
     def _sees(self, thing):

@@ -4,13 +4,18 @@ While a call is recorded, the backward of such results is recorded after it, fro
 come. A replay computes what that backward reads besides the results, and gives them one node; when a gradient comes to
 it, the node replays the backward.
 """
+import sys
+from contextlib import contextmanager, nullcontext
+
 import numpy as np
 
 from ..autograd import engine
 from ..autograd.base_node import AccumulateGrad, Node
 from ..autograd.edges import edge_of, requires
+from ..autograd.function import FunctionCtx
 from ..autograd.modes import modes
 from ..autograd.node import Kept, flat, second_error, written_error
+from ..backends.random import Positions
 from ..base.errors import line_of
 from ..base.layout import contiguous_format
 from ..base.spec import spec as make_spec
@@ -19,7 +24,10 @@ from ..tensor.tensor import Tensor, wrap
 from ..trace.effects import standing_in
 from ..trace.runner import numbering
 from ..trace.value import Storage
+from .journal import TooEarly
 from .replay import Runner
+
+FOLLOWED_BACKWARD = "followed"    # `own_backward` of a Function whose backward tells a Follower what it does
 
 
 def graph_of(tensors, bounds=()):
@@ -34,6 +42,20 @@ def graph_of(tensors, bounds=()):
     return list(found)
 
 
+def runs_own_code(node):
+    """Why the backward of a node may not be recorded ahead of its time, in words; None where it may be tried.
+
+    Code of the program's that is not followed is to run when the backward does, and to see things as they are then.
+    """
+    if isinstance(node, FunctionCtx) and node.function.own_backward is True:
+        return f"{node.name()}, made at {line_of(node.site)}, is to run when its backward does: call backward inside " \
+               "of the compiled function"
+    if any(isinstance(kept, Kept) and kept.packed is not None for kept in flat(getattr(node, "kept", None) or ())):
+        return f"{node.name()}, made at {line_of(node.site)}, has what it keeps unpacked by a hook, or computed " \
+               "again by a checkpoint, when its backward runs: call backward inside of the compiled function"
+    return None
+
+
 def is_live(tensor):
     """Whether a backward from `tensor` could still run."""
     used = False
@@ -45,18 +67,39 @@ def is_live(tensor):
     return not used
 
 
+@contextmanager
+def undrawn(recorder):
+    """What is drawn at random inside will be drawn again by who comes next."""
+    drawn, watching = len(recorder.draws), sys.getprofile()
+    sys.setprofile(None)                          # no part of the call: see watch.py
+    streams, of_numpy = Positions(), np.random.get_state(legacy=False) if "numpy.random" in sys.modules else None
+    sys.setprofile(watching)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
+        if len(recorder.draws) != drawn:
+            streams.restore()
+        if of_numpy is not None:
+            np.random.set_state(of_numpy)
+        sys.setprofile(watching)
+
+
 class Differentiated:
     """The backward that was recorded after a call: from `incoming` gradients of `live` results to those of `bounds`."""
 
-    def __init__(self, live, known, recorder):
-        self.live, self.reason = live, None
-        self.split = len(recorder.code)           # where the backward begins
+    def __init__(self, live, journal, recorder):
+        self.live, self.reason, known = live, None, journal.tensors.values()
+        self.code = []                            # Edges of functions, classes and modules that it has read
+        self.split = recorder.mark()              # where the backward begins
         self.first = len(recorder.values)
         self.bounds = [t for t, _ in known if requires(t) and edge_of(t) is not None]
         before = len(recorder.draws)
         bounds = {edge_of(t)[0] for t in self.bounds}
         self._leave_those_behind_others(bounds)
-        hooked = next((node for node in graph_of(live, bounds) if node.hooked), None)
+        nodes = graph_of(live, bounds)
+        hooked = next((node for node in nodes if node.hooked), None)
+        self.reason = self.reason or next(filter(None, map(runs_own_code, nodes)), None)
         if self.reason is not None:
             return
         if hooked is not None:
@@ -69,14 +112,21 @@ class Differentiated:
         try:
             for node in bounds:                   # these hooks see the gradient after the backward of a replay
                 node.tensor_hooks = node.retained = None
-            with standing_in():
+            journal.ahead = self.code if any(isinstance(node, FunctionCtx) for node in nodes) else None
+            with standing_in(), undrawn(recorder) if journal.ahead is not None else nullcontext():
                 self.grads = engine.grad(live, self.bounds, given, retain_graph=True, allow_unused=True)
-        except Exception as error:                # it will be raised again by the backward of an ordinary call
+        except (Exception, TooEarly) as error:    # it will be raised again by the backward of an ordinary call
             self.reason = f"its backward raises {type(error).__name__}: {error}"
-            return
         finally:
+            journal.ahead = None
             for node, hooked, retained in hooks:
                 node.tensor_hooks, node.retained = hooked, retained
+        if journal.too_early is not None:         # though the program may have caught it
+            names = ", ".join(dict.fromkeys(node.name() for node in nodes if isinstance(node, FunctionCtx)))
+            self.reason = f"{journal.too_early} in its backward ({names}), which has to happen when the backward " \
+                          "runs: call backward inside of the compiled function"
+        if self.reason is not None:
+            return
         del recorder.checks[checks:]              # of positions that the call itself has checked
         if len(recorder.draws) != before:
             self.reason = "its backward draws random numbers"
@@ -148,6 +198,7 @@ class Gradient:
                              tuple(sorted(wanted & made)), (),
                              {(index - done.split, n): order[name] for (index, n), name in trace.numbers.items()
                               if index >= done.split})
+        self.code = [(edge, edge.child) for edge in done.code]
         self.kinds = tuple(t._spec for t in self.bounds)
         self.incoming = tuple(make_spec(t._spec.dtype, t._spec.shape) for t in done.live)
         self.site = done.live[0]._site
@@ -215,6 +266,11 @@ class CompiledBackward(Node):
                 kept = Kept()
                 kept.storage, kept.version, kept.spec, kept.offset = storage, version, storage.value.spec, 0
                 raise written_error(kept, self)
+        for edge, child in self.gradient.code:
+            if edge.read() is not child:
+                raise RuntimeError(f"{edge.path} is another one now than when the compiled function was recorded, "
+                                   f"whose result was made at {line_of(self.site)}: its backward would still call the "
+                                   "old one; call backward inside of the compiled function, or compile it again")
         if all(g is None for g in grads):
             return [None] * len(self.edges)
         return self.gradient.run(self, grads)

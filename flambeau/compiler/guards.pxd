@@ -38,12 +38,12 @@ cdef class DictLook:
     cdef public unsigned long long version
     cdef public list items, missing, keys
 
-    @cython.locals(row=tuple, names=tuple, at=Py_ssize_t, version=cython.ulonglong)
+    @cython.locals(row=tuple, names=tuple, version=cython.ulonglong)
     cpdef Py_ssize_t first_unmet(self) except -2
 
 
 cdef class Guards:
-    cdef public list classes, owners, dicts, items, attributes, functions, kinds, tensors, grads, outside, sizes, sets
+    cdef public list classes, owners, dicts, items, attributes, functions, kinds, tensors, grads, outside, sizes
     cdef public list missing, keys
     cdef public dict looks
     cdef public ModesLook modes
@@ -54,4 +54,6 @@ cdef class Guards:
     cpdef Py_ssize_t first_unmet(self) except -2
 
 
-cdef bint is_equal(found, expected) except -1
+cpdef bint same_value(found, expected) except -1
+@cython.locals(at=Py_ssize_t)
+cpdef bint same_values(found, expected) except -1

@@ -7,11 +7,13 @@ same memory. Compiled, they are rows of one table (`Guards`), gone through befor
 interpreter is quicker with a line of source for each, so interpreted, `source.py` writes those instead; `TensorLook`
 says the same as its `_looks`.
 """
+from math import copysign
 from types import ModuleType
 
 from ..autograd.edges import requires
 from ..trace import quick
 
+MISSING = object()
 HEAP_TYPE = 1 << 9            # among a class's flags: it was made by a program
 
 
@@ -97,7 +99,7 @@ class ClassLook:
         version, cls = quick.class_version(self.cls) if self.lasting else 0, self.cls
         for row in self.rows:
             found = getattr(cls, row[2]) if row[1] else cls.__dict__[row[2]]
-            if found is not row[3] and not (row[4] and is_equal(found, row[3])):
+            if found is not row[3] and not (row[4] and same_value(found, row[3])):
                 return row[0]
         for row in self.missing:
             if not cls.__dict__.keys().isdisjoint(row[1]):
@@ -110,7 +112,7 @@ class DictLook:
     """What a dictionary holds, and what not: rows of `Guards`, in the tables `items`, `missing` and `keys`.
 
     Where dictionaries have versions (quick.py), one that has the `version` for which they were gone through holds what
-    it held. Some subclasses are looked at like this, too: see `is_dict`.
+    it held. Nothing of a subclass is asked, which may have methods of its own, or make what is missing.
     """
 
     __slots__ = ("held", "version", "items", "missing", "keys")
@@ -123,24 +125,17 @@ class DictLook:
         """The number of a guard that does not hold any more; -1 where all of them do."""
         held, version = self.held, quick.dict_version(self.held)
         for row in self.items:
-            found = held[row[1]]
-            if found is not row[2] and (len(row) == 3 or not is_equal(found, row[2])):
+            found = dict.get(held, row[1], MISSING)
+            if found is not row[2] and (len(row) == 3 or not same_value(found, row[2])):
                 return row[0]
         for row in self.missing:
             names = row[1]
             for name in names:
-                if name in held:
+                if dict.__contains__(held, name):
                     return row[0]
         for row in self.keys:
-            names = row[1]
-            if len(held) != len(names):
+            if not same_values(dict.keys(held), row[1]):
                 return row[0]
-            at = 0
-            for name in held:
-                expected = names[at]
-                if name is not expected and name != expected:
-                    return row[0]
-                at += 1
         self.version = version
         return -1
 
@@ -149,21 +144,21 @@ class Guards:
     """Rows of questions, each with the number of its guard. `first_unmet()` asks them all.
 
     `items`: (number, container, key, what it holds), with True behind it where something equal will do; `missing`:
-    (number, container, names that it does not hold); `keys`: (number, container, its keys in order). All of these are
-    for dictionaries in `dicts`, a DictLook each. `owners`: (number, object, its `__dict__`); `attributes`: (number,
-    object, name, what is had under it), and True as above; `kinds`: (number, object, its type); `sizes`: (number,
-    container, how much it holds); `sets`: (number, set, what is in it); `functions`: (number, function, its code,
+    (number, container, names that it does not hold); `keys`: (number, container, its keys or elements in order). All of
+    these are for dictionaries in `dicts`, a DictLook each. `owners`: (number, object, its `__dict__`); `attributes`:
+    (number, object, name, what is had under it), and True as above; `kinds`: (number, object, its type); `sizes`:
+    (number, container, how much it holds); `functions`: (number, function, its code,
     defaults, defaults of names). `modes`: a ModesLook; `classes`: a ClassLook each; `tensors`, `grads`: a TensorLook
     each, of a tensor or of its gradient; `outside`: storages that nobody outside may hold, by guard `outside_number`.
     """
 
     __slots__ = ("modes", "classes", "owners", "dicts", "items", "attributes", "functions", "kinds", "tensors", "grads",
-                 "outside", "outside_number", "sizes", "sets", "missing", "keys", "looks")
+                 "outside", "outside_number", "sizes", "missing", "keys", "looks")
 
     def __init__(self):
         self.classes, self.owners, self.dicts, self.items, self.attributes = [], [], [], [], []
         self.functions, self.kinds, self.tensors, self.missing, self.keys = [], [], [], [], []
-        self.grads, self.outside, self.sizes, self.sets = [], [], [], []
+        self.grads, self.outside, self.sizes = [], [], []
         self.modes, self.outside_number = None, -1
         self.looks = {}               # what is guarded, as something that can be a key → what looks at it
 
@@ -195,7 +190,7 @@ class Guards:
             facts = facts[1:]
         elif table == "kinds" and not facts[0].__flags__ & HEAP_TYPE and not issubclass(facts[0], ModuleType):
             return                                           # nobody can give it another class
-        if is_dict(held) and table in ("items", "missing", "keys"):
+        if isinstance(held, dict) and table in ("items", "missing", "keys"):
             look = self.looks.get(id(held))
             if look is None:
                 look = self.looks[id(held)] = DictLook(held)
@@ -232,11 +227,11 @@ class Guards:
                     return number
         for row in self.items:
             found = row[1][row[2]]
-            if found is not row[3] and (len(row) == 4 or not is_equal(found, row[3])):
+            if found is not row[3] and (len(row) == 4 or not same_value(found, row[3])):
                 return row[0]
         for row in self.attributes:
             found = getattr(row[1], row[2])
-            if found is not row[3] and (len(row) == 4 or not is_equal(found, row[3])):
+            if found is not row[3] and (len(row) == 4 or not same_value(found, row[3])):
                 return row[0]
         for row in self.functions:
             if not quick.is_function(row[1], row[2], row[3], row[4]):
@@ -258,31 +253,49 @@ class Guards:
         for row in self.sizes:
             if len(row[1]) != row[2]:
                 return row[0]
-        for row in self.sets:
-            if len(row[1]) != len(row[2]) or row[1] != row[2]:
-                return row[0]
         for row in self.missing:
             names = row[2]
             for name in names:
                 if name in row[1]:
                     return row[0]
         for row in self.keys:
-            names = row[2]
-            if len(row[1]) != len(names) or names and tuple(row[1]) != names:
+            if not same_values(row[1], row[2]):
                 return row[0]
         return -1
 
 
-def is_dict(held):
-    """Whether a dictionary holds what dict's own methods find in it, and nothing changes that but through them."""
-    cls = type(held)
-    return cls is dict or issubclass(cls, dict) and all(getattr(cls, name) is getattr(dict, name) for name in (
-        "__getitem__", "__contains__", "__iter__", "__len__"))
+def same_value(found, expected):
+    """Whether a value cannot be told from another by what it holds: of the same types, however deep, with the same
+    elements in the same order, minus zero apart from zero. What is not known here to be immutable is itself alone."""
+    if found is expected:
+        return True
+    cls = type(expected)
+    if type(found) is not cls:
+        return False
+    if cls is int or cls is str or cls is bytes:
+        return found == expected
+    if cls is float:
+        return found == expected and copysign(1.0, found) == copysign(1.0, expected) or \
+            found != found and expected != expected
+    if cls is complex:
+        return same_value(found.real, expected.real) and same_value(found.imag, expected.imag)
+    if cls is tuple or cls is frozenset:
+        return same_values(tuple(found), tuple(expected))
+    if cls is range or cls is slice:
+        return same_values((found.start, found.stop, found.step), (expected.start, expected.stop, expected.step))
+    return False
 
 
-def is_equal(found, expected):
-    """Whether a plain value, as a number or a string, is the same as another."""
-    return type(found) is type(expected) and found == expected
+def same_values(found, expected):
+    """Whether the elements of a container, in order, cannot be told from those of the list or tuple `expected`."""
+    if len(found) != len(expected):
+        return False
+    at = 0
+    for one in found:
+        if not same_value(one, expected[at]):
+            return False
+        at += 1
+    return True
 
 
 def is_constant(found):

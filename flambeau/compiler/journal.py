@@ -11,7 +11,19 @@ everything that can be reached from it is noted as if it had been read.
 
 Note [Loose]: what comes by the arguments is another object at every call, so it is known by where it stands and what it
 looks like: a *loose* edge. Everything else is known by identity: the same object has to be there again.
+
+Note [Used whole]: a copy reads an argument's parts one by one, and only those are guarded. Any other code that sees an
+argument (C functions, operations, a hash, a comparison) may use all of it, so it is *walked*: every part counts as
+read, however deep, and the recording is guarded by the argument's value. A use by identity (`is`, `id()`, a hash that
+is the address) is a guard too, or a reason not to replay. There is no third way for a seen object to leave a copy.
+
+Note [Recorded ahead]: where a result leaves with its graph, its backward is recorded right after the call
+(gradient.py). Code of the program's in that backward, that of an autograd Function, is followed as well, but what it
+reads or does belongs to a later time. So it may compute with what it is given, and find functions, classes and modules,
+which the node asks for again when it runs; anything else ends in TooEarly before it has happened, and the call is not
+replayed.
 """
+import builtins
 import enum
 import functools
 import re
@@ -29,8 +41,10 @@ from ..base.spec import Spec, device as Device
 from ..tensor.forms import FORM_TYPE
 from ..tensor.random import Generator
 from ..tensor.tensor import Tensor
+from .guards import MISSING
 
-PLAIN_TYPES = (type(None), bool, int, float, complex, str, bytes)
+PLAIN_TYPES = frozenset((type(None), bool, int, float, complex, str, bytes))     # not their subclasses, which hold more
+IMMUTABLE_TYPES = (int, float, complex, str, bytes, tuple, frozenset)
 IDENTITY_TYPES = (Dtype, Spec, Layout, MemoryFormat, RandomStream, Generator, enum.Enum, Op, FORM_TYPE,
                   type(...),
                   type(NotImplemented), range, slice, types.BuiltinFunctionType, types.MethodDescriptorType,
@@ -38,11 +52,17 @@ IDENTITY_TYPES = (Dtype, Spec, Layout, MemoryFormat, RandomStream, Generator, en
                   types.MemberDescriptorType, types.CodeType, types.GenericAlias, types.UnionType, re.Pattern, np.dtype,
                   np.ufunc, weakref.ref)
 EQUALITY_TYPES = (Device, np.generic)
+VALUE_TYPES = (range, slice, frozenset)       # arguments of these classes are guarded by value, if they hold plain ones
 FUNCTION_TYPES = (types.FunctionType, types.MethodType)
 SEQUENCE_TYPES = (list, tuple, deque)
 MAPPING_TYPES = (dict, OrderedDict, defaultdict)
 MAXIMUM_ARRAY_BYTES = 4096    # of a NumPy array whose contents are compared at every call
-MISSING = object()
+CODE_TYPES = (type, types.ModuleType, *FUNCTION_TYPES,               # what a program computes with, and no state
+              *[cls for cls in IDENTITY_TYPES if cls not in (RandomStream, Generator, weakref.ref)])
+
+
+class TooEarly(BaseException):
+    """What a backward asks for or does may be another thing when it runs: see Note [Recorded ahead]."""
 
 
 class Edge:
@@ -61,7 +81,7 @@ class Edge:
         kind, holder, key = self.kind, self.holder, self.key
         try:
             if kind == "item":
-                return dict.__getitem__(holder, key) if isinstance(holder, dict) else holder[key]
+                return dict.get(holder, key, MISSING) if isinstance(holder, dict) else holder[key]
             if kind == "attribute":
                 return vars(holder)[key]
             if kind == "cell":
@@ -97,14 +117,32 @@ class Journal:
         self.absent = {}          # id → (a dictionary, or an object with attributes; which; path; names it lacks)
         self.owners = {}          # id of a dictionary of attributes → the object that it belongs to
         self.loose = set()        # ids of arguments, and of what they hold: see Note [Loose]
+        self.identities = []      # (a, b, whether they are one object): asked by `is` of what is loose
         self.refusal = None       # why the call cannot be replayed, in words
         self.asks_grad = False
+        self.ahead = None         # while a backward is recorded ahead of its time: the Edges that it has read
+        self.too_early = None     # why it may not be, in words
         self._walked = set()
         self._sized = set()
         self.known = lambda tensor, path: None
 
     def refuse(self, why):
+        self.now_or_never(why)
         self.refusal = self.refusal or why
+
+    def now_or_never(self, what):
+        """`what` happens at this time and no other, in words. See Note [Recorded ahead]."""
+        if self.ahead is not None:
+            self.too_early = self.too_early or what
+            raise TooEarly(what)
+
+    def read(self, edge):
+        """A place is read, be it for the first time or not."""
+        edge.asked = True
+        if self.ahead is not None:
+            if not isinstance(edge.child, CODE_TYPES):
+                self.now_or_never(f"{edge.path} is read")
+            self.ahead.append(edge)
 
     def path(self, thing):
         found = self.paths.get(id(thing))
@@ -116,7 +154,7 @@ class Journal:
 
     def see(self, thing, path):
         """`thing` was there before the call."""
-        if isinstance(thing, PLAIN_TYPES) or id(thing) in self.seen or thing is MISSING:
+        if type(thing) in PLAIN_TYPES or id(thing) in self.seen or thing is MISSING:
             return
         self.seen[id(thing)] = thing
         self.paths[id(thing)] = path
@@ -139,7 +177,7 @@ class Journal:
             self.seen.setdefault(id(holder), holder)
             if not blind:
                 self.see(child, path)
-        found.asked = True
+        self.read(found)
         return found
 
     def find(self, kind, holder, key):
@@ -155,6 +193,8 @@ class Journal:
     def missing(self, held, name, owner=None):
         """There is no `name` in the dictionary `held`, which is that of the attributes of `owner` if there is one."""
         owner = self.owners.get(id(held)) if owner is None else owner
+        if not isinstance(owner, type) and not (type(name) is str and hasattr(builtins, name)):
+            self.now_or_never(f"{short(name)} is looked for in {self.path(held if owner is None else owner)}")
         of = held if owner is None else owner
         self.absent.setdefault(id(of), (of, owner is not None, self.path(of), {}))[3][name] = None
 
@@ -173,9 +213,10 @@ class Journal:
                   for i, child in enumerate(self.args)][::-1]
         while stack:
             kind, holder, key, child, path = stack.pop()
-            again = isinstance(child, PLAIN_TYPES) or id(child) in self.seen
+            plain = type(child) in PLAIN_TYPES
+            again = plain or id(child) in self.seen
             edge = self.edge(kind, holder, key, child, path, loose=True)
-            edge.asked = not isinstance(child, PLAIN_TYPES) or holder is self.args or holder is self.kwargs
+            edge.asked = not plain or holder is self.args or holder is self.kwargs
             if again:
                 continue
             self.loose.add(id(child))
@@ -190,7 +231,7 @@ class Journal:
                 parts = [("item", child, name, part, f"{path}[{short(name)}]") for name, part in child.items()]
             elif is_record(cls):
                 parts = [("attribute", child, name, part, f"{path}.{name}") for name, part in vars(child).items()]
-            else:
+            elif not is_value(child):
                 self.loose.discard(id(child))
                 self.things[id(child)] = child, path
                 continue
@@ -200,24 +241,20 @@ class Journal:
 
     def size(self, held, path):
         """How many a container holds matters, and for a dictionary or set which keys."""
+        if not isinstance(held, (tuple, frozenset)):
+            self.now_or_never(f"{path} is gone through")
         if id(held) in self._sized:
             return
         self._sized.add(id(held))
         self.seen.setdefault(id(held), held)
-        if isinstance(held, dict):
-            size = keys_of(held)
-        elif isinstance(held, (set, frozenset)):
-            size = frozenset(held)
-        else:
-            size = len(held)
-        self.sizes.append((held, path, size))
+        self.sizes.append((held, path, size_of(held)))
 
     def walk(self, thing):
         """Note everything that can be reached from a seen object; from a new one, what it holds that was seen."""
         stack = [(thing, self.path(thing))]
         while stack:
             thing, path = stack.pop()
-            if isinstance(thing, (*PLAIN_TYPES, Tensor, *IDENTITY_TYPES, *EQUALITY_TYPES)) \
+            if type(thing) in PLAIN_TYPES or isinstance(thing, (Tensor, *IDENTITY_TYPES, *EQUALITY_TYPES)) \
                     and not isinstance(thing, type) or id(thing) in self._walked:
                 continue
             self._walked.add(id(thing))
@@ -246,8 +283,9 @@ class Journal:
             for i, child in enumerate(thing):
                 yield "item", thing, i, child, f"{path}[{i}]"
         elif isinstance(thing, tuple):
-            for i, child in enumerate(thing):
-                yield None, thing, i, child, f"{path}[{i}]"
+            kind = "item" if id(thing) in self.loose else None
+            for i, child in enumerate(tuple.__iter__(thing)):
+                yield kind, thing, i, child, f"{path}[{i}]"
         elif isinstance(thing, (set, frozenset)):
             for child in thing:
                 yield None, thing, None, child, f"an element of {path}"
@@ -256,13 +294,14 @@ class Journal:
                 yield None, thing, None, child, f"{path}.{name}"
         elif isinstance(thing, types.MethodType):
             yield None, thing, None, thing.__self__, f"{path}.__self__"
-        elif isinstance(thing, types.SimpleNamespace) or not isinstance(thing, (type, types.ModuleType,
-                                                                                types.FunctionType)):
+        if not isinstance(thing, (type, types.ModuleType, types.FunctionType)):
             held = attributes_of(thing)
             if isinstance(held, dict) and not is_engine(type(thing)):
-                if id(thing) in self.loose:
-                    self.refuse(f"{path} is handed to a function that is not followed, and may be asked for anything")
+                if id(thing) in self.loose and type(thing).__hash__ is object.__hash__:
+                    self.refuse(f"{path} is handed to a function that is not followed and may tell it by its identity, "
+                                "and it is another object at every call")
                 elif id(thing) in self.seen:
+                    self.own(held, thing)
                     self.size(held, path)
                 for name, child in held.items():
                     yield "attribute", thing, name, child, f"{path}.{name}"
@@ -275,13 +314,13 @@ class Journal:
     def _opaque(self, thing, path):
         """An object that we cannot look into: its contents are compared, or the call is refused."""
         cls = type(thing)
-        if isinstance(thing, (*SEQUENCE_TYPES, *MAPPING_TYPES, set, frozenset, type, types.ModuleType,
+        if isinstance(thing, (*SEQUENCE_TYPES, *MAPPING_TYPES, *IMMUTABLE_TYPES, set, type, types.ModuleType,
                               types.FunctionType)) \
                 or is_engine(cls):
             return
         if isinstance(thing, np.ndarray):
             if thing.nbytes <= MAXIMUM_ARRAY_BYTES and not thing.dtype.hasobject:
-                self.sizes.append((thing, path, thing.tobytes()))
+                self.sizes.append((thing, path, size_of(thing)))
             else:
                 self.refuse(f"{path} is a NumPy array, and nobody would notice if its contents changed; pass a tensor")
         elif cls.__module__.startswith("numpy.random"):
@@ -347,17 +386,37 @@ def slots_of(kind):
     return [s for s in slots if not s.startswith("__")]
 
 
-def keys_of(held):
-    """The keys of a dictionary in order; by identity where comparing them could run somebody's code."""
-    return tuple(held) if has_plain_keys(held) else tuple(map(id, held))
+def size_of(held):
+    """What is compared of a container as a whole: how many it holds, or which keys or elements, in order; and the bytes
+    and the look of an array."""
+    if isinstance(held, np.ndarray):
+        return held.tobytes(), held.shape, held.dtype, held.strides
+    return list(dict.keys(held)) if isinstance(held, dict) else list(held) if isinstance(held, (set, frozenset)) \
+        else len(held)
 
 
-def has_plain_keys(held):
-    return all(type(key) in (str, int, float, bool, type(None)) for key in held)
+def is_value(thing):
+    """Whether an argument is guarded by its value: immutable, of plain values alone."""
+    if type(thing) is slice:
+        return all(type(part) in PLAIN_TYPES for part in (thing.start, thing.stop, thing.step))
+    return type(thing) in VALUE_TYPES and all(type(part) in PLAIN_TYPES for part in thing) if type(thing) is frozenset \
+        else type(thing) is range
+
+
+def is_sequence(cls):
+    """Whether objects of a class give their elements as a list, tuple or deque does: also named tuples."""
+    return cls in SEQUENCE_TYPES or issubclass(cls, tuple) and cls.__getitem__ is tuple.__getitem__ \
+        and cls.__iter__ is tuple.__iter__ and cls.__len__ is tuple.__len__
+
+
+def by_identity(thing):
+    """Whether a thing is told from others, as a key or by `==`, by where it is and not by what it holds."""
+    cls = type(thing)
+    return cls.__eq__ is object.__eq__ and cls.__hash__ is object.__hash__
 
 
 def short(key):
-    text = repr(key) if isinstance(key, PLAIN_TYPES) else type(key).__name__
+    text = repr(key) if type(key) in PLAIN_TYPES else type(key).__name__
     return text if len(text) < 40 else text[:37] + "..."
 
 

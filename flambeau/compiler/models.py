@@ -5,7 +5,7 @@ import types
 
 from ..base.errors import user_frame
 from ..tensor.tensor import Tensor
-from .journal import MAPPING_TYPES, SEQUENCE_TYPES, is_engine
+from .journal import MAPPING_TYPES, SEQUENCE_TYPES, is_engine, is_sequence
 from .traced import TRACED
 
 
@@ -53,7 +53,7 @@ def _type(follower, thing, *more):
 def _vars(follower, *thing):
     if not thing:
         return _unbounded("vars")(follower)
-    return follower.attr(thing[0], "__dict__")
+    return follower.attr(thing[0], "__dict__") if hasattr(thing[0], "__dict__") else vars(thing[0])     # an error
 
 
 def _number(kind):
@@ -94,8 +94,34 @@ def _bisect(function):
 
 
 def _dict(follower, *args, **kwargs):
-    return dict(*[follower.mapping(a) if type(a) in MAPPING_TYPES else
-                  [tuple(follower.unpacked(pair)) for pair in follower.iterate(a)] for a in args], **kwargs)
+    return dict(*[given_to_dict(follower, a) for a in args], **kwargs)
+
+
+def given_to_dict(follower, a):
+    """A mapping, or pairs, that a dictionary takes up."""
+    if type(a) in MAPPING_TYPES:
+        return follower.mapping(a)
+    if hasattr(type(a), "keys") or not hasattr(type(a), "__iter__"):
+        return follower.escape(a)
+
+    def item(pair):
+        if not is_sequence(type(pair)):
+            return follower.escape(pair)
+        key, *value = follower.unpacked(pair) if len(pair) else (None,)
+        return (follower.key(key), *value) if len(pair) else pair
+    return [item(pair) for pair in follower.iterate(a)]
+
+
+def _reversed(follower, thing):
+    kind = type(thing)
+    method = getattr(kind, "__reversed__", None)
+    if isinstance(method, types.FunctionType) and not is_engine(kind):
+        follower._guard_lookup(kind, "__reversed__")
+        follower.journal.typed(thing)
+        return follower.call(method, (thing,))
+    if is_sequence(kind):
+        return reversed(list(follower.iterate(thing))) if follower._sees(thing) else reversed(thing)
+    return reversed(follower.escape(thing))
 
 
 def _unbounded(name):
@@ -132,7 +158,7 @@ MODELS = {
     setattr: lambda follower, thing, name, value: follower.store_attr(value, thing, follower.plain(name)),
     delattr: lambda follower, thing, name: follower.delete_attr(thing, follower.plain(name)),
     object.__setattr__: _object_setattr,
-    super: lambda follower, *args: super(*args),
+    super: lambda follower, *args: super(*args), reversed: _reversed,
     bisect.bisect_left: _bisect(bisect.bisect_left), bisect.bisect_right: _bisect(bisect.bisect_right),
     **{getattr(builtins, name): _unbounded(name) for name in ("eval", "exec", "globals", "locals", "compile")},
 }

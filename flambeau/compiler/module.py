@@ -1,5 +1,5 @@
 """What `torch.compile(module)` gives: a module whose calls are replayed, around the one that was compiled."""
-from ..nn.modules.module import Module
+from ..nn import Module
 from .compiled import Compiled
 
 OWN = ("_compiled_module", "_modules", "_parameters", "_buffers")

@@ -2,6 +2,8 @@
 import operator
 import threading
 import types
+from collections import OrderedDict, deque, namedtuple
+from functools import partial
 
 from ..tensor.tensor import Tensor
 from .journal import (
@@ -9,15 +11,22 @@ from .journal import (
     MAPPING_TYPES,
     MISSING,
     PLAIN_TYPES,
-    SEQUENCE_TYPES,
     attributes_of,
     is_engine,
+    is_sequence,
     short,
 )
 from .traced import TRACED, plain as fixed
 from .watch import is_engine_function, is_followed_file, is_ours
 
 LOOKED_UP = (types.FunctionType, staticmethod, classmethod, property)
+# Attributes of these are looked up in one way: the class's descriptors, the dictionary, the class. Each type has a
+# wrapper of its own around the same function.
+GENERIC_LOOKUPS = frozenset(cls.__getattribute__ for cls in (
+    object, tuple, list, dict, set, frozenset, int, float, complex, str, bytes, deque, OrderedDict, BaseException,
+    partial))
+# how a named tuple's class finds a field, by its number
+FIELD_GETTER = type(vars(namedtuple("One", "field"))["field"])
 
 
 class Reading:
@@ -55,6 +64,8 @@ class Reading:
 
     def _tensor_attr(self, tensor, name):
         journal = self.journal
+        if name in ("grad", "_grad", "_version", "backward") and self._sees(tensor):
+            journal.now_or_never(f"{journal.path(tensor)}.{name} is read")
         if name in ("grad", "_grad") and self._sees(tensor):
             journal.asks_grad = True
             return getattr(tensor, name)
@@ -149,7 +160,7 @@ class Reading:
 
     def _instance_attr(self, thing, cls, name):
         journal, seen = self.journal, self._sees(thing)
-        if cls.__getattribute__ is not object.__getattribute__ and not isinstance(thing, super):
+        if cls.__getattribute__ not in GENERIC_LOOKUPS and not isinstance(thing, super):
             if isinstance(cls.__getattribute__, types.FunctionType):
                 return self.call(cls.__getattribute__, (thing, name))
             if not issubclass(cls, (types.SimpleNamespace, threading.local)):
@@ -189,8 +200,11 @@ class Reading:
             if isinstance(getattr(kind, "__get__", None), types.FunctionType):
                 self._guard_lookup_static(cls, name, found)
                 return self.call(kind.__get__, (found, thing, cls))
+            if kind is FIELD_GETTER and is_sequence(cls):
+                at = found.__reduce__()[1][0]
+                return self._element(thing, at) if seen else tuple.__getitem__(thing, at)
             child = getattr(thing, name)                     # what C code computes
-            return self.place("slot", thing, name, f"{path}.{name}", child) if seen and isinstance(child, PLAIN_TYPES) \
+            return self.place("slot", thing, name, f"{path}.{name}", child) if seen and type(child) in PLAIN_TYPES \
                 else child
         held = attributes_of(thing)
         if isinstance(held, dict):
@@ -238,7 +252,7 @@ class Reading:
         if isinstance(thing, Tensor):
             return thing[self._index(key)]
         kind, journal = type(thing), self.journal
-        if kind in SEQUENCE_TYPES and type(key) in (int, bool, *TRACED):
+        if is_sequence(kind) and type(key) in (int, bool, *TRACED):
             if not self._sees(thing):
                 return thing[self.plain(key)]
             key = operator.index(self.plain(key))
@@ -255,7 +269,7 @@ class Reading:
             journal.size(thing, journal.path(thing))
             return kind([self._element(thing, i) for i in range(*key.indices(len(thing)))])
         if kind in MAPPING_TYPES:
-            key = self.plain(key)
+            key = self.key(key)
             if not self._sees(thing):
                 return thing[key]
             if key in thing:
@@ -277,7 +291,7 @@ class Reading:
     def _index(self, key):
         """An index into a tensor; a list in it is looked into by the engine."""
         if type(key) is tuple:
-            return tuple([self._index(part) for part in key])
+            return tuple([self._index(part) for part in self.unpacked(key)])
         return key if isinstance(key, Tensor) or key is None or key is ... else self.escape(key)
 
     def _element(self, thing, index):
@@ -303,7 +317,7 @@ class Reading:
             return thing
         kind, journal = type(thing), self.journal
         if self._sees(thing) or kind in MAPPING_TYPES:
-            if kind in SEQUENCE_TYPES:
+            if is_sequence(kind):
                 journal.size(thing, journal.path(thing))
                 return self._elements(thing)
             if kind in MAPPING_TYPES:
@@ -343,6 +357,10 @@ class Reading:
         for part in thing:
             yield self.unpacked(part)
 
+    def keys(self, thing):
+        for part in thing:
+            yield self.key(part)
+
     def plained(self, thing):
         for part in thing:
             yield self.plain(part)
@@ -371,6 +389,8 @@ class Reading:
         """The keyword arguments of a call, from pairs and, without a name, from mappings."""
         found = {}
         for name, value in pairs:
+            if name is None and not hasattr(value, "keys"):
+                raise TypeError(f"argument after ** must be a mapping, not {type(value).__name__}")
             new = {name: value} if name is not None else {key: value[key] for key in value.keys()}
             for key in new:
                 if key in found:

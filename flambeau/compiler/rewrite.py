@@ -475,14 +475,15 @@ class _Rewriter(ast.NodeTransformer):
         return ast.copy_location(ast.Starred(self._call("iterate", self.visit(node.value)), ast.Load()), node)
 
     def visit_Dict(self, node):
-        keys = [None if key is None else self._call("plain", self.visit(key)) for key in node.keys]
+        keys = [None if key is None else self._call("key", self.visit(key)) for key in node.keys]
         values = [self._call("mapping", self.visit(v)) if k is None else self.visit(v)
                   for k, v in zip(node.keys, node.values, strict=True)]
         return ast.copy_location(ast.Dict(keys, values), node)
 
     def visit_Set(self, node):
-        return ast.copy_location(ast.Set([self.visit(e) if isinstance(e, ast.Starred) else
-                                          self._call("plain", self.visit(e)) for e in node.elts]), node)
+        return ast.copy_location(ast.Set([
+            ast.Starred(self._call("keys", self.visit(e).value), ast.Load()) if isinstance(e, ast.Starred) else
+            self._call("key", self.visit(e)) for e in node.elts]), node)
 
     def visit_FormattedValue(self, node):
         spec = None if node.format_spec is None else self.visit(node.format_spec)
@@ -509,10 +510,10 @@ class _Rewriter(ast.NodeTransformer):
                 iterated = self._call("plained", iterated, like=g.iter)
             generators.append(ast.comprehension(g.target, iterated, [self._truth(i) for i in g.ifs], 0))
         if isinstance(node, ast.DictComp):
-            made = ast.DictComp(self._call("plain", self.visit(node.key)), self.visit(node.value), generators)
+            made = ast.DictComp(self._call("key", self.visit(node.key)), self.visit(node.value), generators)
         else:
             element = self.visit(node.elt)
-            made = type(node)(self._call("plain", element) if isinstance(node, ast.SetComp) else element, generators)
+            made = type(node)(self._call("key", element) if isinstance(node, ast.SetComp) else element, generators)
         self.bound.pop()
         return ast.copy_location(made, node)
 

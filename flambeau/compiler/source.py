@@ -18,9 +18,10 @@ from ..base.errors import PACKAGE
 from ..base.spec import _default_devices, place
 from ..tensor.tensor import Tensor
 from .capture import mode_state
-from .guards import Guards, ModesLook, TensorLook
+from .diff import NotReplayable
+from .guards import Guards, ModesLook, TensorLook, same_value, same_values
 from .head import head_of
-from .journal import EQUALITY_TYPES, MISSING, PLAIN_TYPES, content, has_plain_keys, short
+from .journal import EQUALITY_TYPES, MISSING, PLAIN_TYPES, VALUE_TYPES, content, short, size_of
 from .made import new_storage, new_tensor, put_results, recycle, recycled, renew, values_of
 from .replay import Runner
 from .runtime import REFUSED, Checks, Draws, Miss, count_hidden_writes, facts_of, new_record
@@ -70,8 +71,9 @@ class ReplayWriter:
                       "dtypes": dtypes, "cell": new_storage, "hidden": count_hidden_writes, "tensor": new_tensor,
                       "record": new_record, "recycled": recycled, "recycle": recycle, "renew": renew,
                       "put": put_results, "values": values_of, "math": math, "inf": math.inf, "nan": math.nan,
-                      "copysign": math.copysign}
+                      "same_value": same_value, "same_values": same_values, "size_of": size_of}
         self.misses = []              # the Miss of each guard
+        self.twice = None             # id of a node that the result holds more than once → its name
         self.names = {}               # id of an object → its name
         self.cells = {}               # storage → its name
         self.loose = []               # storages that are others at every call
@@ -110,6 +112,7 @@ class ReplayWriter:
                        f"{name}.__defaults__ is not {self.const(function.__defaults__)} or "
                        f"{name}.__kwdefaults__ is not {self.const(function.__kwdefaults__)}",
                        words)
+        self._identities()
         self._no_overlap()
         self._numbers()
         self._run()
@@ -196,6 +199,9 @@ class ReplayWriter:
             return f"{self.holder(edge)}.{edge.key}"
         if edge.kind == "referent":
             return f"{self.holder(edge)}()"
+        if edge.kind == "item" and isinstance(edge.holder, dict) and type(edge.holder) is not dict:
+            key = repr(edge.key) if type(edge.key) in (int, str) else self.const(edge.key)
+            return f"dict.get({self.holder(edge)}, {key}, MISSING)"      # it may have methods of its own
         cls = type(edge.holder)
         if edge.kind == "attribute" and edge.key.isidentifier() and not hasattr(cls, edge.key) \
                 and not hasattr(cls, "__getattr__") and cls.__getattribute__ is object.__getattribute__:
@@ -268,7 +274,7 @@ class ReplayWriter:
                     self._plain(part, f"{name}[{i}]", f"{path}[{i}]")
         elif child is None or child is True or child is False:
             self.same(edge, text, child, f"{path} is {child}")
-        elif isinstance(child, PLAIN_TYPES):
+        elif type(child) in PLAIN_TYPES:
             number = None
             if type(child) in (int, str):                    # of other numbers some are equal and not the same
                 number = self._same_row(edge, text, child, f"{path} == {short(child)}", True)
@@ -325,11 +331,8 @@ class ReplayWriter:
         words = f"{path} == {short(child)}"
         if child is None or child is True or child is False:
             return self.guard(f"{text} is not {child}", f"{path} is {child}")
-        if type(child) is float and child != child:
-            return self.guard(f"(x := {text}).__class__ is not float or x == x", words)
-        if type(child) is float and child == 0:              # minus zero is another number
-            return self.guard(f"(x := {text}).__class__ is not float or x or copysign(1, x) != "
-                              f"{math.copysign(1, child)}", words)
+        if type(child) is complex or type(child) is float and (child != child or child == 0):   # minus zero is another
+            return self.guard(f"not same_value({text}, {self.fresh(child)})", words)
         name = self.fresh(child)
         return self.guard(f"(x := {text}) is not {name} and (x.__class__ is not {self.const(type(child))} or "
                           f"x != {name})", words)
@@ -399,6 +402,9 @@ class ReplayWriter:
                 known = self.fresh(child)
             self.guard(f"{name} is not {known}", f"{edge.path} is the same {type(child).__name__} as before")
             return
+        if type(child) in VALUE_TYPES:
+            self.guard(f"not same_value({name}, {self.fresh(child)})", f"{edge.path} == {child!r}")
+            return
         test, words = f"{name}.__class__ is not {self.const(type(child))}", f"{edge.path} is a {type(child).__name__}"
         if isinstance(child, tuple):
             test, words = test + f" or len({name}) != {len(child)}", words + f" of {len(child)}"
@@ -407,21 +413,37 @@ class ReplayWriter:
     def _size(self, held, path, keys):
         if isinstance(held, tuple):
             return
-        name = self.const(held)
+        owner = self.journal.owners.get(id(held))
+        name = f"{self.names[id(owner)]}.__dict__" if id(owner) in self.journal.loose else self.const(held)
         if keys.__class__ is int:
             if self.row("sizes", f"{path} holds {keys}", name, keys) is None:
                 self.guard(f"len({name}) != {keys}", f"{path} holds {keys}")
-        elif keys.__class__ is bytes:
-            self.guard(f"{name}.tobytes() != {self.fresh(keys)}", f"{path} has the same contents")
-        elif keys.__class__ is frozenset:
-            words = f"{path} holds the same {len(keys)}"
-            if not isinstance(held, (set, frozenset)) or self.row("sets", words, name, keys) is None:
-                self.guard(f"{name} != {self.const(keys)}", words)
+        elif keys.__class__ is tuple:
+            self.guard(f"size_of({name}) != {self.fresh(keys)}", f"{path} has the same contents")
         else:
-            plain, words = has_plain_keys(held), f"{path} has the same {len(keys)} keys"
-            if not plain or self.row("keys", words, name, keys) is None:
-                now = f"(*{name},)" if plain else f"(*map(id, {name}),)"
-                self.guard(f"{now} != {self.const(keys)}", words)
+            words = f"{path} {'has the same' if isinstance(held, dict) else 'holds the same'} {len(keys)}" \
+                + " keys" * isinstance(held, dict)
+            if self.row("keys", words, name, keys) is None:
+                self.guard(f"not same_values({name}, {self.fresh(keys)})", words)
+
+    def _identities(self):
+        """What is loose is, or is not, the same object as another: where the call asked, and where it writes to one."""
+        asked = {(id(a), id(b)): (a, b, answer) for a, b, answer in self.journal.identities}
+        for a, b, answer in asked.values():
+            one, other = self.names.get(id(a)), self.names.get(id(b))
+            if one is None or other is None:
+                raise NotReplayable(f"{self.journal.path(a)} is compared with {self.journal.path(b)} by identity, and "
+                                    "one of them is not guarded")
+            words = f"{self.journal.path(a)} is {'' if answer else 'not '}{self.journal.path(b)}"
+            self.guard(f"({one} is {other}) is not {answer}", words)
+        written = {id(edge.holder): edge.holder for edge, _ in self.diff.moves if not isinstance(edge.holder, Tensor)}
+        held = {id(edge.holder): edge.holder for edge in self.journal.edges if not isinstance(edge.holder, Tensor)}
+        for holder in written.values():
+            for other in held.values():
+                if other is not holder and type(other) is type(holder) and id(other) in self.names \
+                        and (id(holder) in self.journal.loose or id(other) in self.journal.loose):
+                    self.guard(f"{self.const(holder)} is {self.names[id(other)]}",
+                               f"{self.journal.path(holder)} is not {self.journal.path(other)}")
 
     def _no_overlap(self):
         """Memory that is written must overlap no other memory, as it did not, and nobody outside may hold it."""
@@ -630,11 +652,11 @@ class ReplayWriter:
                 continue
             text = now._name if type(now) in TRACED else "None" if now is None else \
                 "(" + "".join(word(x) + ", " for x in now) + ")" if type(now) is tuple else \
-                self.fresh(now) if isinstance(now, PLAIN_TYPES) else self.names[id(now)]
+                self.fresh(now) if type(now) in PLAIN_TYPES else self.names[id(now)]
             set_by_name = isinstance(edge.holder, type) or edge.kind == "slot"
             after.append(f"setattr({self.holder(edge)}, {edge.key!r}, {text})" if set_by_name else
                          f"{self.item(edge)} = {text}")
-            said = self._said(text) if traced_in(now) else short(now) if isinstance(now, PLAIN_TYPES) else "a tensor"
+            said = self._said(text) if traced_in(now) else short(now) if type(now) in PLAIN_TYPES else "a tensor"
             words.append(f"puts {said} into {edge.path}")
         return after
 
@@ -682,7 +704,18 @@ class ReplayWriter:
         return found
 
     def _expression(self, tree):
-        """What the replay returns."""
+        """What the replay returns: a container that stands in it twice is made once."""
+        if self.twice is None:
+            found = Counter(id(node) for node in result_nodes(tree) if node[0] in ("sequence", "mapping"))
+            self.twice = {node: None for node, count in found.items() if count > 1}
+        if id(tree) not in self.twice:
+            return self._built(tree)
+        if self.twice[id(tree)] is None:
+            self.twice[id(tree)] = f"r{len(self.twice)}_{sum(map(bool, self.twice.values()))}"
+            return f"({self.twice[id(tree)]} := {self._built(tree)})"
+        return self.twice[id(tree)]
+
+    def _built(self, tree):
         kind, thing, parts = tree
         if kind in ("tensor", "known"):
             return "None" if thing is None else self.const(thing)

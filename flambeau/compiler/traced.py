@@ -104,7 +104,7 @@ def binary(sign, function, swapped=False):
         number_log = self._number_log
         kind = type(other)
         if kind not in NUMBER_TYPES or more:                       # a tensor takes it from here; an array or a complex
-            if kind in (complex, *TRACED) or more:            # number has it fixed
+            if isinstance(other, (int, float, complex)) or kind in TRACED or more:    # number has it fixed
                 return function(*(plain(x) for x in ((other, self) if swapped else (self, other, *more))))
             return NotImplemented
         pair = (other, self) if swapped else (self, other)
@@ -125,6 +125,8 @@ def unary(text, function):
 def compared(sign, function):
     def method(self, other):
         if type(other) not in NUMBER_TYPES:
+            if isinstance(other, (int, float)) or isinstance(other, complex) and sign in ("==", "!="):
+                return function(plain(self), other)
             return NotImplemented
         pair = (self, other)
         answer = function(*(x._value if type(x) in TRACED else x for x in pair))
@@ -231,6 +233,7 @@ class TracedInt(Traced):
     __invert__ = fixing(operator.invert)
 
 
+TracedFloat.__name__, TracedInt.__name__ = "float", "int"           # what C code calls them in its errors
 TRACED = frozenset((TracedFloat, TracedInt))
 NUMBER_TYPES = frozenset((bool, int, float)) | TRACED
 

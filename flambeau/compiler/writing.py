@@ -12,6 +12,7 @@ class Writing:
 
     def _put(self, kind, holder, key, path, before, value, write):
         """Write `value` to a place of a seen object; what it came from is remembered."""
+        self.journal.now_or_never(f"{path} is written")
         edge = self.journal.find(kind, holder, key)
         if edge is None:
             edge = self.journal.edge(kind, holder, key, before, path, blind=before is not MISSING)
@@ -40,6 +41,8 @@ class Writing:
             return setattr(thing, name, value)
         cls = type(thing)
         if isinstance(thing, Tensor):
+            if self._sees(thing):
+                self.journal.now_or_never(f"{self.journal.path(thing)}.{name} is set")
             if name == "grad" and self._sees(thing):
                 self.journal.asks_grad = True
             if name not in OWN_FIELDS and self._sees(thing) and not hasattr(cls, name):
@@ -70,7 +73,7 @@ class Writing:
             if self._sees(thing) and isinstance(found, types.MemberDescriptorType):
                 return self._put("slot", thing, name, path, getattr(thing, name, MISSING), value,
                                  lambda v: write(thing, name, v))
-            return setattr(thing, name, self.plain(value))
+            return write(thing, name, self.plain(value))
         if not self._sees(thing):
             return write(thing, name, self.plain(value))
         held = attributes_of(thing)
@@ -91,13 +94,13 @@ class Writing:
         if isinstance(thing, Tensor):
             thing[self._index(key)] = self.escape(value)
         elif kind is list and type(key) in (int, bool, *TRACED) or kind in MAPPING_TYPES:
-            key = self.plain(key)
+            key = self.key(key)
             if not self._sees(thing):
                 thing[key] = self.plain(value) if id(thing) in self.published else value
                 return
-            if kind is list and key < 0:
+            if kind is list:                                 # the place is there
                 journal.size(thing, journal.path(thing))
-                key += len(thing)
+                key += len(thing) if key < 0 else 0
             if kind is list and not 0 <= key < len(thing):
                 thing[key] = value                           # an IndexError
             before = thing[key] if kind is list else dict.get(thing, key, MISSING)

@@ -22,7 +22,7 @@ from ..compiler import compile
 from ..compiler.capture import Noted, evaluate
 from ..compiler.replay import Runner
 from ..compiler.runtime import Checks, Draws
-from ..nn.modules.module import Module
+from ..nn import Module
 from ..streams import hand_over, need_cuda
 from ..tensor.tensor import Tensor
 from ..trace import on_host

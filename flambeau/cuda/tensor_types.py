@@ -1,7 +1,6 @@
 """`torch.cuda.FloatTensor` and its like: PyTorch's older way to make a tensor of a dtype on the current device."""
-import functools
-
 from ..backends.cuda import driver
+from ..base.once import cache
 from ..tensor.create import LEGACY_TENSOR_TYPES, LegacyType, legacy
 from ..tensor.tensor import Tensor
 
@@ -20,7 +19,7 @@ class CudaType(LegacyType):
         return f"<class 'torch.cuda.{cls.__name__}'>"
 
 
-@functools.cache
+@cache
 def tensor_type(name):
     """`torch.cuda.name`."""
     dtype = LEGACY_TENSOR_TYPES[name].dtype

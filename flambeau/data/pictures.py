@@ -13,7 +13,7 @@ from ..tensor.create import from_array, tensor as tensor_of
 from ..tensor.forms import namespace
 from ..tensor.reading import array_of
 from ..tensor.tensor import Tensor
-from ..vision.images import pillow
+from ..vision import images
 
 __all__ = ["draw_bounding_boxes", "draw_keypoints", "draw_segmentation_masks", "flow_to_image", "make_grid",
            "save_image"]
@@ -101,7 +101,7 @@ def save_image(tensor, fp, format=None, **kwargs):
     """
     grid = make_grid(tensor, **kwargs)
     rounded = grid.mul(255).add_(0.5).clamp_(0, 255).permute(1, 2, 0).to("cpu", dtypes.uint8)
-    pillow().fromarray(np.ascontiguousarray(array_of(rounded))).save(fp, format=format)
+    images.pillow().fromarray(np.ascontiguousarray(array_of(rounded))).save(fp, format=format)
 
 
 # --- drawing ---
@@ -132,11 +132,11 @@ def draw_bounding_boxes(image, boxes, labels=None, colors=None, fill=False, widt
     behind = _colors(label_background_colors, count) if fill_labels and label_background_colors else colors
     if font is None and font_size is not None:
         warn("Argument 'font_size' will be ignored since 'font' is not set.")
-    fonts = pillow("ImageFont")
+    fonts = images.pillow("ImageFont")
     font = fonts.load_default() if font is None else fonts.truetype(font=font, size=font_size or 10)
 
     picture = _to_pillow(image)
-    draw = pillow("ImageDraw").Draw(picture, "RGBA" if fill else None)
+    draw = images.pillow("ImageDraw").Draw(picture, "RGBA" if fill else None)
     for i, box in enumerate(boxes.to(dtypes.int64).tolist()):
         inside = (*colors[i], FILLED_OPACITY) if fill else None
         if len(box) == 4:
@@ -208,7 +208,7 @@ def draw_keypoints(image, keypoints, connectivity=None, colors=None, radius=2, w
          "keypoints and visibility must have the same dimensionality for num_instances and K. Got "
          f"visibility.shape={visibility.shape} and keypoints.shape={keypoints.shape}", ValueError)
     picture = _to_pillow(image)
-    draw = pillow("ImageDraw").Draw(picture)
+    draw = images.pillow("ImageDraw").Draw(picture)
     for points, seen in zip(keypoints.to(dtypes.int64).tolist(), visibility.bool().tolist()):
         for (x, y), there in zip(points, seen):
             if there:
@@ -228,14 +228,14 @@ def _need_picture(image, channels, otherwise):
 
 def _to_pillow(image):
     """A picture of Pillow's with the bytes of `image`, in colours."""
-    from .transforms.functional import to_dtype
-    held = array_of(to_dtype(image, dtypes.uint8, scale=True).expand(3, -1, -1).permute(1, 2, 0).cpu())
-    return pillow().fromarray(np.ascontiguousarray(held))
+    from .transforms import functional
+    held = array_of(functional.to_dtype(image, dtypes.uint8, scale=True).expand(3, -1, -1).permute(1, 2, 0).cpu())
+    return images.pillow().fromarray(np.ascontiguousarray(held))
 
 
 def _from_pillow(picture, dtype):
-    from .transforms.functional import to_dtype
-    return to_dtype(from_array(np.array(picture)).permute(2, 0, 1), dtype, scale=True)
+    from .transforms import functional
+    return functional.to_dtype(from_array(np.array(picture)).permute(2, 0, 1), dtype, scale=True)
 
 
 def _colors(colors, count, dtype=dtypes.uint8):
@@ -251,7 +251,7 @@ def _colors(colors, count, dtype=dtypes.uint8):
         need(isinstance(colors, str) or len(colors) == 3, "If passed as tuple, colors should be an RGB triplet, but "
                                                           f"got {colors}.", ValueError)
         colors = [colors] * count
-    rgb = pillow("ImageColor").getrgb
+    rgb = images.pillow("ImageColor").getrgb
     colors = [rgb(color) if isinstance(color, str) else color for color in colors[:count]]
     return [tuple(part / 255 for part in color) for color in colors] if dtype.is_floating_point else colors
 

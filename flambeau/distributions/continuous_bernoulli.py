@@ -6,7 +6,7 @@ from . import constraints
 from .distribution import holds
 from .exp_family import ExponentialFamily
 from .functions import binary_cross_entropy_with_logits, rand, where
-from .utils import ProbsOrLogits, broadcast_all, clamp_probs
+from .utils import ProbsOrLogits, broadcast_all, clamp_probs, lazy_property, logits_to_probs
 
 __all__ = ["ContinuousBernoulli"]
 
@@ -34,6 +34,11 @@ class ContinuousBernoulli(ProbsOrLogits, ExponentialFamily):
             given = clamp_probs(given)
         self.__dict__[name] = given
         super().__init__(given.shape, validate_args=validate_args)
+
+    @lazy_property
+    def probs(self):
+        """The probabilities, moved away from 0 and 1 like those that are given: there the formulas have no numbers."""
+        return clamp_probs(logits_to_probs(self.logits, is_binary=True))
 
     def _piecewise(self, formula, series):
         """`formula(probs)`, and between the limits `series(probs - 1/2)` in its place."""

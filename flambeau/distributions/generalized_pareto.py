@@ -27,15 +27,17 @@ class GeneralizedPareto(Distribution):
 
     @property
     def mean(self):
-        return where(self.concentration < 1, self.loc + self.scale / (1 - self.concentration), math.nan)
+        finite = self.concentration < 1
+        return where(finite, self.loc + self.scale / (1 - where(finite, self.concentration, 0.0)), math.nan)
 
     @property
     def mode(self): return self.loc
 
     @property
     def variance(self):
-        c = self.concentration
-        return where(c < 0.5, self.scale.square() / ((1 - c).square() * (1 - 2 * c)), math.nan)
+        finite = self.concentration < 0.5
+        c = where(finite, self.concentration, 0.0)                     # a gradient goes through both sides
+        return where(finite, self.scale.square() / ((1 - c).square() * (1 - 2 * c)), math.nan)
 
     def _tail(self):
         """Where the concentration is as good as 0, and the concentration with 1 in its place there."""

@@ -31,8 +31,10 @@ class StudentT(Distribution):
 
     @property
     def variance(self):
-        spread = self.scale.square() * self.df / (self.df - 2)
-        return where(self.df > 2, spread, where(self.df > 1, self.df.new_tensor(math.inf), math.nan))
+        finite = self.df > 2
+        # A gradient goes through both sides of where: the one that is not taken has to be finite.
+        df, scale = where(finite, self.df, 3.0), where(finite, self.scale, 1.0)
+        return where(finite, scale.square() * df / (df - 2), where(self.df > 1, self.df.new_tensor(math.inf), math.nan))
 
     def rsample(self, sample_shape=()):
         x = _standard_normal(self._extended_shape(sample_shape), self.df.dtype, self.df.device)

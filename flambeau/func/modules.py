@@ -1,7 +1,7 @@
 """Modules as functions of their parameters."""
 import functools
 
-from ..nn.utils.stateless import _functional_call
+from ..nn import utils
 from ..tensor.forms import namespace
 
 stack = namespace[""]["stack"]
@@ -29,7 +29,7 @@ def functional_call(module, parameter_and_buffer_dicts, args=None, kwargs=None, 
     elif not isinstance(given, dict):
         raise ValueError("Expected parameter_and_buffer_dicts to be a dict, or a list/tuple of dicts, but got "
                          f"{type(given)}")
-    return _functional_call(module, given, args, kwargs, tie_weights=tie_weights, strict=strict)
+    return utils.stateless._functional_call(module, given, args, kwargs, tie_weights=tie_weights, strict=strict)
 
 
 def stack_module_state(models):
@@ -70,9 +70,9 @@ def functionalize(func, *, remove="mutations"):
 
 def replace_all_batch_norm_modules_(root):
     """Let the batch norms in `root` keep no running statistics, in place: `vmap` could not update them. `root`."""
-    from ..nn.modules.batchnorm import _BatchNorm
+    from ..nn import modules
     for module in root.modules():
-        if isinstance(module, _BatchNorm):
+        if isinstance(module, modules.batchnorm._BatchNorm):
             module.running_mean = module.running_var = module.num_batches_tracked = None
             module.track_running_stats = False
     return root

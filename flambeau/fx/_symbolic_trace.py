@@ -7,8 +7,7 @@ import sys
 import threading
 from types import CodeType, FunctionType
 
-from ..nn.modules.module import Module
-from ..nn.parameter import Parameter
+from ..nn import Module, Parameter
 from ..tensor.tensor import Tensor
 from .graph import Graph
 from .graph_module import GraphModule

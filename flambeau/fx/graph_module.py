@@ -4,8 +4,7 @@ import itertools
 import linecache
 import sys
 
-from ..nn.modules.module import Module
-from ..nn.parameter import Parameter
+from ..nn import Module, Parameter
 from ..tensor.tensor import Tensor
 from .graph import Graph
 

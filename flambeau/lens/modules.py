@@ -11,7 +11,7 @@ import contextlib
 
 from ..autograd.base_node import AccumulateGrad
 from ..base.observers import Observer, observing
-from ..nn.modules.module import Module
+from ..nn import Module
 from ..watch.holders import variables
 
 MODULE_KEY = "flambeau.lens.module"           # of a node's metadata

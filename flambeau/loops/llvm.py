@@ -1,6 +1,6 @@
 """Render a kernel as LLVM text: a step function over a range of tiles (see loops/ir.py for the language).
 
-    void step(ptr buffers, ptr ints, ptr scalars, i64 begin, i64 end)
+    void step(ptr buffers, ptr ints, ptr scalars, i64 begin, i64 end, ptr room)        (see step.py)
 
 Vectors are explicit. Every expression is written at the outermost loop that it depends on, so nothing is left to an
 optimiser but instruction selection. What a loop by vectors leaves over is done by vectors whose surplus lanes are
@@ -12,6 +12,7 @@ from . import scalar
 from .emit import Emit, Term, literal, mangled, shape
 from .ir import BYTES_OF_TYPE, FUNCTION_WORDS, dependencies
 from .schedule import Scratch, with_scratch
+from .step import PROBED, STEP_ARGUMENTS
 from .target import CACHE_LINE_BYTES
 
 EMIT_METHODS = {"add": "arith", "sub": "arith", "mul": "arith", "div": "arith", "and": "arith", "or": "arith",
@@ -160,17 +161,16 @@ class _Writer:
             self.ints[name] = Term(entry.emit, "i64", 1, f"%i{i}")
         for i, access in enumerate(k.accesses):
             if isinstance(access, Scratch):
-                room = self.ints[f"size {k.kept + k.reduced - 1}"].text
-                out.append(f"  %p{i} = alloca {shape(access.type, 1)}, i64 {room}, align 64")
+                out.append(f"  %p{i} = getelementptr i8, ptr %room, i64 0")        # the only one: all of the room
         self.numbers = [self._number(entry, i, type) for i, type in enumerate(k.numbers)]
         self._tiles(entry)
         self.scopes.pop()
         if self.schedule.streams:                 # what went past the cache must be there before anybody is told
             out.append("  fence seq_cst")
         body = "\n".join(out)
-        attributes = 'nounwind "prefer-vector-width"="512"'
+        attributes = f'nounwind "prefer-vector-width"="512" {PROBED}'
         return "\n".join([
-            f"define void @{self.name}(ptr %buffers, ptr %ints, ptr %scalars, i64 %begin, i64 %end) #0 {{",
+            f"define void @{self.name}({STEP_ARGUMENTS}) #0 {{",
             "entry:", body, "  ret void", "}", *self.defined.values(), *sorted(self.declared),
             f"attributes #0 = {{ {attributes} }}", *(["!0 = !{i32 1}"] if self.schedule.streams else []), ""])
 

@@ -12,7 +12,7 @@ import types
 
 from ..autograd.base_node import AccumulateGrad, Node
 from ..base.errors import PACKAGE, line_of
-from ..nn.modules.module import Module
+from ..nn import Module
 from ..tensor.tensor import Tensor
 from ..trace.value import Storage
 

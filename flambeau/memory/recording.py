@@ -19,8 +19,7 @@ from ..base import settings
 from ..base.errors import line_of
 from ..base.observers import Observer, clock, observing, settle
 from ..base.spec import place
-from ..profiler.modules import ModulePaths
-from ..profiler.operators import operator_name
+from ..profiler import modules, operators
 from ..tensor import oom
 from ..trace.record import run_all
 from .looking import adopted, snapshot
@@ -66,7 +65,7 @@ class record(Observer):
         self._events: deque = deque(maxlen=max_events)
         self._told = 0
         self._of: dict = {}           # id of a recorded instruction → the module that recorded it
-        self._paths, self._stacks = ModulePaths(), threading.local()
+        self._paths, self._stacks = modules.ModulePaths(), threading.local()
         self._devices: dict = {}
         self.result = None
 
@@ -134,7 +133,7 @@ class record(Observer):
         line = line_of(first[5] if first is not None else allocation.site)
         live = _Live(allocation.nbytes, name, f"{line} and others (working memory)" if several else line,
                      self._of.get(id(first)) if first is not None and not several else None, "other",
-                     operator_name(first[0].op.__name__) if first is not None else "", allocation.address)
+                     operators.operator_name(first[0].op.__name__) if first is not None else "", allocation.address)
         found.live[id(allocation)] = allocation, live
         found.now += allocation.nbytes
         self._note(allocation.time, live, 1)

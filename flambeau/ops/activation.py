@@ -4,7 +4,7 @@ Each primitive has its closed-form derivative; the public function in front of i
 """
 import math
 
-from ..base import dtypes, special_functions
+from ..base import dtypes, shapes, special_functions
 from ..base.arguments import fitting
 from ..base.errors import need
 from ..base.op import Composite, Op, Pointwise, door, refuse
@@ -144,6 +144,7 @@ class hardshrink(Composite):
     names = "nn.functional.hardshrink"
     forms = "function method out"
     no_overlap = True
+    strict_out = True
 
     def of(input, lambd=0.5):
         if isinstance(input, door.tensor) and input.dtype.is_floating_point and input.dtype.itemsize == 2:
@@ -185,6 +186,7 @@ class _softshrink_front(Composite):
 
     names = "nn.functional.softshrink"
     forms = "function method out"
+    strict_out = True
 
     def of(input, lambd=0.5):
         refuse(_softshrink, input.dtype)
@@ -545,7 +547,9 @@ class _glu(Op):
         need(size % 2 == 0, f"Halving dimension must be even, but dimension {at} is size {size}")
         need(input.dtype.is_floating_point, "\"glu_cpu\" not implemented for "
                                             f"'{input.dtype.cname}'", NotImplementedError)
-        return spec(input.dtype, (*input.shape[:at], size // 2, *input.shape[at + 1:]), None, input.device)
+        shape = (*input.shape[:at], size // 2, *input.shape[at + 1:])
+        strides = shapes.elementwise_strides(shape, [(shape, input.strides)] * 2)      # as of the product of two halves
+        return spec(input.dtype, shape, strides, input.device)
 
     def ref(xp, input, dim=-1):
         a, b = xp.split(input, 2, dim)
@@ -580,6 +584,8 @@ class _rrelu_front(Composite):
 
     def of(input, lower=1.0 / 8, upper=1.0 / 3, training=False, inplace=False):
         need(lower <= upper, f"lower bound must not be above upper, got {lower} and {upper}")
+        if not inplace:
+            input = input.contiguous()                    # its result is row-major in PyTorch
         if not training:
             return run(_leaky_relu, inplace, input, (lower + upper) / 2)
         sloped = input <= 0
@@ -589,10 +595,14 @@ class _rrelu_front(Composite):
             else:
                 unit = input.new_empty(input.shape, dtype=dtypes.float32).uniform_().to(input.dtype)
                 drawn = (unit.double() * (upper - lower) + lower).to(input.dtype)
-            made = _prelu_kernel(input, drawn.where(sloped, 1))
-            return input.copy_(made) if inplace else made
+            return _sloped(input, drawn.where(sloped, 1), inplace)
         # PyTorch draws, in double precision, only for the elements that get a slope. So it has to be known how many.
         drawn = input.new_empty((int(sloped.sum()),), dtype=dtypes.float64).uniform_(lower, upper)
         slope = input.new_ones(input.shape).masked_scatter(sloped, drawn.to(input.dtype))
-        made = _prelu_kernel(input, slope)
-        return input.copy_(made) if inplace else made
+        return _sloped(input, slope, inplace)
+
+
+def _sloped(input, slope, inplace):
+    """`input` times the slopes drawn for it. In place that is a product, which keeps the slopes alone: what a prelu
+    keeps, its input, is what is written over."""
+    return input.mul_(slope) if inplace else _prelu_kernel(input, slope)

@@ -677,15 +677,48 @@ class _pow_of_number(Pointwise):
 
 
 class ldexp(Pointwise):
-    """`input` times two to the power `other`, elementwise."""
+    """`input` times two to the power `other`, elementwise; rounded once, also where that power is no number."""
 
     result = "float"
     numbers = ""
 
-    def ref(xp, input, other):           return input * xp.power(2, other)
-    def d_input(g, other):               return g * conj(2.0 ** other)
-    def d_other(g, out):                 return g * conj(out * math.log(2))
-    def body(k, input, other):           return input * k.exp2(other)
+    @classmethod
+    def infer(op, args):
+        input, other = args
+        out, casts, common = Pointwise.infer(op, args)
+        if input.dtype.is_floating_point and other.dtype.category < 2:
+            need(other.dtype is not dtypes.bool and other.dtype.name not in ("uint16", "uint32", "uint64"),
+                 f"\"ldexp_cpu_exp\" not implemented for '{other.dtype.cname}'", NotImplementedError)
+            if common.itemsize == 2:                 # which would round the exponent
+                common = dtypes.float32
+        return out, casts, common
+
+    def ref(xp, input, other):
+        if input.dtype.kind == "c":
+            return input * xp.power(2, other)
+        finite = xp.isfinite(other)
+        whole = xp.where(finite, xp.clip(xp.floor(other), -4000, 4000), 0)
+        left = xp.where(finite, other - xp.floor(other), other)
+        mantissa, exponent = xp.frexp(input)
+        return xp.ldexp(mantissa * xp.exp2(left), exponent + whole.astype(xp.int32))
+
+    def d_input(g, other): return g * conj(2.0 ** other) if g.is_complex() or other.is_complex() else ldexp(g, other)
+    def d_other(g, out):   return g * conj(out * math.log(2))
+
+    def body(k, input, other):
+        wide = k.cast(other, dtypes.float64)
+        finite = k.abs(wide) < math.inf
+        if input.dtype is not dtypes.float64:        # all of float32's products are normal numbers of float64
+            power = k.exp2(k.where(finite, k.minimum(k.maximum(wide, -400.0), 400.0), wide))
+            return k.cast(k.cast(input, dtypes.float64) * power, input.dtype)
+        whole = k.where(finite, k.floor(k.minimum(k.maximum(wide, -4000.0), 4000.0)), 0.0)
+        # In three steps, since the power may be no number. One that ends in denormal numbers stays well above them
+        # until its last: what is rounded earlier comes to nothing.
+        first = k.where(whole < -1022.0, -969.0, k.minimum(whole, 1023.0))
+        second = k.minimum(k.maximum(whole - first, -969.0), 1023.0)
+        third = k.minimum(k.maximum(whole - first - second, -1022.0), 1023.0)
+        left = k.exp2(k.where(finite, wide - k.floor(wide), wide))
+        return input * k.exp2(first) * k.exp2(second) * k.exp2(third) * left
 
 
 # ---- integers

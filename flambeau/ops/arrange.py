@@ -343,7 +343,9 @@ class _roll(Op):
             shapes.wrap_dim(d, input.ndim, scalar_ok=False)
         if not input.numel:
             return input.like(strides=shapes.preserved_strides(input.shape, input.strides))
-        return suggested_spec(input) if dims else input.like(shape=input.shape)
+        # PyTorch joins two parts along each dimension. Where one is empty, and has no layout, the result is row-major.
+        parted = dims and all(shift % input.shape[d] for shift, d in zip(shifts, dims, strict=True))
+        return suggested_spec(input) if parted else input.like(shape=input.shape)
 
     def ref(xp, input, shifts, dims):
         if not dims or not input.ndim:

@@ -16,10 +16,11 @@ from .shape import cat
 # --- dropout ----------------------------------------------------------------------------------------------------------
 
 
-def blank_of(input, shape):
-    """Memory for a mask of `shape`; laid out like `input`, in whose order in memory numbers are then drawn."""
+def blank_of(input, channels):
+    """Memory for a mask: of a number for each element, drawn in the order in which `input` lies, or of one for each
+    channel, for the function of the name `channels`."""
     held = input.detach()
-    return empty_like(held) if tuple(shape) == held._spec.shape else held.new_empty(shape)
+    return held.new_empty(channel_shape(input, channels)) if channels else empty_like(held)
 
 
 def keep_mask(blank, p):
@@ -31,18 +32,18 @@ def check_probability(p):
     need(0 <= p <= 1, f"dropout probability has to be between 0 and 1, but got {p}", ValueError)
 
 
-def drop(input, p, training, inplace, shape):
-    """`input` times a mask of `shape`, in training."""
+def drop(input, p, training, inplace=False, channels=""):
+    """`input` times a mask, in training: of its own shape, or of whole channels for the function named `channels`."""
     check_probability(p)
     if not training or p == 0 or not input.numel():
         return input
-    if not inplace and p < 1 and tuple(shape) == input._spec.shape:
+    if not inplace and p < 1 and not channels:
         keep = input._dropout_mask(p)
         if keep is not None:
             return _native_dropout(input, keep, kept_scale(p, input.dtype), 1 / (1 - p))
         if input.dtype.category == 2:
             return input * (input._coins(1 - p) / (1 - p))
-    mask = keep_mask(blank_of(input, shape), p)
+    mask = keep_mask(blank_of(input, channels if p < 1 else ""), p)
     return input.mul_(mask) if inplace else input * mask
 
 
@@ -70,13 +71,13 @@ class _dropout(LayerFunction):
 
     names = "nn.functional.dropout"
 
-    def of(input, p=0.5, training=True, inplace=False): return drop(input, p, training, inplace, input.shape)
+    def of(input, p=0.5, training=True, inplace=False): return drop(input, p, training, inplace)
 
 
 class dropout(LayerFunction):
     """In training, each element zeroed with probability `p` and the others scaled by 1 / (1 - p)."""
 
-    def of(input, p, train): return drop(input, p, train, False, input.shape)
+    def of(input, p, train): return drop(input, p, train)
 
 
 def channel_shape(input, name):
@@ -100,7 +101,7 @@ def _channels(input, p, training, inplace, batched, name):
     check_probability(p)
     single = input.dim() < batched
     x = (input.unsqueeze_(0) if inplace else input.unsqueeze(0)) if single else input
-    made = drop(x, p, training, inplace, channel_shape(x, name))
+    made = drop(x, p, training, inplace, name)
     return (made.squeeze_(0) if inplace else made.squeeze(0)) if single else made
 
 
@@ -110,7 +111,12 @@ class _dropout2d(LayerFunction):
     names = "nn.functional.dropout2d"
 
     def of(input, p=0.5, training=True, inplace=False):
-        return drop(input, p, training, inplace, channel_shape(input, "dropout2d"))
+        warn_of_rank("dropout2d", input.dim(), 2)
+        if input.dim() == 3:
+            warn("dropout2d: Received a 3D input to dropout2d and assuming that channel-wise 1D dropout behavior is "
+                 "desired: it is read as (N, C, L). PyTorch says that it will be read as (C, H, W) in a future "
+                 "release; dropout1d is the function for (N, C, L).")
+        return drop(input, p, training, inplace, "dropout2d")
 
 
 class _dropout3d(LayerFunction):
@@ -119,20 +125,31 @@ class _dropout3d(LayerFunction):
     names = "nn.functional.dropout3d"
 
     def of(input, p=0.5, training=True, inplace=False):
+        warn_of_rank("dropout3d", input.dim(), 3)
         return _channels(input, p, training, inplace, 5, "dropout3d")
+
+
+def warn_of_rank(name, rank, spatial):
+    """Warn, as PyTorch does, of an input that has not the `spatial` dimensions that the function is for."""
+    if rank not in (spatial + 1, spatial + 2):
+        warn(f"{name}: Received a {rank}-D input to {name}, which is deprecated and will result in an error in a "
+             f"future release. {name} is for {spatial} spatial dimensions, one of channels and perhaps one of a batch; "
+             "for other inputs use dropout.")
 
 
 ALPHA_LOW = -1.7580993408473766               # minus selu's scale times its alpha
 
 
-def alpha_drop(input, p, training, inplace, shape):
-    """Dropout that keeps selu's mean and variance: dropped elements go to selu's lower end."""
+def alpha_drop(input, p, training, inplace, channels=""):
+    """Dropout that keeps selu's mean and variance: dropped elements go to selu's lower end. `channels`: see `drop`."""
     check_probability(p)
     if not training or p == 0 or not input.numel():
         return input
     if p == 1:
         return input.mul_(0) if inplace else input * 0
-    keep = blank_of(input, shape).bernoulli_(1 - p)
+    need(not input.dtype.is_integral, "result type Float can't be cast to the desired output type "
+         f"{input.dtype.cname}: alpha dropout keeps the mean and variance of floats")
+    keep = blank_of(input, channels).bernoulli_(1 - p)
     a = 1 / math.sqrt((ALPHA_LOW * ALPHA_LOW * p + 1) * (1 - p))
     shift = (1 - keep) * (ALPHA_LOW * a) - ALPHA_LOW * a * p
     return input.mul_(keep * a).add_(shift) if inplace else input * (keep * a) + shift
@@ -143,7 +160,7 @@ class _alpha_dropout(LayerFunction):
 
     names = "nn.functional.alpha_dropout"
 
-    def of(input, p=0.5, training=False, inplace=False): return alpha_drop(input, p, training, inplace, input.shape)
+    def of(input, p=0.5, training=False, inplace=False): return alpha_drop(input, p, training, inplace)
 
 
 class _feature_alpha_dropout(LayerFunction):
@@ -152,7 +169,7 @@ class _feature_alpha_dropout(LayerFunction):
     names = "nn.functional.feature_alpha_dropout"
 
     def of(input, p=0.5, training=False, inplace=False):
-        return alpha_drop(input, p, training, inplace, channel_shape(input, "feature_alpha_dropout"))
+        return alpha_drop(input, p, training, inplace, "feature_alpha_dropout")
 
 
 class _gumbel_softmax(LayerFunction):
@@ -556,7 +573,7 @@ def spelled_out(query, key, value, mask, dropout):
     if mask is not None:
         scores = scores + mask.to(scores.dtype)
     weights = softmax(scores, -1)
-    weights = drop(weights, dropout, True, False, weights.shape)
+    weights = drop(weights, dropout, True)
     return matmul(weights, value), weights
 
 

@@ -433,6 +433,7 @@ class heaviside(Pointwise):
 
     node = "torch::autograd::NotImplemented"
     numbers = ""
+    strict_out = True
 
     def check(dtype, input, values):
         need(input.dtype is values.dtype, "heaviside is not yet implemented for tensors with different dtypes.")

@@ -294,6 +294,8 @@ class convolution(Composite):
         need_tensors(input, weight, bias)
         n = weight.dim() - 2
         need(n > 0, f"weight should have at least three dimensions, got {list(weight.shape)}")
+        need(not transposed or 0 not in weight.shape[2:], "kernel size should be greater than zero, but got weight of "
+                                                          f"size {list(weight.shape)}")
         return _convolution(input, weight, bias, per_dim(stride, n, "stride"), per_dim(padding, n, "padding"),
                             per_dim(dilation, n, "dilation"), bool(transposed),
                             per_dim(output_padding, n, "output_padding"), as_int(groups))

@@ -76,7 +76,7 @@ def cast(xp, array, dtype):
             return dtypes.as_dtype(array, dtype)
         # A float goes into a narrow integer through a wide one, so that 300.0 becomes 44.
         wide = np.int64 if want.itemsize == 8 or dtype in (dtypes.uint8, dtypes.uint32) else np.int32
-        return array.astype(wide).astype(want)
+        return dtypes.truncated(array, wide, xp).astype(want)
     if want.itemsize == 2 and dtype.category == 2:
         return array.astype(np.float32).astype(want)              # rounded by way of float32, as there
     return dtypes.as_dtype(array, dtype)

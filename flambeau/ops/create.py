@@ -174,6 +174,7 @@ class zeros(Composite):
 
     forms = "function out"
     creates = True
+    out_resize = ""
 
     def of(*sizes, size=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
         shape = shape_of(sizes, size)
@@ -186,6 +187,7 @@ class ones(Composite):
 
     forms = "function out"
     creates = True
+    out_resize = ""
 
     def of(*sizes, size=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
         shape = shape_of(sizes, size)
@@ -202,6 +204,7 @@ class full(Composite):
 
     forms = "function out"
     creates = True
+    out_resize = ""
 
     def of(size, fill_value, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
         if not isinstance(size, (tuple, list)):
@@ -216,6 +219,7 @@ class empty(Composite):
 
     forms = "function out"
     creates = True
+    out_resize = ""
 
     def of(*sizes, size=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False,
            memory_format=None):
@@ -420,6 +424,7 @@ class arange(Composite):
 
     forms = "function out"
     creates = True
+    out_resize = "count warn"
 
     def of(*bounds, start=0, end=None, step=None, dtype=None, layout=None, device=None, pin_memory=False,
            requires_grad=False):
@@ -453,6 +458,7 @@ class range_(Composite):
 
     forms = "function out"
     creates = True
+    out_resize = "count"
 
     def of(start=0, end=None, step=1, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
         if end is None:
@@ -491,6 +497,7 @@ class linspace(Composite):
 
     forms = "function out"
     creates = True
+    out_resize = "count"
 
     def of(start, end, steps, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
         start, end, steps, dtype, where = spaced(start, end, steps, dtype, layout, device, pin_memory, "linspace")
@@ -506,6 +513,7 @@ class logspace(Composite):
 
     forms = "function out"
     creates = True
+    out_resize = "count"
 
     def of(start, end, steps, base=10.0, *, dtype=None, layout=None, device=None, pin_memory=False,
            requires_grad=False):
@@ -547,6 +555,7 @@ class eye(Composite):
 
     forms = "function out"
     creates = True
+    out_resize = ""
 
     def of(n, m=None, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
         n = whole(n, "n")

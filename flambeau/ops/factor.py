@@ -12,7 +12,19 @@ from .arith import conj
 from .create import _eye
 from .matmul import adjoint, matmul, only_tensors
 from .shape import cat
-from .solve import _solve, _solve_triangular, blame, check, check_equation, eye_like, like, no_convergence, turned
+from .solve import (
+    _solve,
+    _solve_triangular,
+    blame,
+    check,
+    check_equation,
+    eye_like,
+    in_columns,
+    laid_in_columns,
+    like,
+    no_convergence,
+    turned,
+)
 
 # --- eigenvalues ------------------------------------------------------------------------------------------------------
 
@@ -55,7 +67,7 @@ class _eigh(Op):
     def meta(A, UPLO="L"):
         check(A, "linalg.eigh")
         need(UPLO.upper() in ("L", "U"), f"Expected UPLO argument to be 'L' or 'U', but got {UPLO}")
-        return like(A, A.shape[-1], dtype=A.dtype.to_real()), A.like(shape=A.shape)
+        return like(A, A.shape[-1], dtype=A.dtype.to_real()), in_columns(A, *A.shape[-2:])
 
     def ref(xp, A, UPLO="L"):
         try:
@@ -99,7 +111,7 @@ class _eig(Op):
     def meta(input):
         check(input, "linalg.eig", argument="input")
         dtype = input.dtype.to_complex()
-        return like(input, input.shape[-1], dtype=dtype), like(input, *input.shape[-2:], dtype=dtype)
+        return like(input, input.shape[-1], dtype=dtype), in_columns(input, *input.shape[-2:], dtype=dtype)
 
     def ref(xp, input):
         finite(xp, input)
@@ -151,8 +163,8 @@ class _svd(Op):
         check(A, "linalg.svd", square=False)
         m, n = A.shape[-2:]
         k = min(m, n)
-        return (like(A, m, m if full_matrices else k), like(A, k, dtype=A.dtype.to_real()),
-                like(A, n if full_matrices else k, n))
+        return (in_columns(A, m, m if full_matrices else k), like(A, k, dtype=A.dtype.to_real()),
+                in_columns(A, n if full_matrices else k, n))
 
     def ref(xp, A, full_matrices):
         try:
@@ -387,7 +399,7 @@ class _qr(Op):
              "'reduced' (default), 'r', or 'complete'")
         m, n = A.shape[-2:]
         k = m if mode == "complete" else min(m, n)
-        return A.like(shape=(0,)) if mode == "r" else like(A, m, k), like(A, k, n)
+        return A.like(shape=(0,)) if mode == "r" else in_columns(A, m, k), in_columns(A, k, n)
 
     def ref(xp, A, mode="reduced"):
         if mode == "r":
@@ -479,7 +491,8 @@ class _lu(Op):
 
     def meta(A, caller):
         check(A, caller or "linalg.lu_factor_ex", square=False)
-        return A.like(shape=A.shape), like(A, min(A.shape[-2:]), dtype=dtypes.int32), like(A, dtype=dtypes.int32)
+        return (in_columns(A, *A.shape[-2:]), like(A, min(A.shape[-2:]), dtype=dtypes.int32),
+                like(A, dtype=dtypes.int32))
 
     def ref(xp, A, caller):
         m, n = A.shape[-2:]
@@ -613,12 +626,16 @@ class _lu_solve(Composite):
     def of(LU, pivots, B, *, left=True, adjoint=False):
         check(LU, "linalg.lu_solve", argument="LU")
         check_equation(LU, B, left, "linalg.lu_solve")
+        need(pivots.dtype is dtypes.int32, "linalg.lu_solve: pivots should be a Tensor of scalar type torch.int32, got "
+                                           f"{pivots.dtype}")
+        need(pivots.shape == LU.shape[:-1], "linalg.lu_solve: Number of pivots per batch should be same as the "
+             f"dimension of the matrix: {list(LU.shape[:-1])}, got {list(pivots.shape)}")
         P = _permutation(pivots, LU.shape[-1]).to(LU.dtype)
         if not left:                                   # X A = B is A^H X^H = B^H
             return turn(_lu_solve(LU, pivots, turn(B), adjoint=not adjoint))
         if adjoint:
             half = _solve_triangular(turn(LU), B, upper=False)
-            return matmul(P, _solve_triangular(turn(LU), half, upper=True, unitriangular=True))
+            return laid_in_columns(matmul(P, _solve_triangular(turn(LU), half, upper=True, unitriangular=True)))
         half = _solve_triangular(LU, matmul(P.mT, B), upper=False, unitriangular=True)
         return _solve_triangular(LU, half, upper=True)
 

@@ -20,14 +20,34 @@ FORWARD_NORMS = {"none": "backward", "by_n": "forward", "by_root_n": "ortho"}
 BACKWARD_NORMS = {"none": "forward", "by_n": "backward", "by_root_n": "ortho"}
 
 
+def spectrum_spec(input, dtype, shape, dim):
+    """The Spec of a transform of `input` along `dim`, `shape` in all: as PyTorch's library leaves it, with the
+    dimensions of `dim` innermost and the others around them, in the order in which they lay."""
+    if len(shape) < 2:
+        return spec(dtype, shape, None, input.device)
+    around = sorted([d for d in range(len(shape)) if d not in dim], key=lambda d: -input.strides[d])
+    strides, step = [0] * len(shape), 1
+    for d in reversed((*around, *dim)):
+        strides[d] = step
+        step *= max(shape[d], 1)
+    return spec(dtype, shape, tuple(strides), input.device)
+
+
+def by_stride(input, dim):
+    """`dim` with the outermost in memory first."""
+    return tuple(sorted(dim, key=lambda d: -input.strides[d]))
+
+
 class _c2c(Op):
-    """The transform of a complex `input` along `dim`, or its inverse."""
+    """The transform of a complex `input` along `dim`, or its inverse. `inner`: a dimension that was transformed before,
+    as a part of the same transform of a real tensor."""
 
     node = "FftC2CBackward0"
 
-    def meta(input, dim, scale, forward): return spec(input.dtype, input.shape, None, input.device)
+    def meta(input, dim, scale, forward, inner=()):
+        return spectrum_spec(input, input.dtype, input.shape, (*by_stride(input, dim), *inner))
 
-    def ref(xp, input, dim, scale, forward):
+    def ref(xp, input, dim, scale, forward, inner=()):
         made = xp.fft.fftn(input, axes=dim, norm=FORWARD_NORMS[scale]) if forward else \
             xp.fft.ifftn(input, axes=dim, norm=BACKWARD_NORMS[scale])
         return made.astype(input.dtype, copy=False)
@@ -44,7 +64,7 @@ class _r2c(Op):
         shape = list(input.shape)
         if onesided:
             shape[dim] = shape[dim] // 2 + 1
-        return spec(input.dtype.to_complex(), tuple(shape), None, input.device)
+        return spectrum_spec(input, input.dtype.to_complex(), tuple(shape), (dim,))
 
     def ref(xp, input, dim, scale, onesided):
         made = (xp.fft.rfft if onesided else xp.fft.fft)(input, axis=dim, norm=FORWARD_NORMS[scale])
@@ -64,7 +84,7 @@ class _c2r(Op):
     def meta(input, dim, scale, size):
         shape = list(input.shape)
         shape[dim] = size
-        return spec(input.dtype.to_real(), tuple(shape), None, input.device)
+        return spectrum_spec(input, input.dtype.to_real(), tuple(shape), (dim,))
 
     def ref(xp, input, dim, scale, size):
         made = xp.fft.irfft(input, size, axis=dim, norm=BACKWARD_NORMS[scale])
@@ -181,7 +201,9 @@ def half_spectrum(input, s, dim, norm, forward, what):
     scale = scaling(norm, forward)
     made = _r2c(fitted(input, dim, sizes), dim[-1], scale, True)
     made = made if forward else conj(made)
-    return _c2c(made, dim[:-1], scale, forward) if len(dim) > 1 else made
+    if len(dim) == 1:
+        return made
+    return _c2c(made, dim[:-1], scale, forward, dim[-1:] if forward else ())     # in PyTorch too, the inverse is two
 
 
 def from_half(input, s, dim, norm, forward, what):
@@ -443,7 +465,7 @@ class _fft_fftshift(Composite):
 
     def of(input, dim=None):
         dim = tuple(range(input.dim())) if dim is None else ints((dim,), "dim")
-        return roll(input, [input.shape[d] // 2 for d in dim], dim) if dim else input.clone()
+        return roll(input, [input.shape[d] // 2 for d in dim], dim)
 
 
 class _fft_ifftshift(Composite):
@@ -453,7 +475,7 @@ class _fft_ifftshift(Composite):
 
     def of(input, dim=None):
         dim = tuple(range(input.dim())) if dim is None else ints((dim,), "dim")
-        return roll(input, [(input.shape[d] + 1) // 2 for d in dim], dim) if dim else input.clone()
+        return roll(input, [(input.shape[d] + 1) // 2 for d in dim], dim)
 
 
 # --- in short time ----------------------------------------------------------------------------------------------------

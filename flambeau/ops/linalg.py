@@ -367,7 +367,7 @@ class renorm(Composite):
         need(maxnorm >= 0, f"renorm: expected maxnorm to be >= 0 but got {maxnorm}")
         need(input.ndim > 1, f"renorm: input needs at least 2 dimensions, got {input.ndim} dimensions")
         length = norm(input, p, rest(input, dim), True)
-        return input * (maxnorm / (length + 1e-7)).masked_fill((length > maxnorm).logical_not(), 1)
+        return (input * (maxnorm / (length + 1e-7)).masked_fill((length > maxnorm).logical_not(), 1)).contiguous()
 
     def d_input(g, input, p, dim, maxnorm):
         over = rest(input, dim)
@@ -471,7 +471,7 @@ class cross(Composite):
 
     forms = "function method out"
     strict_out = True
-    no_overlap = True
+    out_no_overlap = True
 
     def of(input, other, dim=None):
         only_tensors(input=input, other=other)

@@ -882,6 +882,8 @@ class _multilabel_margin_loss(Loss):
         reduction = reduction_of(reduction, size_average, reduce)
         need(tuple(input.shape) == tuple(target.shape), f"inconsistent target size: {list(target.shape)} for input of "
                                                         f"size: {list(input.shape)}")
+        need(input.dim() <= 2 and 0 not in input.shape[-1:], "Expected non-empty vector or matrix with optional 0-dim "
+                                                             f"batch size, but got: {list(input.shape)}")
         need(target.dtype is dtypes.int64, f"expected scalar type Long but found {target.dtype.cname}")
         if not target.is_meta:
             _class_check(target, input.shape[-1] if input.dim() else 1, -1)
@@ -976,6 +978,7 @@ class _ctc_loss(Loss):
             targets = targets.unsqueeze(0)
         ins, outs = lengths(input_lengths, "input_lengths"), lengths(target_lengths, "target_lengths")
         steps, batch, classes = probs.shape
+        need(probs.numel(), f"log_probs tensor must not be empty, got {list(log_probs.shape)}")
         need(0 <= blank < classes, f"blank must be in label range, got {blank} of {classes}")
         need(len(ins) == batch, f"input_lengths must be of size batch_size, got {len(ins)} for {batch}")
         need(len(outs) == batch, f"target_lengths must be of size batch_size, got {len(outs)} for {batch}")

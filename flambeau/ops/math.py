@@ -567,7 +567,7 @@ class nextafter(Pointwise):
     numbers = ""
     refuses = "bool int complex"
 
-    def ref(xp, input, other): return xp.nextafter(input, other)
+    def ref(xp, input, other): return xp.where(input == other, other, xp.nextafter(input, other))     # -0 of 0, too
     def d_input(g, input, other): return g.where(input != other, 0)
     def d_other(g): return zeros(g)
 

@@ -19,6 +19,7 @@ from .pool import (
     need_dtype,
     need_rows,
     need_tensor,
+    nonempty,
     one_int,
     per_window,
     sizes_by,
@@ -263,6 +264,7 @@ def adaptive_max_pool(op, n, input, output_size):
     name = f"adaptive_max_pool{n}d"
     sizes = adaptive_sizes(input, output_size, n, name)
     need(input.dim() in (n + 1, n + 2), f"{name}(): Expected {n + 1}D or {n + 2}D tensor, but got {list(input.shape)}")
+    nonempty(input, range(1, input.dim()), name)
     need_dtype(input.dtype, input.dtype.category == 2, name)
     return op(input, tuple([("adaptive", s, o) for s, o in zip(input.shape[-n:], sizes, strict=True)]))
 

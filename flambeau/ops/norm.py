@@ -433,7 +433,8 @@ class _instance_norm(LayerFunction):
            eps=1e-5):
         if input._base is not None or input._labels is not None:
             door.noticed("norm_of_view", input, "instance_norm")
-        need(input.dim() >= 2, f"Expected at least 2 dimensions, got {list(input.shape)}")
+        need(input.dim() >= 2, f"Expected at least 2 dimensions, got {list(input.shape)}",
+             ValueError if use_input_stats else RuntimeError)
         need(use_input_stats or (running_mean is not None and running_var is not None),
              "Expected running_mean and running_var to be defined when use_input_stats is false")
         if use_input_stats:
@@ -477,7 +478,9 @@ class _group_norm(Op):
                                                                      f"of shape {list(t.shape) if t else None} and "
                                                                      f"input of shape {list(input.shape)}")
         refuse(_group_norm, input.dtype, "bool int complex")
-        return standard_specs(input, group_view(input.shape, num_groups))
+        lasts = shapes.suggests_channels_last(input.shape, input.strides)
+        strides = shapes.channels_last_strides(input.shape) if lasts else None
+        return standard_specs(input, group_view(input.shape, num_groups), strides)
 
     def ref(xp, input, num_groups, weight, bias, eps):
         return standard_ref(xp, input, weight, bias, eps, group_view(input.shape, num_groups))

@@ -3,7 +3,7 @@
 `_resized` is the operation behind everything that goes dimension by dimension by the tables of base/axis_maps.py:
 padding with an input's own elements here, interpolation in resample.py. Its gradient is the same tables transposed.
 """
-from ..base import dtypes
+from ..base import dtypes, shapes
 from ..base.arguments import as_scalar
 from ..base.axis_maps import repeats, taps_of, weighted_sum
 from ..base.errors import need
@@ -79,7 +79,11 @@ class constant_pad_nd(Op):
                                      f"dimension {input.ndim - 1 - d} of your input.")
             need(input.shape[-1 - d] + cut >= 0, f"narrow(): length must be non-negative: padding of {pad[2 * d]} and "
                  f"{pad[2 * d + 1]} cuts {-cut} from dimension {input.ndim - 1 - d} of size {input.shape[-1 - d]}.")
-        return spec(input.dtype, tuple(shape), kept_layout(input, shape), input.device)
+        if any(n > 0 for n in pad):
+            strides = kept_layout(input, shape)
+        else:                                        # what is left is a copy of a part, which keeps its layout
+            strides = shapes.preserved_strides(tuple(shape), input.strides)
+        return spec(input.dtype, tuple(shape), strides, input.device)
 
     def ref(xp, input, pad, value=0):
         shape, source, target = list(input.shape), [slice(None)] * input.ndim, [slice(None)] * input.ndim

@@ -272,10 +272,15 @@ def adaptive_sizes(input, output_size, n, name):
     sizes = ints((output_size,), "output_size")
     sizes = sizes * n if len(sizes) == 1 and n > 1 else sizes
     need(min(sizes) >= 0, f"{name}: elements of output_size must be greater than or equal to 0 but received {sizes}")
-    for d in range(-n, 0):
-        need(input.dim() < n or input.shape[d], f"{name}(): Expected input to have non-zero size for non-batch "
-             f"dimensions, but input has sizes {list(input.shape)} with dimension {input.dim() + d} being empty")
+    nonempty(input, range(max(input.dim() - n, 0), input.dim()), name)
     return sizes
+
+
+def nonempty(input, dims, name):
+    """Refuse an input without elements along one of `dims`."""
+    for d in dims:
+        need(input.shape[d], f"{name}(): Expected input to have non-zero size for non-batch dimensions, but input has "
+                             f"sizes {list(input.shape)} with dimension {d} being empty")
 
 
 def adaptive_avg_pool(op, n, input, output_size):
@@ -286,6 +291,8 @@ def adaptive_avg_pool(op, n, input, output_size):
     if all(s == 1 for s in sizes) and input.dim() >= n:
         return input.mean(tuple(range(-1, -n - 1, -1)), keepdim=True)
     need(input.dim() in (n + 1, n + 2), f"{name}(): Expected {n + 1}D or {n + 2}D tensor, but got {list(input.shape)}")
+    if n == 3:                                            # PyTorch's others take images without channels
+        nonempty(input, range(1, input.dim()), name)
     need_dtype(input.dtype, input.dtype.category == 2 or not input.numel(), name)
     return op(input, tuple([("adaptive", s, o) for s, o in zip(input.shape[-n:], sizes, strict=True)]), None)
 

@@ -88,7 +88,7 @@ def network(kind, rows, first, params, biases, layers, dropout, train, both_ways
                 end.append(last_state(states, sizes, direction == 1))
         rows = made[0] if directions == 1 else cat(made, 1)
         if dropout and train and layer < layers - 1:
-            rows = drop(rows, dropout, True, False, rows.shape)
+            rows = drop(rows, dropout, True)
     return own(rows) if directions == 1 else rows, [stack(end) for end in ends]
 
 

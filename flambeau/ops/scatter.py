@@ -6,7 +6,7 @@ Gather and scatter work on the flattened tensor: `places` turns an index along a
 from ..base import dtypes, shapes
 from ..base.arguments import as_scalar, fitting
 from ..base.errors import need, warn
-from ..base.op import NUMBER_CLASSES, Composite, Op
+from ..base.op import NUMBER_CLASSES, Composite, Op, door
 from ..base.spec import spec
 from .create import _full
 from .index import (
@@ -416,7 +416,12 @@ def fold_grads(g, needs, input, source, out, reduce, include_self, pick, add, ag
         whole = input.masked_fill(input == 0, 1)           # the product of the others, without dividing by zero
         mine = g * again(whole, source) / whole
         zero = source == 0
-        only = zero & (pick(add(zeros(input), zero.to(input.dtype))) == 1)
+        count = pick(add(zeros(input), zero.to(input.dtype)))
+        need(not door.records() or bool((~zero | (count == 1)).all()), "scatter_reduce(), index_reduce(): Double "
+             "backward of reduce=\"prod\" is unsupported for src when >1 zeros in src are scattered to the same "
+             "position in self. Multiply with torch.prod, whose second derivative is exact, or leave "
+             "create_graph=True away.")
+        only = zero & (count == 1)
         others = again(input, source.masked_fill(only, 1))
         theirs = pick(g * others).where(only, pick(g * out) / source.masked_fill(zero, 1))
     else:                                                  # equal extremes share the gradient evenly

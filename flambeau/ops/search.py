@@ -87,6 +87,11 @@ class isin(Composite):
         if not tensors:
             raise TypeError("isin() received an invalid combination of arguments: one of elements and test_elements "
                             "must be a Tensor")
+        for name, t in (("elements", elements), ("test_elements", test_elements)):
+            if not isinstance(t, (door.tensor, int, float, complex)):
+                raise TypeError(f"isin(): argument '{name}' must be Tensor or Number, not {type(t).__name__}; "
+                                "torch.tensor() makes a tensor of it")
+            need(not isinstance(t, complex), "Unsupported input type encountered for isin(): ComplexDouble")
         for t in tensors:
             need(t.dtype.category in (1, 2), f"Unsupported input type encountered for isin(): {t.dtype.cname}")
         pair = [t if isinstance(t, door.tensor) else number_beside(t, tensors[0]) for t in (elements, test_elements)]

@@ -141,7 +141,7 @@ class view(Composite):
             shape, dtype = (), shape[0]
         if dtype is not None:
             if dtype is input.dtype:
-                return _alias(input)
+                return input.detach()                      # which is what PyTorch makes of it: no view, no history
             return _view_dtype(input, dtype, input._offset % max(1, dtype.itemsize // input.dtype.itemsize))
         return _view(input, several(shape, size, "size"))
 

@@ -46,6 +46,17 @@ def like(A, *shape, dtype=None):
     return spec(dtype or A.dtype, (*A.shape[:-2], *shape), None, A.device)
 
 
+def in_columns(A, *shape, dtype=None):
+    """The Spec of matrices beside `A` that lie column by column: PyTorch's results of LAPACK do, whatever `A` does."""
+    shape = (*A.shape[:-2], *shape)
+    return spec(dtype or A.dtype, shape, shapes.columns_first_strides(shape), A.device)
+
+
+def laid_in_columns(t):
+    """The matrices `t` column by column in memory."""
+    return t.mT.contiguous().mT
+
+
 def turned(xp, A):
     """The conjugate transpose of an array of matrices."""
     return xp.conj(xp.swapaxes(A, -1, -2))
@@ -103,7 +114,7 @@ class _cholesky(Op):
 
     def meta(input, upper=False, caller="linalg.cholesky"):
         check(input, caller or "linalg.cholesky_ex")
-        return input.like(shape=input.shape), like(input, dtype=dtypes.int32)
+        return in_columns(input, *input.shape[-2:]), like(input, dtype=dtypes.int32)
 
     def ref(xp, input, upper=False, caller="linalg.cholesky"):
         A = turned(xp, input) if upper else input
@@ -257,8 +268,9 @@ class _solve(Op):
         wide = B.like(shape=(*B.shape, 1)) if vector else B
         batch = check_equation(A, wide, left, name)
         shape = (*batch, *wide.shape[-2:])
-        return (spec(A.dtype, shape[:-1] if vector else shape, None, A.device),
-                like(A, dtype=dtypes.int32))
+        shape = shape[:-1] if vector else shape
+        strides = shapes.columns_first_strides(shape) if left else None
+        return spec(A.dtype, shape, strides, A.device), like(A, dtype=dtypes.int32)
 
     def ref(xp, A, B, left=True, vector=False, caller="torch.linalg.solve"):
         B = B[..., None] if vector else B
@@ -331,7 +343,7 @@ class _inv(Op):
 
     def meta(A, caller="linalg.inv"):
         check(A, caller or "linalg.inv_ex")
-        return A.like(shape=A.shape), like(A, dtype=dtypes.int32)
+        return in_columns(A, *A.shape[-2:]), like(A, dtype=dtypes.int32)
 
     def ref(xp, A, caller="linalg.inv"):
         infos = xp.zeros(A.shape[:-2], xp.int32)
@@ -386,7 +398,8 @@ class _solve_triangular(Op):
     def meta(input, B, *, upper, left=True, unitriangular=False):
         check(input, "linalg.solve_triangular")
         batch = check_equation(input, B, left, "linalg.solve_triangular")
-        return spec(B.dtype, (*batch, *B.shape[-2:]), None, B.device)
+        shape = (*batch, *B.shape[-2:])
+        return spec(B.dtype, shape, shapes.columns_first_strides(shape), B.device)
 
     def ref(xp, input, B, *, upper, left=True, unitriangular=False):
         if not left:
@@ -435,4 +448,4 @@ class triangular_solve(Composite):
     def of(input, A, upper=True, transpose=False, unitriangular=False):
         A_ = A.mT if transpose else A
         solution = _solve_triangular(A_, input, upper=upper != transpose, unitriangular=unitriangular)
-        return (solution, A.clone())
+        return (solution, laid_in_columns(A).clone())

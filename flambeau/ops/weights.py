@@ -5,7 +5,7 @@ from ..base.op import Composite, Op, refuse
 from ..base.spec import spec
 from .create import eye
 from .matmul import adjoint
-from .solve import _solve_triangular
+from .solve import _solve_triangular, in_columns, laid_in_columns
 
 
 class norm_except_dim(Composite):
@@ -40,7 +40,7 @@ class geqrf(Op):
         need(input.ndim >= 2, f"torch.geqrf: input must have at least 2 dimensions, but got {input.ndim} dimensions")
         refuse(geqrf, input.dtype, "bool int half")
         k = min(input.shape[-2:])
-        return input.like(shape=input.shape), spec(input.dtype, (*input.shape[:-2], k), None, input.device)
+        return in_columns(input, *input.shape[-2:]), spec(input.dtype, (*input.shape[:-2], k), None, input.device)
 
     def ref(xp, input):
         *lead, m, n = input.shape
@@ -72,8 +72,7 @@ class _householder_product(Composite):
         need(input.dtype is tau.dtype, f"torch.linalg.householder_product: tau dtype {tau.dtype} does not match input "
                                        f"dtype {input.dtype}")
         same = lambda columns: eye(m, columns, dtype=input.dtype, device=input.device).expand(*lead, m, columns)
-        if not k:
-            return same(n).clone()
         v, d = input[..., :k].tril(-1) + same(k), tau.unsqueeze(-1)
         upper = d * (adjoint(v) @ v).triu(1) + same(k)[..., :k, :]
-        return same(n) - v @ _solve_triangular(upper, d * adjoint(v[..., :n, :]), upper=True, unitriangular=True)
+        inner = _solve_triangular(upper, d * adjoint(v[..., :n, :]), upper=True, unitriangular=True)
+        return laid_in_columns(same(n) - v @ inner)

@@ -74,8 +74,7 @@ def _why_empty(used_up, module):
 
 def _unseen(held):
     """What is wrong with an attribute of a module that holds layers, or parameters, where the module does not look."""
-    from ..nn.modules.module import Module
-    from ..nn.parameter import Parameter
+    from ..nn import Module, Parameter
     if isinstance(held, Tensor) and held.requires_grad:
         return "holds `{name}` as a plain tensor; make it an nn.Parameter"
     kind = "Dict" if isinstance(held, dict) else "List"

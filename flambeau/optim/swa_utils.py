@@ -5,7 +5,7 @@ from copy import deepcopy
 from ..autograd.modes import no_grad
 from ..base import dtypes
 from ..base.spec import device as Device
-from ..nn.modules.module import Module
+from ..nn import Module
 from ..tensor.functions import full
 from ._scheduler import LRScheduler, _warn_get_lr_called_within_step, per_group
 from .optimizer import Count, count_in

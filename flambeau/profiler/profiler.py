@@ -14,6 +14,7 @@ from enum import Enum
 
 from ..backends.backend import has_cuda
 from ..base.errors import warn
+from ..base.paths import inside
 from ..base.spec import CPU, place
 from ..trace.record import run_all
 from . import recorder as recorders
@@ -92,6 +93,9 @@ def _default_schedule_fn(_):
 
 def tensorboard_trace_handler(dir_name, worker_name=None, use_gzip=False):
     """A function for `on_trace_ready` that writes a trace to a folder, under a name that TensorBoard knows."""
+    if worker_name:
+        inside(dir_name, worker_name, "worker_name")
+
     def handler(prof):
         try:
             os.makedirs(dir_name, exist_ok=True)

@@ -126,10 +126,10 @@ def number(value):
 
 def parts(profile):
     """What the time went to."""
-    from ..profiler.model import PARTS
+    from ..profiler import model
     if profile is None:
         return []
-    return [{"name": name, "seconds": spent / 1e9, "says": PARTS[name]} for name, spent in profile.parts.items()
+    return [{"name": name, "seconds": spent / 1e9, "says": model.PARTS[name]} for name, spent in profile.parts.items()
             if spent > 0]
 
 

@@ -160,8 +160,9 @@ function areas(device) {
 
 // --- tables that can be sorted ---
 function table(rows, all) {
+  if (!rows.length) return make("p", {}, "None were seen.");
   const columns = all.filter(([, value], i) => i === 0 || rows.some(row => value(row)));        // none that says nothing
-  let by = 1, down = true;
+  let by = Math.min(1, columns.length - 1), down = true;
   const head = make("tr"), body = make("tbody");
   columns.forEach(([title, , , says], i) => head.append(make("th", {scope: "col", title: says},
     make("button", {type: "button", onclick: () => { down = by === i ? !down : i > 0; by = i; fill(); }}, title))));

@@ -13,7 +13,7 @@ from ..base.observers import Observer, clock, observing
 from ..lens import graph, naming
 from ..memory import record
 from ..nn.modules.hooks import register_module_forward_hook, register_module_forward_pre_hook
-from ..optim.optimizer import register_optimizer_step_post_hook
+from ..optim import optimizer
 from ..profiler import profile
 from ..tensor.tensor import Tensor
 from ..watch import findings
@@ -58,7 +58,7 @@ class RunReport(Observer):
         self._undo.enter_context(observing(self))
         for handle in (register_module_forward_pre_hook(self._module_began),
                        register_module_forward_hook(self._module_ended, always_call=True),
-                       register_optimizer_step_post_hook(self._stepped)):
+                       optimizer.register_optimizer_step_post_hook(self._stepped)):
             self._undo.callback(handle.remove)
         self._sample()
         atexit.register(self.close)

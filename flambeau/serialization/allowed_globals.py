@@ -4,6 +4,7 @@ A name in a file is looked up in a table and nowhere else; nothing is imported b
 there are the classes that the user has declared to be trusted (`add_safe_globals`).
 """
 import contextlib
+import math
 from collections import Counter, OrderedDict
 from types import MemberDescriptorType
 
@@ -116,7 +117,7 @@ class GlobalNames:
         if module in BLOCKED_GLOBALS or full in BLOCKED_GLOBALS:
             raise FileError(f"Trying to load unsupported GLOBAL {bare(full)} whose module {bare(module)} is blocked.")
         if full == PARAMETER_NAME and full not in ALLOWED:
-            from ..nn.parameter import Parameter  # brings all of nn along, and a file may do without
+            from ..nn import Parameter  # brings all of nn along, and a file may do without
             allow(full, value=Parameter)(parameter)
         if full in ALLOWED:
             return ALLOWED[full]
@@ -404,7 +405,7 @@ def laid_out(unpickler, dtype, shape, strides, offset, where):
     for n, step in zip(shape, strides, strict=True):
         count, reach = count * n, reach + (n - 1) * step
     reach = (offset + reach) * dtype.itemsize if count else 0
-    if max(count, offset, *strides, 0) * dtype.itemsize >= 1 << 63:
+    if max(math.prod(n or 1 for n in shape), offset, *strides, 0) * dtype.itemsize >= 1 << 63:
         raise unpickler.broken(f"a tensor of size {shown(shape)} does not fit into memory")
     return spec(dtype, shape, strides, where), reach
 
@@ -491,7 +492,7 @@ def rebuild_meta(unpickler, dtype, shape, strides, requires_grad):
 
 @allow("torch._utils._rebuild_parameter")
 def rebuild_parameter(unpickler, data, requires_grad, hooks):
-    from ..nn.parameter import Parameter
+    from ..nn import Parameter
     if not isinstance(data, Tensor):
         raise unpickler.broken("a Parameter has no tensor")
     finished(unpickler, data, requires_grad)

@@ -4,7 +4,9 @@ Tensors are looked at where the mapped file has them. `__metadata__` carries two
 pass over: a checksum for each tensor, and which names share one tensor that is written once.
 """
 import io
+import itertools
 import json
+import math
 import mmap
 import os
 import re
@@ -118,9 +120,19 @@ def check_metadata(metadata):
         return
     if not isinstance(metadata, dict) or not all(type(part) is str for item in metadata.items() for part in item):
         raise TypeError(f"argument 'metadata': a dict from str to str is taken, got {shown(metadata)}")
+    for text in itertools.chain.from_iterable(metadata.items()):
+        check_encodable("metadata", text)
     taken = [name for name in OWN_KEYS if name in metadata]
     if taken:
         raise ValueError(f"metadata {taken[0]!r} belongs to the file that it was read from; leave it out")
+
+
+def check_encodable(what, text):
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{what}, {text!r}, has half of a surrogate pair at {error.start}, which UTF-8, and so the "
+                         "format, has not") from error
 
 
 def written_once(tensors):
@@ -133,6 +145,7 @@ def written_once(tensors):
     for name, tensor in tensors.items():
         if type(name) is not str:
             raise TypeError(f"names of tensors are strings, got {name!r}")
+        check_encodable("the name of a tensor", name)
         if name == "__metadata__":
             raise ValueError("'__metadata__' cannot be the name of a tensor: it is where the file keeps its metadata")
         if not isinstance(tensor, Tensor):
@@ -401,7 +414,10 @@ def parsed(text):
             raise FileError("invalid JSON in header: a name stands there twice")
         return made
     try:
-        return json.loads(text.decode("utf-8"), object_pairs_hook=once)
+        found = json.loads(text.decode("utf-8"), object_pairs_hook=once)
+        if re.search(rb"\\u[dD]", text):          # half a pair: Python reads it, and can neither print nor write it
+            json.dumps(found, ensure_ascii=False).encode()
+        return found
     except (ValueError, RecursionError) as error:
         raise FileError(f"invalid JSON in header: {shown(str(error))[1:-1]}") from error
 
@@ -419,11 +435,10 @@ def described(name, entry):
     if type(offsets) is not list or len(offsets) != 2 or not all(type(n) is int and 0 <= n < 1 << 63 for n in offsets) \
             or offsets[0] > offsets[1]:
         raise FileError(f"invalid offset for tensor `{bare(name)}`: {shown(offsets)}")
-    count = 1
-    for n in shape:
-        count *= n
-    if count * BITS_OF_CODE[code] != 8 * (offsets[1] - offsets[0]):
+    if math.prod(shape) * BITS_OF_CODE[code] != 8 * (offsets[1] - offsets[0]):
         raise FileError(f"tensor `{bare(name)}` of {code}{shown(shape)} has {offsets[1] - offsets[0]} bytes")
+    if math.prod(n or 1 for n in shape) * BITS_OF_CODE[code] >= 8 << 63:      # no bytes, and yet no such array
+        raise FileError(f"invalid shape for tensor `{bare(name)}`: {shown(shape)} does not fit into memory")
     return Info(code, tuple(shape), *offsets)
 
 

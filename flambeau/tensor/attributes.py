@@ -151,9 +151,9 @@ def _reserve(storage, nbytes):
 
 
 def resize_as_(self, the_template, *, memory_format=None):
-    """Give the tensor the size of `the_template`."""
+    """Give the tensor the size of `the_template`, and with `preserve_format` its memory format too."""
     if memory_format is layout.preserve_format:
-        memory_format = None
+        memory_format = layout.suggested(the_template._spec.shape, the_template._spec.strides)
     return resize_(self, the_template.shape, memory_format=memory_format)
 
 

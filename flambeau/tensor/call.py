@@ -4,6 +4,8 @@ Bind the arguments, look up what the result will be (infer.py), record one instr
 gradients are on, make the autograd node (history.py). Errors are raised here, at the call, with the user's names and
 lines.
 """
+from operator import index as as_int
+
 import numpy as np
 
 from ..autograd.edges import requires
@@ -11,6 +13,7 @@ from ..autograd.modes import modes
 from ..backends.backend import execute as by_reference, has_cuda
 from ..backends.memory import explained as out_of_memory
 from ..base import observers
+from ..base.arguments import DERIVED_BASES, underived
 from ..base.op import door, known
 from ..base.spec import META
 from ..trace import effects, on_host
@@ -72,12 +75,17 @@ def call(op, args, kwargs, public=None):
             if entry.quick:
                 return record_one(entry, full, inputs, params, 4)
             return record(entry, op, full, inputs, params, 4)
-    out = kwargs.pop("out", None) if kwargs else None
+    out, derived = kwargs.pop("out", None) if kwargs else None, False
     for a in (*args, *kwargs.values()) if kwargs else args:
         c = a.__class__
-        if c is not Tensor and c not in plain_types and (has_override(c) or facts.lists and isinstance(a, (tuple, list))
-                                                          and any(has_override(b.__class__) for b in a)):
-            return overridden(op, args, kwargs, out, public)
+        if c is not Tensor and c not in plain_types:
+            if has_override(c) or facts.lists and isinstance(a, (tuple, list)) and any(has_override(b.__class__)
+                                                                                       for b in a):
+                return overridden(op, args, kwargs, out, public)
+            derived = derived or isinstance(a, DERIVED_BASES)
+    if derived:
+        args = tuple([underived(a) for a in args])
+        kwargs = {name: underived(a) for name, a in kwargs.items()}
     if out is not None:
         return door.into(op, args, kwargs, out)
     if op.deprecated and len(args) > op.n_positional:
@@ -143,6 +151,8 @@ def call_primitive(op, args, given=None, binder=None):
         for at in op.number_at:                           # a zero-dimensional tensor may stand for a whole number
             if isinstance(args[at], Tensor):
                 return call_primitive(op, (*args[:at], number_in(args[at], op.arg_names[at], at), *args[at + 1:]))
+            if args[at].__class__ not in plain_types and hasattr(args[at].__class__, "__index__"):
+                return call_primitive(op, (*args[:at], as_int(args[at]), *args[at + 1:]))
         for at in op.scalar_only_at:                      # and for any number, if it needs no gradient
             if isinstance(args[at], Tensor) and args[at]._spec.ndim == 0 and not requires(args[at]):
                 return call_primitive(op, (*args[:at], args[at].item(), *args[at + 1:]))

@@ -4,17 +4,24 @@ A part of the compiled core: see Note [One source, two speeds] in base/core.py.
 
 Note [Keys]: what of its arguments decides what a call gives. Of a tensor it is the spec; of a number that takes part in
 arithmetic its class, so that a changing learning rate is one entry; of any other number the class and the number, since
-True, 1 and 1.0 are equal to Python. A list counts as a tuple, and a tuple of whole numbers as itself; in any other the
-classes count too, and tensors in it are the whole numbers they hold. A list of tensors is the tuple of their specs.
+True, 1 and 1.0 are equal to Python. An instance of a class derived from a number or a word, a member of an enum or a
+NumPy scalar, is made the plain one here. A list counts as a tuple, and a tuple of whole numbers as itself; in any other
+the classes count too, and tensors in it are the whole numbers they hold. A list of tensors is the tuple of their specs.
 Everything else counts as itself.
 
 `find` makes the key. `calls` has it from the arguments as they were given, so that a call like one before need not be
 bound; `entries` has it from all arguments.
 """
-import numpy as np
-
 from ..base import dtypes
-from ..base.arguments import LEAST_INT, MOST_INT, beyond_64_bits
+from ..base.arguments import (
+    DERIVED_BASES,
+    LEAST_INT,
+    MOST_INT,
+    any_derived,
+    beyond_64_bits,
+    underived,
+    underived_all,
+)
 from ..base.op import NUMBER_CLASSES
 from ..base.spec import device
 from ..trace.value import TensorBase
@@ -76,6 +83,8 @@ def find(op, facts, args, kwargs, bound=False):
                             return UNKNOWN_KEY
                         if _any_tensor(a):     # its contents count, and they may change
                             return find(op, facts, (*args[:at], numbers_in(a, op, at), *args[at + 1:]), None, True)
+                        if any_derived(a):
+                            return find(op, facts, (*args[:at], underived_all(a), *args[at + 1:]), None, True)
                         parts.append(classes(a))
                         break
         elif not bound:
@@ -83,8 +92,8 @@ def find(op, facts, args, kwargs, bound=False):
         elif isinstance(a, Tensor):                       # of a class that overrides: its overrides are set aside
             inputs.append(a)
             parts.append(a._spec)
-        elif isinstance(a, np.generic):                   # a NumPy scalar counts as the Python number it holds
-            return find(op, facts, (*args[:at], a.item(), *args[at + 1:]), None, True)
+        elif isinstance(a, DERIVED_BASES):                # a NumPy scalar or a member of an enum: as what it holds
+            return find(op, facts, (*args[:at], underived(a), *args[at + 1:]), None, True)
         else:
             parts.append(c)                               # float is not what 1.0 is, in arithmetic, which is float too
             parts.append(a)

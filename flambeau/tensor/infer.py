@@ -11,11 +11,12 @@ from ..base.arguments import fitted_places, fitting, rounded_places
 from ..base.entry import Entry
 from ..base.errors import need
 from ..base.op import check_devices, known
-from ..base.spec import META, Spec, forget_unused, spec
+from ..base.spec import META, Spec, make_room, on_too_many, spec
 from .find import calls, entries, number_types
 from .messages import explained
 from .tensor import Tensor
 
+MAX_REMEMBERED_CALLS = 50_000     # some three KiB each, with what the forms remember
 tables: list = []             # what the forms remember of it for themselves
 
 
@@ -28,6 +29,7 @@ def forget():
 
 
 dtypes.on_default_change.append(forget)
+on_too_many.append(forget)
 
 
 def prepared(op):
@@ -38,7 +40,7 @@ def prepared(op):
 
 def remember(given, entry, binder):
     """Have `find` find `entry` for calls whose arguments, as given, have the key `given`; `binder` then binds them."""
-    if len(calls) > 100_000:
+    if len(calls) > MAX_REMEMBERED_CALLS:
         calls.clear()
     calls[given] = (entry, binder)
 
@@ -206,9 +208,8 @@ def _picker(positions):
 
 def _remembered(key, entry):
     """Keep the entry for the next call of its kind. A program with ever new shapes starts afresh now and then."""
-    if len(entries) > 100_000:
-        forget()
-        forget_unused()
+    if len(entries) > MAX_REMEMBERED_CALLS:
+        make_room()
     entries[key] = entry
     return entry
 
@@ -234,11 +235,12 @@ def ruled_entry(op, args):
     key = (op, template, *[t._spec for t in tensors])
     entry = entries.get(key)
     if entry is None:
-        entry = entries[key] = Entry()
+        entry = Entry()
         entry.op = op
         entry.kinds = key[2:]
         entry.template = template
         entry.param_at = tuple(at for at, slot in enumerate(template) if slot is None)
         entry.recipes = {}
         entry.outs = None
+        entry = entries.setdefault(key, entry)
     return entry, tensors

@@ -341,6 +341,11 @@ def spoken(given, named, **defaults):
     return [values.get(name, default) for name, default in defaults.items()]
 
 
+def filling(name, kind, holds):
+    """Refuse the dtype of what the kernel `name` fills, unless it `holds` or, as in PyTorch, nothing is filled."""
+    need(holds or not kind.numel, f"\"{name}\" not implemented for '{kind.dtype.cname}'", NotImplementedError)
+
+
 def uniform(kind, low, high, generator):
     dtype = kind.dtype
     if dtype.category < 2:
@@ -360,7 +365,7 @@ def gaussian(kind, mean, std, contiguous, generator):
     dtype = kind.dtype
     if not std >= 0 or dtype.category < 2:
         need(std >= 0, f"normal expects std >= 0.0, but found std {std}")
-        need(False, f"\"normal_kernel_cpu\" not implemented for '{dtype.cname}'", NotImplementedError)
+        filling("normal_kernel_cpu", kind, False)
     source = stream(generator, kind.device)
     return Draw(source, lambda n: source.normal(n, dtype.np, mean, std, contiguous))
 
@@ -394,8 +399,8 @@ def check_integers(low, high, dtype):
 
 def at_odds(p, kind, source):
     """A draw of zeros and ones for each probability in the tensor `p`, broadcast to the spec `kind`."""
-    need(p._spec.dtype.category == 2, f"\"bernoulli_tensor_cpu_p_\" not implemented for '{p._spec.dtype.cname}'",
-         NotImplementedError)
+    need(p._spec.dtype.category == 2 or not kind.numel,
+         f"\"bernoulli_tensor_cpu_p_\" not implemented for '{p._spec.dtype.cname}'", NotImplementedError)
     if p._spec.shape != kind.shape:
         with_grad, modes.grad = modes.grad, False
         try:
@@ -408,8 +413,7 @@ def at_odds(p, kind, source):
 def coins(p, kind, generator):
     dtype, source = kind.dtype, stream(generator, kind.device)
     limited_dtypes.refuse_random("bernoulli", dtype)
-    need(not dtype.is_complex or not kind.numel, f"\"bernoulli_tensor_cpu_self_\" not implemented for '{dtype.cname}'",
-         NotImplementedError)
+    filling("bernoulli_tensor_cpu_self_", kind, not dtype.is_complex)
     if isinstance(p, Tensor):
         return at_odds(p, kind, source)
     p = number(p, "p")
@@ -445,7 +449,8 @@ def random_(self, *args, generator=None, **named):
         limited_dtypes.refuse_random("random_kernel", dtype)
         need(not dtype.is_complex, "random_ handles only integral, floating-point and boolean types")
         return fill(self, Draw(source, lambda n: source.random_(n, dtype.np)), "random_", "_random")
-    draw = integers(self._spec, int(low or 0), None if high is None else int(high), generator)
+    low, high = (None if n is None else integer(n, name) for n, name in ((low, "from"), (high, "to")))
+    draw = integers(self._spec, low or 0, high, generator)
     return fill(self, draw, "random_", "_random")
 
 
@@ -460,10 +465,11 @@ def bernoulli_(self, p=0.5, *, generator=None):
 def exponential_(self, lambd=1, *, generator=None):
     """Fill with exponential numbers of rate `lambd`."""
     lambd, dtype, source = number(lambd, "lambd"), self._spec.dtype, stream(generator, self._spec.device)
-    need(dtype.category >= 2, "Exponential distribution is a continuous probability distribution. dtype must be a "
-                              f"floating point but you specified {dtype.cname}")
+    need(dtype.category >= 2 or not self._spec.numel,
+         "Exponential distribution is a continuous probability distribution. dtype must be a floating point but you "
+         f"specified {dtype.cname}")
     need(lambd > 0, f"exponential_ expects lambda > 0.0, but found lambda={lambd}")
-    need(dtype.category == 2, f"\"exponential_cpu\" not implemented for '{dtype.cname}'", NotImplementedError)
+    filling("exponential_cpu", self._spec, dtype.category == 2)
     return fill(self, Draw(source, lambda n: source.exponential(n, dtype.np, lambd)), "exponential_", "_exponential")
 
 
@@ -473,7 +479,7 @@ def geometric_(self, p, *, generator=None):
     p, dtype, source = number(p, "p"), self._spec.dtype, stream(generator, self._spec.device)
     need(0 < p < 1, f"geometric_ expects p to be in (0, 1), but got p={p}")
     limited_dtypes.refuse_random("geometric", dtype)
-    need(dtype.category in (1, 2), f"\"geometric_cpu\" not implemented for '{dtype.cname}'", NotImplementedError)
+    filling("geometric_cpu", self._spec, dtype.category in (1, 2))
     return fill(self, Draw(source, lambda n: source.geometric(n, dtype.np, p)), "geometric_", "_geometric")
 
 
@@ -495,7 +501,7 @@ def log_normal_(self, mean=1, std=2, *, generator=None):
     mean, std, dtype = number(mean, "mean"), number(std, "std"), self._spec.dtype
     source = stream(generator, self._spec.device)
     need(std > 0, f"log_normal_ expects std > 0.0, but found std={std}")
-    need(dtype.category == 2, f"\"log_normal_cpu\" not implemented for '{dtype.cname}'", NotImplementedError)
+    filling("log_normal_cpu", self._spec, dtype.category == 2)
     return fill(self, Draw(source, lambda n: source.log_normal(n, dtype.np, mean, std)), "log_normal_", "_log_normal")
 
 
@@ -538,18 +544,24 @@ def integer_range(args, low, high):
     """(low, high, what follows) of `(high, …)` or `(low, high, …)`, by position or by name."""
     numbers = []
     while args and len(numbers) < 2 and not isinstance(args[0], (tuple, list)):
-        n = args[0]
-        if isinstance(n, float) or not hasattr(n, "__index__"):
-            raise argument_error(f"argument 'high' must be int, not {type(n).__name__}")
-        numbers.append(n.__index__())
+        numbers.append(integer(args[0], "high"))
         args = args[1:]
+    low, high = (None if n is None else integer(n, name) for n, name in ((low, "low"), (high, "high")))
     if len(numbers) == 2:
         low, high = numbers
     elif numbers:
         low, high = (0 if low is None else low, numbers[0]) if high is None else (numbers[0], high)
     if high is None:
         raise TypeError('missing 1 required positional arguments: "high"')
-    return int(low or 0), int(high), args
+    return low or 0, high, args
+
+
+def integer(n, name, position=None):
+    """The int that the argument `name` is; a bool is none, and a tensor of one element is."""
+    if isinstance(n, (bool, float)) or not hasattr(n, "__index__"):
+        place = "" if position is None else f" (position {position})"
+        raise argument_error(f"argument '{name}'{place} must be int, not {type(n).__name__}")
+    return n.__index__()
 
 
 @pinnable
@@ -663,10 +675,11 @@ def normal(mean=None, std=None, size=None, *, generator=None, out=None, dtype=No
     try:
         if out is None:
             drawn = declared["empty"](kind.shape, dtype=kind.dtype, device=kind.device)
-        else:                                              # PyTorch does not resize for a number and a tensor
-            if len(tensors) == 2 and out._spec.numel and out._spec.shape != kind.shape:
+        else:                                              # PyTorch does not resize where `std` is a number
+            spread = isinstance(std, Tensor)
+            if spread and out._spec.numel and out._spec.shape != kind.shape:
                 warn_of_resize(out._spec.shape, kind.shape)
-            drawn = resized(out, kind.shape if len(tensors) == 2 else out.shape, "normal")
+            drawn = resized(out, kind.shape if spread else out.shape, "normal")
         if isinstance(std, Tensor):
             drawn = normal_(drawn, 0, 1, generator=generator).mul_(std).add_(0 if mean is None else mean)
         else:
@@ -762,9 +775,7 @@ def multinomial(input, num_samples, replacement=False, *, generator=None, out=No
         if drawn is not None:
             return drawn
     limited_dtypes.refuse_random("multinomial", kind.dtype)
-    if isinstance(num_samples, float) or not hasattr(num_samples, "__index__"):
-        raise argument_error(f"argument 'num_samples' (position 2) must be int, not {type(num_samples).__name__}")
-    n = num_samples.__index__()
+    n = integer(num_samples, "num_samples", 2)
     need(kind.dtype.category == 2, "multinomial only supports floating-point dtypes for input, got: "
          f"{kind.dtype.cname}")
     need(1 <= kind.ndim <= 2, f"prob_dist must be 1 or 2 dim, got shape {list(kind.shape)}")

@@ -18,8 +18,9 @@ def result_tuple(words):
     if made is None:
         from collections import namedtuple
         name, *fields = words.split()
-        made = _result_types[words] = namedtuple(name, fields, module="flambeau.return_types")
+        made = namedtuple(name, fields, module="flambeau.return_types")
         made.__repr__ = _result_words
+        made = _result_types.setdefault(words, made)
     return made
 
 

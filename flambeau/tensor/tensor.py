@@ -301,7 +301,7 @@ class Tensor(TensorFields, metaclass=TensorType):
     def backward(self, gradient=None, retain_graph=None, create_graph=False, inputs=None):
         """Add the gradients of this tensor into the leaves' `.grad`."""
         try:
-            engine.backward((self,), (gradient,), retain_graph, create_graph, inputs=inputs)
+            engine.backward(self, gradient, retain_graph, create_graph, inputs=inputs)
         except Exception as error:
             door.noticed("error_raised", error)
             raise

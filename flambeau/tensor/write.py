@@ -399,12 +399,15 @@ def _write_results(op, args, kwargs, out, outs):
             raise RuntimeError("Expected all tensors to be on the same device, but found at least two devices, "
                                f"{r._spec.device} and {o._spec.device}! (argument out)")
     # Memory that the outside holds may refuse to grow: it is asked first, while nothing has changed.
+    how = op.out_resize.split()
     for o, r in sorted(zip(outs, results, strict=True), key=lambda pair: not pair[0]._storage.exported):
-        if o._spec.shape != r._spec.shape:
-            if o._spec.numel:
-                warn_of_resize(o._spec.shape, r._spec.shape)
+        if o._spec.numel != r._spec.numel if "count" in how else o._spec.shape != r._spec.shape:
+            if o._spec.numel and "warn" in how:
+                warn_of_resize(o._spec.shape, r._spec.shape, r._spec.numel if "count" in how else None)
             door.resize(o, r._spec.shape, r._spec.strides)     # the write that follows is counted, and this is not
     for o, r in zip(outs, results, strict=True):
+        if "count" in how and o._spec.shape != r._spec.shape:
+            r = r.reshape(o._spec.shape)
         assign(o, r, f"{op.__name__}(out=)", check_cast=False)
     return made
 
@@ -432,12 +435,16 @@ def _copy_into_each(op, args, kwargs, outs):
         o.copy_(r)
 
 
-def warn_of_resize(old, new):
-    """Say that an `out=` of another shape is made to fit."""
-    warn(f"An output with one or more elements was resized since it had shape {list(old)}, which does not match the "
-         f"required output shape {list(new)}. This behavior is deprecated, and in a future PyTorch release outputs "
-         "will not be resized unless they have zero elements. You can explicitly reuse an out tensor t by resizing it, "
-         "inplace, to zero elements with t.resize_(0).")
+def warn_of_resize(old, new, count=None):
+    """Say that an `out=` of another shape is made to fit; or of another number of elements than `count`."""
+    if count is not None:
+        return warn(f"The number of elements in the out tensor of shape {list(old)} is {shapes.numel(old)} which does "
+                    f"not match the computed number of elements {count}. Note that this may occur as a result of "
+                    f"rounding error. The out tensor will be resized to a tensor of shape ({count},).")
+    return warn(f"An output with one or more elements was resized since it had shape {list(old)}, which does not match "
+                f"the required output shape {list(new)}. This behavior is deprecated, and in a future PyTorch release "
+                "outputs will not be resized unless they have zero elements. You can explicitly reuse an out tensor t "
+                "by resizing it, inplace, to zero elements with t.resize_(0).")
 
 
 def _overlap(a, b):

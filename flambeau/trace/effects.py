@@ -28,7 +28,7 @@ import threading
 from ..backends.backend import execute
 from ..base import settings
 from ..base.entry import Entry
-from ..base.locks import before_fork
+from ..base.locks import long_before_fork
 
 _told = 0                     # the process whose `multiprocessing` knows what to do at its end
 _thread = threading.local()   # `stands_in`: see standing_in
@@ -171,13 +171,13 @@ def _run_at_the_end_of_a_worker():
     """A forked process of `multiprocessing` ends without telling `atexit`, before Python 3.14; it has a list of its
     own."""
     global _told
-    util = sys.modules.get("multiprocessing.util")
-    if util is not None and _told != os.getpid():
-        util.Finalize(None, _run_the_last, exitpriority=0)
+    finalize = getattr(sys.modules.get("multiprocessing.util"), "Finalize", None)      # not while it is half imported
+    if finalize is not None and _told != os.getpid():
+        finalize(None, _run_the_last, exitpriority=0)
         _told = os.getpid()
 
 
-@before_fork
+@long_before_fork
 def run_pending():
     """Run what this thread has recorded with effects. Before a fork: once, and not in the child as well."""
     for value in list(pending):

@@ -328,10 +328,7 @@ def _cast(x, source, target):
         x = x.astype(np.float32)                              # what is not a float is one first, and bfloat16 rounds it
     if source.is_floating_point and not target.is_floating_point:
         wide = np.int64 if target in (dtypes.int64, dtypes.uint8) else np.int32
-        x = x.astype(np.float32) if source in HALVES else x
-        bound = -float(np.iinfo(wide).min)
-        fits = (x >= -bound) & (x < bound)
-        x = np.where(fits, np.where(fits, x, 0).astype(wide), np.iinfo(wide).min)
+        x = dtypes.truncated(x, wide)
     return x.astype(target.np)
 
 

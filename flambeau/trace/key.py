@@ -70,8 +70,9 @@ def remember(trace, plan, found):
         if len(_remembered) >= MAX_SINGLE_RUNS:
             forget_single_runs()
         _remembered.append(entry.singles)
-    single = entry.singles[slots] = SingleRun()
+    single = SingleRun()
     single.offsets, single.kinds, single.plan = offsets, key[1], plan
+    entry.singles[slots] = single                 # as a whole: see Note [First use] in base/once.py
 
 
 def forget_single_runs():

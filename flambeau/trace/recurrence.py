@@ -61,7 +61,7 @@ def step_entry(op, kinds, template, params):
             _entries.clear()
         if not op.prepared:
             op.prepare()
-        entry = _entries[key] = Entry()
+        entry = Entry()
         entry.op, entry.kinds, entry.zeros = op, kinds, (0,) * len(kinds)
         entry.template = (*template, *(None,) * len(params))
         entry.param_at = tuple(range(len(template), len(template) + len(params)))
@@ -71,6 +71,7 @@ def step_entry(op, kinds, template, params):
         entry.outs = made if entry.many else (made,)
         entry.nbytes = entry.weight = sum(spec.nbytes for spec in entry.outs)
         entry.simple, entry.device, entry.compiles = False, kinds[0].device, True
+        entry = _entries.setdefault(key, entry)           # as a whole: see Note [First use] in base/once.py
     return entry
 
 

@@ -27,7 +27,12 @@ def swap_tensors(t1, t2):
     swap_fields(t1, t2)
 
 
+# Modules that `import torch` has loaded, in PyTorch, or that this package has beside it: imported when asked for.
+_MODULES_WHEN_ASKED = frozenset("_contextlib _foreach_utils _python_dispatch _pytree benchmark data flop_counter "
+                                 "hooks weak".split())
+
+
 def __getattr__(name):
-    if name not in ("benchmark", "data", "flop_counter", "hooks"):
+    if name not in _MODULES_WHEN_ASKED:
         raise attribute_error("torch.utils", name, globals().keys)
     return import_module(f".{name}", __name__)

@@ -1,7 +1,10 @@
 """Handles of hooks, under the name that PyTorch has for them."""
-from ..nn.modules.hooks import BackwardHook, RemovableHandle
+from ..nn import modules
 
 __all__ = ["BackwardHook", "RemovableHandle", "unserializable_hook"]
+
+
+BackwardHook, RemovableHandle = modules.hooks.BackwardHook, modules.hooks.RemovableHandle
 
 
 def unserializable_hook(f):

@@ -4,7 +4,7 @@ import weakref
 from ..autograd.graph import register_multi_grad_hook
 from ..autograd.modes import modes
 from ..base.pytree import tree_flatten
-from ..nn.modules.hooks import register_module_forward_hook, register_module_forward_pre_hook
+from ..nn import modules
 from ..tensor.tensor import Tensor
 
 __all__ = ["ModuleTracker"]
@@ -62,8 +62,8 @@ class ModuleTracker:
             self._hooks.append(register_multi_grad_hook(needing, self._enter(name), mode="any"))
 
     def __enter__(self):
-        self._handles = (register_module_forward_pre_hook(self._before),
-                         register_module_forward_hook(self._after, always_call=True))
+        self._handles = (modules.hooks.register_module_forward_pre_hook(self._before),
+                         modules.hooks.register_module_forward_hook(self._after, always_call=True))
         return self
 
     def __exit__(self, *exc):

@@ -3,6 +3,7 @@
 Pillow is a package of its own (`pip install pillow`), and is imported when one of these is called. A picture is a
 tensor of uint8, [channels, height, width].
 """
+import contextlib
 import importlib
 import io
 import os
@@ -58,6 +59,25 @@ def bytes_given(data):
 # --- decoding ---------------------------------------------------------------------------------------------------------
 
 
+@contextlib.contextmanager
+def damaged_is(kind, words):
+    """What Pillow raises for a damaged picture, a dozen kinds that follow from where in the file it is damaged, is one
+    `kind`, whose message is `words` and Pillow's."""
+    try:
+        yield
+    except (kind, MemoryError):
+        raise
+    except OSError as error:
+        if error.errno is not None:                       # the file itself could not be read
+            raise
+        raise kind(f"{words}: {error}") from error
+    except Exception as error:
+        raise kind(f"{words}: {str(error) or type(error).__name__}") from error
+
+
+DECODING = RuntimeError, "the picture cannot be decoded"
+
+
 def decode_image(data, mode, apply_exif_orientation=False):
     """The picture in the bytes `data`, of any of the formats."""
     bytes_given(data)
@@ -78,19 +98,17 @@ def opened(data, form):
     """The bytes `data` as a picture of Pillow's, which has the format `form`."""
     bytes_given(data)
     image = pillow()
-    try:
-        made = image.open(io.BytesIO(data.contiguous().numpy().tobytes()), formats=[form])
-    except image.UnidentifiedImageError:
-        raise RuntimeError(f"Content is not {form.lower()}!") from None
-    return made
+    with damaged_is(*DECODING):
+        try:
+            return image.open(io.BytesIO(data.contiguous().numpy().tobytes()), formats=[form])
+        except image.UnidentifiedImageError:
+            raise RuntimeError(f"Content is not {form.lower()}!") from None
 
 
 def pixels(image):
     """The pixels of a picture of Pillow's, [channels, height, width]."""
-    try:
+    with damaged_is(*DECODING):
         held = np.array(image)
-    except (OSError, SyntaxError) as e:                   # Pillow's words for a file that ends early or is damaged
-        raise RuntimeError(f"the picture cannot be decoded: {e}") from e
     return held[None] if held.ndim == 2 else held.transpose(2, 0, 1)
 
 
@@ -100,7 +118,14 @@ def result(held):
 
 def upright(image, apply):
     """The picture as its EXIF orientation says, if that is to be applied."""
-    return pillow("ImageOps").exif_transpose(image) if apply else image
+    with damaged_is(*DECODING):
+        return pillow("ImageOps").exif_transpose(image) if apply else image
+
+
+def converted(image, mode):
+    """The picture in a mode of Pillow's."""
+    with damaged_is(*DECODING):
+        return image if image.mode == mode else image.convert(mode)
 
 
 def decode_png(data, mode, apply_exif_orientation=False):
@@ -119,17 +144,17 @@ def decode_png(data, mode, apply_exif_orientation=False):
         return result(pixels(upright(image, apply_exif_orientation)).astype(np.uint16))
     image = upright(image, apply_exif_orientation)
     if image.mode == "1":
-        image = image.convert("L")
+        image = converted(image, "L")
     transparent = image.info.pop("transparency", None)    # a colour that stands for none counts in palettes only
     if image.mode == "P" and mode != UNCHANGED:           # unchanged, a palette's numbers are the picture
         if transparent is not None:
             image.info["transparency"] = transparent
-        image = image.convert("RGB" if transparent is None else "RGBA")
+        image = converted(image, "RGB" if transparent is None else "RGBA")
     if mode in (GRAY, GRAY_ALPHA) and image.mode in ("RGB", "RGBA"):
         held = pixels(image)
         alpha = held[3:] if len(held) == 4 else np.full((1, *held.shape[1:]), 255, np.uint8)
         return result(np.concatenate([gray(held), alpha][:mode]))
-    return result(pixels(image if mode == UNCHANGED else image.convert(PILLOW[mode])))
+    return result(pixels(image if mode == UNCHANGED else converted(image, PILLOW[mode])))
 
 
 def png_depth(data):
@@ -152,26 +177,21 @@ def decode_jpeg(data, mode, apply_exif_orientation=False):
     if mode == GRAY:
         image.draft("L", image.size)                      # the brightness as the file has it, before any colours
     wanted = image.mode if mode == UNCHANGED else PILLOW[mode]
-    try:
-        if image.mode != wanted:
-            image = image.convert(wanted)
-        image = upright(image, apply_exif_orientation)
-    except OSError as e:
-        raise RuntimeError(f"the picture cannot be decoded: {e}") from e
-    return result(pixels(image))
+    return result(pixels(upright(converted(image, wanted), apply_exif_orientation)))
 
 
 def decode_webp(encoded_data, mode):
     """The picture in the bytes of a WebP file: unchanged, RGB, RGBA; other modes give what is in the file."""
     image = opened(encoded_data, "WEBP")
     wanted = PILLOW[mode] if mode in (RGB, RGBA) else image.mode
-    return result(pixels(image if image.mode == wanted else image.convert(wanted)))
+    return result(pixels(converted(image, wanted)))
 
 
 def decode_gif(encoded_data):
     """The picture in the bytes of a GIF file in RGB, or [frames, 3, height, width] if it has several frames."""
     image = opened(encoded_data, "GIF")
-    frames = [pixels(frame.convert("RGB")) for frame in pillow("ImageSequence").Iterator(image)]
+    with damaged_is(*DECODING):
+        frames = [pixels(frame.convert("RGB")) for frame in pillow("ImageSequence").Iterator(image)]
     return result(np.stack(frames) if len(frames) > 1 else frames[0])
 
 

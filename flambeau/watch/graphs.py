@@ -15,8 +15,8 @@ from ..autograd.base_node import AccumulateGrad
 from ..autograd.modes import modes
 from ..base.errors import here, place_of
 from ..base.observers import Observer
+from ..nn import Parameter
 from ..nn.modules.hooks import register_module_forward_hook, register_module_forward_pre_hook
-from ..nn.parameter import Parameter
 from ..tensor.tensor import Tensor
 from .around import records
 from .finding import found

@@ -13,11 +13,11 @@ import pytest
 pytest.importorskip("llvmlite")
 
 from flambeau.backends import caches, cpu, gemm, kernels, library, llvm_writer, threads
-from flambeau.backends.cuts import MAX_STACK_BYTES
 from flambeau.backends.images import ImageKernels
 from flambeau.backends.pools import PoolKernels
 from flambeau.backends.taps import TapKernels
 from flambeau.base import axis_maps
+from flambeau.loops.step import in_room
 from flambeau.loops.target import Target
 from tests.thorough import sample
 
@@ -125,7 +125,7 @@ def test_results_do_not_depend_on_the_second_cache(rng, monkeypatch, second):
     for n, k in ((1500, 900), (5000, 384), (5000, 60)):
         ints = library.gemm(9000, n, k, "float32", (1, 9000), (n, 1), (n, 1))[-1].ints
         room = dict(zip(kernels.STEP_FIELDS, ints, strict=True))
-        assert (room["a_room"] + room["b_room"]) * 4 <= MAX_STACK_BYTES
+        assert in_room(4, room["a_room"], room["b_room"])
     assert product(laid(a, "columns"), b, again)
     assert (c == again).all()
 
@@ -263,7 +263,7 @@ def test_tiles_that_threads_take_from_each_other(rng, monkeypatch, dtype, m, n, 
 
 @pytest.mark.parametrize("second", [256 << 10, 512 << 10, 1 << 20, 2 << 20])
 def test_what_is_packed_lasts_for_all_tiles_that_a_thread_takes(rng, monkeypatch, second):
-    """All panels of a block of columns are packed together, on the stack, however wide it is: none is left out."""
+    """All panels of a block of columns are packed together, however wide it is: none is left out."""
     monkeypatch.setattr(gemm, "second_cache", lambda: second)
     found = 0
     for dtype, threads_planned, k in itertools.product(TYPES, (2, 3, 16), (100, 365, 384, 1000)):
@@ -274,7 +274,7 @@ def test_what_is_packed_lasts_for_all_tiles_that_a_thread_takes(rng, monkeypatch
             if how["shares"]:
                 vectors = -(-min(n, how["tile_n"]) // kernels.compiled_kernels(dtype).lanes)
                 assert how["group"] >= -(-vectors // how["width"])
-                assert (how["a_room"] + how["b_room"]) * np.dtype(dtype).itemsize <= MAX_STACK_BYTES
+                assert in_room(np.dtype(dtype).itemsize, how["a_room"], how["b_room"])
                 found += 1
     assert found > 500
 
@@ -816,7 +816,7 @@ def test_the_writer_writes_loops():
         loop.next = [w.add(loop.values[0], loop.i)]
     w.store("i64", loop.values[0], "%p")
     assert w.text() == """\
-define void @f(ptr %p, i64 %n) {
+define void @f(ptr %p, i64 %n) "probe-stack"="inline-asm" {
 entry:
   %v3 = icmp slt i64 0, %n
   br i1 %v3, label %loop1, label %end2

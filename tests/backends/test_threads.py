@@ -195,12 +195,12 @@ def test_each_thread_has_a_share_of_its_own():
     half, who, patience = 32, np.zeros(64, np.int64), np.array([20_000_000_000])
     words = np.array([cpu.function("meeting", MEETING), 2 * half, 1, 1, 1, 1, 0, 0, 0, half], np.int64)
     table, found = np.array([who.ctypes.data]), []
-    for _ in range(3):
+    for _ in range(50):
         who[:] = 0
         threads.run(words.ctypes.data, 1, table.ctypes.data, patience.ctypes.data)
         assert who.all() and len(np.unique(who)) == 2
-        found.append((who[0], who[half]))
-    assert found == [found[0]] * 3 and found[0][0] == threading.get_ident() != found[0][1]
+        found.append(who[0] == threading.get_ident() != who[half])
+    assert sum(found) >= 40                           # a thread that was held up may find its share taken
 
 
 def test_what_a_sleeping_worker_would_have_done_is_done_by_others():

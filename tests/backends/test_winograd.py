@@ -9,7 +9,8 @@ from hypothesis import given, settings, strategies as st
 pytest.importorskip("llvmlite")
 
 import flambeau
-from flambeau.backends import convolve, cuts, library, threads, tiles, winograd
+from flambeau.backends import convolve, library, threads, tiles, winograd
+from flambeau.loops.step import in_room
 from flambeau.loops.target import Target
 
 from .test_library import convolved, execute, layout, vector_bytes  # noqa: F401
@@ -260,7 +261,7 @@ def test_parts_of_a_transposed_convolution():
 
 @pytest.mark.parametrize("lanes", [4, 8, 16])
 def test_threads_do_not_decide_which_way_is_taken(lanes, monkeypatch):
-    """And no step takes more of the stack than it may."""
+    """And no step takes more than a thread's room."""
     machine = SimpleNamespace(lanes=lanes, size=4, registers=32, rows=lambda width: min(8, (31 - width) // width))
     taps = [convolve.Tap(3 * r + s, 0, r - 1, s - 1) for r in range(3) for s in range(3)]
     for (n, side), channels, out in itertools.product(((1, 2), (1, 7), (32, 4), (2, 33), (32, 32), (1, 500)),
@@ -277,7 +278,8 @@ def test_threads_do_not_decide_which_way_is_taken(lanes, monkeypatch):
                 made.append(cut(machine, job))
             assert len({found is None for found in made}) == 1
             for found in made:
-                assert found is None or 4 * sum(found[room] for room in rooms) <= cuts.MAX_STACK_BYTES, (n, side, found)
+                line = found and 4 * found["cols"] + 4 * lanes             # of outputs, in `tiles`
+                assert found is None or in_room(4, line, *[found[room] for room in rooms]), (n, side, found)
             if cut is winograd.cut_weight and made[0]:         # what shows in the order of sums
                 assert len({(found["rows"], found["cols"], found["share"]) for found in made}) == 1
 

@@ -171,3 +171,15 @@ def test_names_without_tensors(dtype):
                  lambda: torch.tensor([1], dtype=dtype)):
         with pytest.raises(NotImplementedError, match=f"torch.{dtype.name}: "):
             make()
+
+
+@pytest.mark.parametrize("wide", [np.int32, np.int64])
+@pytest.mark.parametrize("float_dtype", [np.float16, np.float32, np.float64])
+def test_floats_are_truncated_as_x86_does_on_every_processor(float_dtype, wide):
+    """Intel's manual, CVTTSD2SI: towards zero, and what is not representable is the integer indefinite value."""
+    ends = np.iinfo(wide)
+    given = np.array([0.0, -0.0, 1.9, -1.9, 300.5, -300.5, 2.0**31, -(2.0**31), 2.0**63, -(2.0**63), 1e30, -1e30,
+                      np.inf, -np.inf, np.nan, 2.0**31 - 128, 2.0**63 - 2.0**40]).astype(float_dtype)
+    expected = [int(x) if np.isfinite(x) and ends.min <= int(x) <= ends.max else ends.min for x in given.tolist()]
+    made = dtypes.truncated(given, wide)
+    assert made.dtype == wide and made.tolist() == expected

@@ -5,6 +5,7 @@ import gc
 import os
 import pathlib
 import signal
+import sys
 import threading
 
 import pytest
@@ -196,3 +197,62 @@ def test_memory_may_be_mapped_while_it_is_gone_through():
     held = [memory.block(3 << 20) for _ in range(60)]                       # each a mapping of its own
     disturbed(memory.segments, lambda: held.append(memory.block(3 << 20)))
     assert {block.address for block in held} <= {one["address"] for one in memory.segments()}
+
+
+@needs_fork
+def test_a_signal_during_a_fork_comes_after_it(monkeypatch):
+    """Whichever hook it comes in, the handler runs once, in the frame that forked; and the handlers are as before."""
+    came, parent = [], os.getpid()
+
+    class Stop(BaseException):
+        pass
+
+    def handler(number, frame):
+        came.append(frame.f_code.co_name)
+        raise Stop
+
+    def send():
+        os.kill(parent, signal.SIGUSR1)
+
+    old = signal.signal(signal.SIGUSR1, handler)
+    try:
+        for hooks in ("_long_before_fork", "_before_fork"):
+            with monkeypatch.context() as patch:
+                patch.setattr(locks, hooks, [*getattr(locks, hooks), send])
+                with pytest.raises(Stop):
+                    if not os.fork():
+                        right = signal.getsignal(signal.SIGUSR1) is handler and came == ["send"]
+                        os._exit(0 if right else 1)
+            if os.getpid() != parent:
+                os._exit(3)
+            assert signal.getsignal(signal.SIGUSR1) is handler and not locks._deferral._handlers
+            assert os.waitstatus_to_exitcode(os.wait()[1]) == 0
+        assert came == ["send", "test_a_signal_during_a_fork_comes_after_it"]
+        assert all(lock.acquire(blocking=False) and lock.release() is None for lock in locks._finish)
+    finally:
+        signal.signal(signal.SIGUSR1, old)
+
+
+@needs_fork
+def test_threads_fork_side_by_side():
+    """What one of them has taken for its fork, another one does not give back."""
+    failed = []
+
+    def forks():
+        for _ in range(20):
+            child = os.fork()
+            if not child:
+                os._exit(0)
+            if os.waitpid(child, 0)[1]:
+                failed.append(child)
+    monkey = sys.unraisablehook
+    sys.unraisablehook = failed.append
+    try:
+        threads = [threading.Thread(target=forks) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+    finally:
+        sys.unraisablehook = monkey
+    assert not failed and not any(thread.is_alive() for thread in threads)

@@ -1,11 +1,17 @@
 """torch.hub: weights by address, models from a folder; and never code from elsewhere."""
 
+import contextlib
 import hashlib
+import socket
+import threading
+import time
+from urllib.error import URLError
 
 import pytest
 
 import flambeau as torch
 from flambeau import hub
+from flambeau.data.datasets import utils as datasets
 
 
 @pytest.fixture
@@ -44,12 +50,75 @@ def test_a_file_stays_in_its_folder(weights, tmp_path, name):
     torch.save({"weight": torch.zeros(1)}, tmp_path / "x")
     before = sorted(tmp_path.iterdir())
     (tmp_path / "cache").mkdir()
-    with pytest.raises(ValueError, match="is not a file in .*cache; give the folder as model_dir="):
+    with pytest.raises(ValueError, match="is not in .*cache; give the folder as model_dir="):
         hub.load_state_dict_from_url(url, model_dir=tmp_path / "cache", file_name=name, progress=False)
-    with pytest.raises(ValueError, match="is not a file in"):
+    with pytest.raises(ValueError, match="is not in"):
         hub.load_state_dict_from_url("https://nowhere.invalid/..", model_dir=tmp_path / "cache", progress=False)
     assert sorted(tmp_path.iterdir()) == sorted([*before, tmp_path / "cache"])
     assert not any((tmp_path / "cache").iterdir())
+
+
+@contextlib.contextmanager
+def server(*says):
+    """The address of a server that sends each of `says` and then nothing; with None it hangs up instead."""
+    listening, done = socket.create_server(("127.0.0.1", 0)), threading.Event()
+
+    def serve():
+        with contextlib.suppress(OSError), listening.accept()[0] as to:
+            to.recv(1 << 16)
+            for said in says:
+                if said is None:
+                    return
+                to.sendall(said)
+            done.wait(30)
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}/net.pth"
+    finally:
+        done.set()
+        listening.close()
+        thread.join(30)
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"
+SILENT = "the server has sent nothing for 0.3 seconds"
+
+
+@pytest.mark.parametrize("says, error, words", [
+    ([], TimeoutError, SILENT), ([HEAD], TimeoutError, SILENT), ([HEAD[:20]], TimeoutError, SILENT),
+    ([HEAD, bytes(700)], TimeoutError, SILENT),
+    ([None], ConnectionError, "the connection has ended: "),
+    ([HEAD[:20], None], RuntimeError, "ended after 0 of . bytes"),
+    ([b"nonsense\r\n", None], ConnectionError, "BadStatusLine"),
+    ([HEAD, bytes(700), None], RuntimeError, "ended after 700 of 1000 bytes")], ids=str)
+@pytest.mark.parametrize("fetch", [
+    lambda url, folder: hub.load_state_dict_from_url(url, model_dir=folder, progress=False),
+    lambda url, folder: datasets.download_url(url, str(folder))], ids=["hub", "datasets"])
+def test_a_server_that_says_nothing_more(tmp_path, monkeypatch, says, error, words, fetch):
+    """It is an error before long, which names the address and what to do; and nothing is left behind."""
+    monkeypatch.setattr(hub, "TIMEOUT_SECONDS", 0.3)
+    monkeypatch.setenv("no_proxy", "*")
+    begun = time.monotonic()
+    with server(*says) as url:
+        with pytest.raises(error, match=words) as raised:
+            fetch(url, tmp_path)
+    assert time.monotonic() - begun < 10 and url in str(raised.value) and not [*tmp_path.iterdir()]
+
+
+def test_a_server_that_is_not_there(tmp_path, monkeypatch):
+    monkeypatch.setenv("no_proxy", "*")
+    with socket.create_server(("127.0.0.1", 0)) as one:
+        url = f"http://127.0.0.1:{one.getsockname()[1]}/net.pth"
+    with pytest.raises(URLError, match="cannot be reached: .*refused.* Try again"):
+        hub.download_url_to_file(url, tmp_path / "net.pth")
+
+
+@pytest.mark.parametrize("name", ["../x", "/x", "..", "a/../../x"])
+def test_datasets_stay_in_their_folder(weights, tmp_path, name):
+    with pytest.raises(ValueError, match="filename=.* is not in .*; give a name that stays inside"):
+        datasets.download_url(weights[1], str(tmp_path / "cache"), name)
+    assert not (tmp_path / "cache").exists()
 
 
 def test_a_link_in_the_folder_is_followed(weights, tmp_path):

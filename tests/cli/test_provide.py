@@ -2,6 +2,7 @@
 import importlib.machinery
 import importlib.metadata
 import os
+import shutil
 import subprocess
 import venv
 import zipfile
@@ -77,6 +78,37 @@ def test_provided_and_taken_away(environment):
     assert done.stdout.splitlines()[-1] == "[0, 0, 1]" and "no torch to remove" in done.stderr, done.stderr
     done = run(environment, "-c", "import torch")
     assert done.returncode == 1 and "No module named 'torch'" in done.stderr
+
+
+@pytest.mark.parametrize("left", [False, True], ids=["all", "a folder is left"])
+def test_without_flambeau(environment, left):
+    """Flambeau was uninstalled first: what it has left is as good as not there, or says what to do."""
+    done = run(environment, "-m", "flambeau", "provide-torch")
+    assert done.returncode == 0, done.stderr
+    paths = next(environment.parents[1].glob("lib/python*/site-packages"))
+    shutil.rmtree(paths / "torchvision", ignore_errors=True)
+    path = paths / "flambeau_here.pth"
+    text = path.read_text()
+    path.write_text(text.replace(f"{ROOT}\n", ""))
+    if left:
+        (paths / "flambeau").mkdir()
+    try:
+        done = run(environment, "-c", "from importlib.util import find_spec\n"
+                                      "print(find_spec('torchvision'), find_spec('torchvision') is None)\n"
+                                      "try: import torchvision\n"
+                                      "except ModuleNotFoundError as error: print(error)\n"
+                                      "import torch")
+        assert done.stdout == "None True\nNo module named 'torchvision'\n", done.stderr
+        assert done.stderr.splitlines()[-1] == \
+            "ModuleNotFoundError: torch is provided by Flambeau in this environment, and Flambeau is not installed " \
+            "any more: install it again (pip install flambeau), or take its torch away too (pip uninstall torch)"
+        assert "During handling" not in done.stderr
+    finally:
+        if left:
+            (paths / "flambeau").rmdir()
+        path.write_text(text)
+    done = commands(environment, ["--undo"])
+    assert done.stdout.splitlines()[-1] == "[0]", done.stderr
 
 
 def test_the_real_one_is_left_alone(environment, tmp_path):

@@ -321,6 +321,9 @@ def own_modules():
     return {name: module for name, module in sys.modules.items() if name.startswith("random_")}
 
 
+# The call that Python names in some of its errors; the two worlds have addresses of their own.
+UNNAMED = re.compile(r"^[\w.<>]+\(\) (?=argument after|got multiple)|(?<=be a mapping, not ).*|\b0x[0-9a-f]+")
+
 class World:
     """A namespace in which a program's text was run, and what its calls gave."""
 
@@ -359,7 +362,7 @@ class World:
         except Exception as error:
             lines = [(frame.name, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)
                      if frame.filename == self.file]
-            return {"raised": type(error).__name__, "saying": re.sub("0x[0-9a-f]+", "0x", str(error)), "lines": lines}
+            return {"raised": type(error).__name__, "saying": UNNAMED.sub("", str(error)), "lines": lines}
 
 
 def check(program):

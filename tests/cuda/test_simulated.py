@@ -5,10 +5,11 @@ import gc
 import numpy as np
 import pytest
 
+import flambeau as torch
 from flambeau.backends.backend import NotCompiled
 from flambeau.backends.cuda.driver import DeviceError
 
-from .simulated import SimulatedDriver, compiler
+from .simulated import SimulatedDriver, compiler, simulating
 
 pytestmark = pytest.mark.skipif(not compiler.is_there(), reason="kernels are simulated with g++, on Linux")
 
@@ -375,3 +376,13 @@ def test_arrays_wait_for_their_stream(device):
     x = driver.cupy.arange(4, dtype=np.float32)
     launch(driver, SCALE, (driver.address(x), driver.address(x), 4))
     assert (x + 1).get().tolist() == [2, 4, 6, 8]
+
+
+def test_other_devices_take_the_place_of_some_that_are_in_use():
+    """As they do on a machine that has a GPU, wherever a test before has recorded something there and not looked."""
+    with simulating(devices=1):
+        x = torch.arange(3.0, device="cuda")
+        y = x * 2 + 1                                        # has not run
+        with simulating(devices=1), torch.config.using(executor="native"):
+            assert torch.ones(2, device="cuda").add(1).tolist() == [2, 2]
+        assert y.tolist() == [1, 3, 5] and (x + 1).tolist() == [1, 2, 3]

@@ -35,6 +35,7 @@ from flambeau.loops.ir import (
 )
 from flambeau.loops.llvm import render
 from flambeau.loops.schedule import Schedule
+from flambeau.loops.step import PROBED
 from flambeau.loops.target import target_of
 
 from ..thorough import sample, share
@@ -54,7 +55,8 @@ ALLOWED = {"memcpy", "memset"}                                # every process ha
 WITHOUT_FMA = {"fma"}                                         # for numbers near the ends of float64 alone
 OF_THE_RUNTIME = {"clock_gettime", "pthread_create", "pthread_detach", "pthread_sigmask", "pthread_attr_init",
                   "pthread_attr_setstacksize", "pthread_attr_destroy", "pthread_mutex_lock", "pthread_mutex_unlock",
-                  "pthread_cond_wait", "pthread_cond_signal", "pthread_cond_broadcast"}
+                  "pthread_cond_wait", "pthread_cond_signal", "pthread_cond_broadcast", "pthread_key_create",
+                  "pthread_getspecific", "pthread_setspecific", "malloc", "free"}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -239,6 +241,30 @@ def test_no_step_calls_another_where_it_is_compiled_quickly(name):
         made = kind("float", emitter.target)
         texts += [getattr(made, driver)(driver) for driver in made.drivers]
     assert undefined(emitter.object(texts, quickly=True)) <= ALLOWED
+
+
+@pytest.mark.parametrize("name", sample(TARGETS, 2))
+def test_frames_are_of_a_size_that_the_text_fixes(name):
+    """What is sized when a step runs lies in the thread's room; and a stack that ends is found out page by page."""
+    texts = list(steps_of_the_library(Emitter(name).target))
+    text = "\n".join([*texts, *kept_rows(Emitter(name).target)])
+    taken = re.findall(r"= alloca ([^\n]*)", text)
+    assert taken and "%room" in text and not [one for one in taken if "%" in one]
+    defined = [line for line in text.splitlines() if line.startswith("define void")]
+    probed = [PROBED in line or line.endswith("#0 {") for line in defined]
+    assert len(defined) > len(texts) // 2 and all(probed)
+    assert all(PROBED in line for line in text.splitlines() if line.startswith("attributes #0"))
+
+
+def kept_rows(target):
+    """The texts of kernels that keep a row for a later pass, of each type that they may."""
+    for type in ("f32", "f64"):
+        kept, kernel = Expr("exp", type, (Expr("load", type, (), 0),)), Kernel(1, 1, rows=1)
+        kernel.accesses, kernel.passes = [Access(type, ["s", 1]), Access(type, ["s", 1])], [Pass(), Pass()]
+        kernel.passes[0].accs, kernel.passes[1].stores = [("sum", kept)], [(1, kept)]
+        schedule = Schedule((0,), 1, 1)
+        schedule.scratch = 0, kept
+        yield render(kernel, schedule, f"kept_{type}", target)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="the runtime's threads are those of POSIX")

@@ -2,7 +2,7 @@
 import pytest
 
 import flambeau
-from flambeau.backends.library_switches import capability
+from flambeau.backends.cpu import capability
 from tests.private.cases import CASES, run
 
 

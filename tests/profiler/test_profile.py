@@ -341,6 +341,12 @@ def test_chrome_trace(tmp_path, name, native):
     assert kernels and all(event["args"]["lines"] for event in kernels)
 
 
+@pytest.mark.parametrize("name", ["../me", "/me", "a/../../me"])
+def test_a_trace_stays_in_its_folder(tmp_path, name):
+    with pytest.raises(ValueError, match="worker_name=.* is not in .*log"):
+        torch.profiler.tensorboard_trace_handler(str(tmp_path / "log"), name)
+
+
 def test_a_trace_handler_writes_files(tmp_path):
     with profile(on_trace_ready=torch.profiler.tensorboard_trace_handler(str(tmp_path / "log"), "me")) as prof:
         torch.ones(3).sum().item()

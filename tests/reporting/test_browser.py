@@ -17,7 +17,14 @@ from tests.patience import PATIENCE
 from tests.thorough import sample
 
 pytestmark = pytest.mark.pinned
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
+
+
+def runs(path):
+    """Whether a command is a browser; on Ubuntu it may be one that says how to install it."""
+    return path is not None and subprocess.run([path, "--version"], capture_output=True, check=False).returncode == 0
+
+
+BROWSER = next(filter(runs, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
 if BROWSER is None:
     pytest.skip("there is no Chromium here", allow_module_level=True)
 
@@ -109,7 +116,9 @@ def page(tmp_path_factory):
 def printed(folder, *options):
     """The page of a folder after its scripts, as Chromium prints it."""
     done = subprocess.run([BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-                           "--virtual-time-budget=4000", f"--user-data-dir={folder / 'profile'}", *options,
+                           "--disable-quic", "--no-first-run", "--disable-background-networking",
+                           "--disable-component-update", "--disable-sync", "--virtual-time-budget=4000",
+                           f"--user-data-dir={folder / 'profile'}", *options,
                            "--dump-dom", (folder / "page.html").as_uri()], capture_output=True, text=True,
                           timeout=PATIENCE)
     assert done.stdout, done.stderr[-2000:]
@@ -154,11 +163,35 @@ def contrast(one, other):
     return (bright + 0.05) / (dark + 0.05)
 
 
-def test_an_empty_report(tmp_path):
-    with torch.report(tmp_path / "run.html"):
-        pass
+def nothing(run):
+    pass
+
+
+def numbers_alone(run):
+    for step in range(3):
+        run.log(score=step)
+
+
+def forward_alone(run):
+    for _ in range(3):
+        (torch.ones(64, 64) @ torch.ones(64, 64)).sum().item()
+
+
+def backward_alone(run):
+    x = torch.ones(8, requires_grad=True)
+    x.exp().sum().backward()
+
+
+@pytest.mark.parametrize("program", sample([nothing, backward_alone, numbers_alone, forward_alone], 2))
+def test_a_report_of_little(tmp_path, program):
+    """What a program has not done is said in its section; those after it are there."""
+    with torch.report(tmp_path / "run.html") as run:
+        program(run)
     text = (tmp_path / "run.html").read_text(encoding="utf-8").replace("<meta charset", f"{BEFORE}<meta charset", 1)
-    told = "<script>document.title = JSON.stringify(wrong)</script></body>"
+    told = """<script>document.title = JSON.stringify({wrong, empty: [...document.querySelectorAll("main > section")]
+        .filter(one => !one.hidden && one.children.length < 2).map(one => one.id)})</script></body>"""
     (tmp_path / "page.html").write_text(text.replace("</body>", told), encoding="utf-8")
     dumped = printed(tmp_path)
-    assert "<title>[]</title>" in dumped and "No backward, and no optimizer step." in dumped
+    found = json.loads(unescape(re.search(r"<title>(.*?)</title>", dumped)[1]))
+    assert found == {"wrong": [], "empty": []}
+    assert program is not nothing or "No backward, and no optimizer step." in dumped

@@ -6,6 +6,7 @@ Each changed file loads or raises a FileError that says file and reason, in seco
 import functools
 import io
 import random
+import re
 import struct
 import sys
 import tarfile
@@ -133,13 +134,20 @@ def inside(data, draw):
     return out.getvalue()
 
 
-NUMBERS = (b"0", b"7", b"2147483648", b"9223372036854775807", b"-1", b"1e9", b"9" * 5000)
+NUMBERS = (b"0", b"7", b"2147483648", b"4611686018427387904", b"9223372036854775807", b"-1", b"1e9", b"9" * 5000)
+ESCAPES = (b"\\ud800", b"\\uDFFF", b"\\ud83d\\ude00", b"\\u0000", b"\\x", b"\xed\xa0\x80", b"\xff")
 
 
 def header(data, draw):
     """A safetensors file with a changed header, whose length is right."""
     size = int.from_bytes(data[:8], "little")
     raw = bytearray(changed(data[8:8 + size], draw) if draw.random() < 0.5 else data[8:8 + size])
+    if draw.random() < 0.3:                                 # sizes that say nothing, or far too much, of no bytes
+        sizes = [draw.choice((*NUMBERS, b"0", b"1")) for _ in range(draw.randrange(1, 70))]
+        raw = bytearray(raw.replace(b'"shape":[0]', b'"shape":[%s]' % b",".join(sizes)))
+    if draw.random() < 0.3:
+        at = draw.choice([m.end() for m in re.finditer(b'"', raw)])
+        raw[at:at] = draw.choice(ESCAPES)
     for _ in range(draw.choice((0, 1, 2))):
         digits = [at for at, byte in enumerate(raw) if 48 <= byte < 58]
         if digits:
@@ -192,6 +200,7 @@ def attempt(seed, traced=False):
     except FileError as error:
         outcome = "refused"
         words = str(error)
+        words.encode()
         assert words.startswith(f"{error.file}: ") and len(words) < 4000, words
     took, most = time.process_time() - begun, 0
     if traced:

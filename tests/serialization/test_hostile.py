@@ -589,3 +589,10 @@ except torch.serialization.FileError:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE)
     assert done.stdout.strip() == "refused", done.stderr
     assert resource.RLIMIT_AS is not None
+
+
+@pytest.mark.parametrize("size", [(0, 1 << 62, 1 << 62), (1 << 62, 0, 4)])
+def test_sizes_beyond_memory_of_no_elements(size):
+    data = checkpoint(program(tensor(size, (1,) * len(size))), _0=FLOATS)
+    with pytest.raises(FileError, match="does not fit into memory"):
+        torch.load(io.BytesIO(data))

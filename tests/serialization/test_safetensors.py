@@ -293,3 +293,26 @@ def test_missing_files(tmp_path):
     with pytest.raises(FileError, match="header too small"):
         (tmp_path / "empty").touch()
         safetensors.load_file(tmp_path / "empty")
+
+
+@pytest.mark.parametrize("shape", [[0, 2**62, 2**62], [2**62, 2**62, 0], [2**62, 0, 4], [0, 2**63 - 1]])
+def test_sizes_beyond_memory_of_no_elements(shape):
+    """No bytes are missing, and there is no such array; the original library refuses it too."""
+    header = json.dumps({"a": {"dtype": "F32", "shape": shape, "data_offsets": [0, 0]}}).encode()
+    with pytest.raises(FileError, match="invalid shape for tensor `a`: .* does not fit into memory"):
+        safetensors.load(struct.pack("<Q", len(header)) + header)
+
+
+@pytest.mark.parametrize("header", [{"\ud800": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}},
+                                    {"__metadata__": {"a": "\udfff"}}, {"__metadata__": {"\ud800b": "x"}}], ids=ascii)
+def test_half_a_surrogate_pair(header, tmp_path):
+    text = json.dumps(header).encode()
+    with pytest.raises(FileError, match="invalid JSON in header") as raised:
+        safetensors.load(struct.pack("<Q", len(text)) + text)
+    str(raised.value).encode()
+    for name, metadata in ("\ud800", None), ("a", {"b": "\ud800"}), ("a", {"\udfff": "b"}):
+        with pytest.raises(ValueError, match="has half of a surrogate pair at 0"):
+            safetensors.save_file({name: torch.ones(1)}, tmp_path / "f", metadata)
+    assert not [*tmp_path.iterdir()]
+    pair = safetensors.load(safetensors.save({"\U0001f600": torch.ones(1)}))
+    assert [*pair] == ["\U0001f600"]

@@ -79,8 +79,9 @@ def test_out_takes_the_result_and_says_the_dtype():
     assert view.tolist() == [[7, 7], [7, 7]]
     with pytest.raises(RuntimeError, match="dtype Float does not match dtype of out parameter"):
         torch.zeros(2, out=out, dtype=torch.float32)
+    assert torch.ones(3, out=torch.empty(2)).tolist() == [1, 1, 1]        # without a warning, as in PyTorch
     with pytest.warns(UserWarning, match="was resized"):
-        torch.ones(3, out=torch.empty(2))
+        torch.add(torch.ones(3), 1, out=torch.empty(2))
 
 
 def test_the_meta_device_works_everywhere():

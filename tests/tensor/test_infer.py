@@ -59,7 +59,7 @@ def meaning(op, at, a):
     if isinstance(a, (tuple, list)):
         if op.lists and any(isinstance(b, torch.Tensor) for b in a):
             return ("tensors", *[None if b is None else b._spec for b in a])
-        return ("tuple", *map(whole, a))
+        return ("tuple", *[whole(b.item() if isinstance(b, np.generic) else b) for b in a])
     return ("other", type(a), a)
 
 

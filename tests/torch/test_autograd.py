@@ -2,6 +2,7 @@
 
 A program takes the module as `torch` and returns plain Python values: numbers, names, the type of an exception.
 """
+import collections
 import gc
 import importlib
 import weakref
@@ -1039,3 +1040,45 @@ def test_results_of_a_function_that_are_one_tensor_or_a_view():
                       for t in (look.apply(dual), look.apply(dual) * 2, look.apply(dual * 3), look.apply(dual)[0:1])]
         return story
     assert seen(flambeau) == seen(torch)
+
+
+GROUPS = {
+    "generator": iter, "list": list, "tuple": tuple, "set": set, "reversed": reversed,
+    "first": lambda ts: ts[0], "dict": lambda ts: dict(enumerate(ts)),
+    "values": lambda ts: dict(enumerate(ts)).values(),
+    "keys": lambda ts: dict.fromkeys(ts), "names": lambda ts: {"a": 1}.keys(),
+    "mapping": lambda ts: collections.OrderedDict(enumerate(ts)), "deque": collections.deque,
+    "pairs": lambda ts: enumerate(ts), "nested": lambda ts: [list(ts)], "empty list": lambda ts: [],
+    "empty dict": lambda ts: {}, "empty generator": lambda ts: iter(()), "None": lambda ts: None,
+    "[None]": lambda ts: [None], "word": lambda ts: "ab", "number": lambda ts: 3,
+}
+
+
+@pytest.mark.parametrize("place", ["inputs", "outputs", "gradients"])
+@pytest.mark.parametrize("name", GROUPS)
+def test_whatever_holds_tensors(name, place):
+    """What may hold the tensors that `grad` and `backward` are given: anything that can be gone through; of inputs a
+    dictionary's values count, and the answer is a dictionary."""
+    group = GROUPS[name]
+
+    def story(lib):
+        told = []
+        calls = {"inputs": (lambda loss, two: lib.autograd.grad(loss, group(two)),
+                            lambda loss, two: loss.backward(inputs=group(two)),
+                            lambda loss, two: lib.autograd.backward([loss], inputs=group(two))),
+                 "outputs": (lambda loss, two: lib.autograd.grad(group([loss]), two),
+                             lambda loss, two: lib.autograd.backward(group([loss])),
+                             lambda loss, two: lib.autograd.backward(group([loss, loss * 2]), inputs=iter(two))),
+                 "gradients": (lambda loss, two: lib.autograd.grad(loss, two, group([lib.tensor(2.0)])),
+                               lambda loss, two: loss.backward(group([lib.tensor(2.0)])),
+                               lambda loss, two: lib.autograd.backward([loss], group([lib.tensor(2.0)])))}
+        for call in calls[place]:
+            two = [lib.tensor([1.0, 2.0], requires_grad=True), lib.tensor([3.0, 4.0], requires_grad=True)]
+            loss = (two[0] * two[1]).sum()
+            try:
+                made = call(loss, two)
+                told.append([plain(made), type(made).__name__, [plain(t.grad) for t in two]])
+            except Exception as error:
+                told.append(type(error).__name__)
+        return told
+    assert story(flambeau) == story(torch)

@@ -1,12 +1,14 @@
 """`modules.txt` is the modules of PyTorch: none too many, none too few. `python -m tests.torch.test_importable` prints
-it."""
+it. `tests/submodules.txt` is those of them that `import torch` loads and Flambeau has."""
 import importlib
+import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
 import torch
 
+import flambeau
 from flambeau.base.names import modules
 
 HEAD = "# The modules of PyTorch 2.13, by the package they are in; what is not here can be imported and is missing.\n"
@@ -27,9 +29,24 @@ def of_torch():
 
 
 def test_the_list_of_modules():
-    theirs = of_torch() - {"torch.testing._internal"}
+    theirs = of_torch() - {"torch.testing._internal", "torch._C._itt"}       # the second is Intel's, on its processors
     mine = modules() - {"torch.testing._internal"}
     assert not theirs - mine and not {name for name in mine - theirs if not name.startswith("torch._C")}
+
+
+def loaded_with_torch():
+    """The submodules that a process has right after `import torch`, and that are files here too."""
+    done = subprocess.run([sys.executable, "-c", "import sys, torch; print(*sys.modules)"], capture_output=True,
+                          text=True, check=True)
+    root = Path(flambeau.__file__).parent
+    found = [name for name in done.stdout.split() if name.startswith("torch.")]
+    files = {name: root.joinpath(*name.split(".")[1:]) for name in found}
+    return sorted(name for name, file in files.items() if file.is_dir() or file.with_suffix(".py").is_file())
+
+
+def test_the_list_of_submodules():
+    listed = Path(__file__).parents[1] / "submodules.txt"
+    assert listed.read_text().split() == loaded_with_torch(), f"write loaded_with_torch() into {listed.name}"
 
 
 if __name__ == "__main__":

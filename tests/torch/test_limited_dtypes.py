@@ -233,6 +233,7 @@ UNINITIALISED = ("empty", "empty_like", "new_empty")
 # (operation, family) → why it differs
 KNOWN = {
     ("addbmm", "float8"): "PyTorch rounds after every matrix of the batch, we once at the end",
+    ("bmm.triton_optimized", "float8"): "one column is multiplied, by some processors only in PyTorch",
     ("round.decimals_0", "uint"): "to no decimals it is the operation without them",
     ("aminmax", None): "PyTorch asks for a kernel without dimensions if no dim is named",
     ("nn.functional.dropout", None): "its parts are asked for in another order",

@@ -7,6 +7,7 @@ import pytest
 
 import flambeau as torch
 from flambeau.vision import images
+from tests.vision import damaged
 
 
 def test_without_pillow_it_says_what_to_install(monkeypatch):
@@ -102,3 +103,8 @@ class TestWithPillow:
             images.decode_image(data[4:], images.UNCHANGED)
         with pytest.raises(RuntimeError, match="uint8"):
             images.encode_png(picture.float(), 6)
+
+    def test_damaged_files(self):
+        """Pillow raises a dozen kinds of errors for them; here it is one, which says why, and names a file."""
+        outcomes = {word for seed in range(400) for word in damaged.attempt(seed)}
+        assert outcomes == {"read", "refused", "read by name", "refused by name"}

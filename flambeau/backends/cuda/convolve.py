@@ -73,6 +73,7 @@ class NetworkSession:
 
 
 _sessions: dict = {}          # device → NetworkSession
+_starting = new_lock()
 
 
 def session(index):
@@ -80,12 +81,15 @@ def session(index):
     library = vendor.load("cudnn") if library_switches.cudnn.enabled else None
     if library is None:
         return None
-    if isinstance(library, ctypes.CDLL) and library.cudnnCreate.argtypes is None:
-        vendor.declare(library, _CUDNN_SIGNATURES)
     found = _sessions.get(index)
     if found is None or found.library is not library:
-        with vendor.on(index):
-            found = _sessions[index] = NetworkSession(library)
+        with _starting:
+            if isinstance(library, ctypes.CDLL) and library.cudnnCreate.argtypes is None:
+                vendor.declare(library, _CUDNN_SIGNATURES)
+            found = _sessions.get(index)
+            if found is None or found.library is not library:
+                with vendor.on(index):
+                    found = _sessions[index] = NetworkSession(library)
     return found
 
 

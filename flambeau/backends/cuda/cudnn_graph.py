@@ -23,9 +23,17 @@ MIN_UNEVEN_LENGTH = 1024           # cannot be captured (graphs.py): short ones 
 Q, K, V, AVERAGE, REST, GRAD, DQ, DK, DV = range(1, 10)        # numbers of a graph's tensors
 
 
-@functools.cache
+_loading = new_lock()              # the compiled module, which cannot be loaded twice in a process
+
+
 def frontend():
     """The compiled module of cuDNN's frontend, with libcudnn in its hands; None where one of them is missing."""
+    with _loading:
+        return _frontend()
+
+
+@functools.cache
+def _frontend():
     cudnn, found = vendor.load("cudnn"), importlib.util.find_spec("cudnn")
     if not isinstance(cudnn, ctypes.CDLL) or found is None or not found.submodule_search_locations:
         return None
@@ -77,7 +85,7 @@ def imported_as_cudnn(module):
 
 def forget():
     """Look for it anew, with other handles."""
-    frontend.cache_clear()
+    _frontend.cache_clear()
     _graph_sessions.clear()
 
 

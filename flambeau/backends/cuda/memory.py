@@ -11,6 +11,7 @@ how many bytes the pool has in use is known: the latest of them that make up the
 import re
 
 from ...base import observers
+from ...base.locks import new_lock
 from ...base.spec import device as device_type
 from ..memory import OutOfMemoryError, bytes_in_words
 from .configuration import configuration
@@ -205,14 +206,18 @@ class Account:
 
 
 _accounts: dict = {}            # index → the Account of the driver that is in use
+_starting = new_lock()
 
 
 def account(driver, index):
     """The Account of a device of `driver`, which counts from the first time it is asked for."""
     found = _accounts.get(index)
     if found is None or found.driver is not driver:
-        found = _accounts[index] = Account(driver, index)
-        driver.on_allocation = counted
+        with _starting:
+            found = _accounts.get(index)
+            if found is None or found.driver is not driver:
+                found = _accounts[index] = Account(driver, index)
+                driver.on_allocation = counted
     return found
 
 

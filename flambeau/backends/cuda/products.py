@@ -275,7 +275,7 @@ def session(index, stream):
     """The Session of a device's stream."""
     found = _sessions.get((index, stream))
     if found is None:
-        found = _sessions[index, stream] = Session(blas(), index, stream)
+        found = _sessions.setdefault((index, stream), Session(blas(), index, stream))
     return found
 
 

@@ -8,7 +8,7 @@ import pickle
 import numpy as np
 
 from ...tensor.create import from_array
-from ...vision.images import pillow
+from ...vision import images
 from .utils import check_integrity, download_and_extract_archive, fault_of
 from .vision import PicturesOfOneSize
 
@@ -77,7 +77,7 @@ class CIFAR10(PicturesOfOneSize):
             download_and_extract_archive(self.url, self.root, filename=self.filename, md5=self.tgz_md5)
 
     def _sample(self, index):
-        return pillow().fromarray(self.data[index]), self.targets[index]
+        return images.pillow().fromarray(self.data[index]), self.targets[index]
 
     def _batch(self, indices):
         return from_array(np.ascontiguousarray(self.data[indices].transpose(0, 3, 1, 2))), \

@@ -5,7 +5,7 @@ from ...base.errors import need
 from ...tensor.create import from_array
 from ...tensor.random import Generator, randint, randn
 from ...tensor.reading import array_of
-from ..transforms.functional import to_pil_image
+from ..transforms import functional
 from .vision import PicturesOfOneSize
 
 __all__ = ["FakeData"]
@@ -35,7 +35,7 @@ class FakeData(PicturesOfOneSize):
 
     def _sample(self, index):
         picture, target = self._drawn(index)
-        return to_pil_image(picture), target
+        return functional.to_pil_image(picture), target
 
     def _batch(self, indices):
         pictures, targets = zip(*[self._drawn(index) for index in indices])

@@ -2,7 +2,7 @@
 import os
 
 from ...base.errors import need
-from ...vision.images import pillow
+from ...vision import images
 from .vision import VisionDataset
 
 __all__ = ["DatasetFolder", "ImageFolder", "default_loader", "find_classes", "make_dataset", "pil_loader"]
@@ -102,15 +102,18 @@ class DatasetFolder(VisionDataset):
 
 
 def pil_loader(path):
-    """The picture in the file as one of Pillow's, in red, green and blue. A file that is none is named in the error."""
-    images = pillow()
+    """The picture in the file as one of Pillow's, in red, green and blue.
+
+    A file that is none, or damaged, is Pillow's UnidentifiedImageError, an OSError, which names it and says why.
+    """
+    pillow = images.pillow()
     with open(path, "rb") as file:
-        try:
-            return images.open(file).convert("RGB")
-        except images.UnidentifiedImageError:
-            raise images.UnidentifiedImageError(f"{os.fspath(path)} is not a picture that Pillow can read") from None
-        except (OSError, SyntaxError, ValueError) as error:   # a file that is cut short, or damaged inside
-            raise OSError(f"{os.fspath(path)}: {error}") from error
+        with images.damaged_is(pillow.UnidentifiedImageError, os.fspath(path)):
+            try:
+                return pillow.open(file).convert("RGB")
+            except pillow.UnidentifiedImageError:
+                words = f"{os.fspath(path)} is not a picture that Pillow can read"
+                raise pillow.UnidentifiedImageError(words) from None
 
 
 def default_loader(path):

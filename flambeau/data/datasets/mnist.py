@@ -13,7 +13,7 @@ import numpy as np
 from ...base.errors import need, warn
 from ...tensor.create import from_array
 from ...tensor.reading import array_of
-from ...vision.images import pillow
+from ...vision import images
 from .utils import check_integrity, download_and_extract_archive, extract_archive, fault_of, verify_str_arg
 from .vision import PicturesOfOneSize
 
@@ -113,7 +113,7 @@ class MNIST(PicturesOfOneSize):
                 raise RuntimeError(f"Error downloading {filename}:\n{''.join(errors)}")
 
     def _sample(self, index):
-        return pillow().fromarray(array_of(self.data[index])), int(self.targets[index])
+        return images.pillow().fromarray(array_of(self.data[index])), int(self.targets[index])
 
     def _batch(self, indices):
         return self.data[indices].unsqueeze(1), self.targets[indices].tolist()

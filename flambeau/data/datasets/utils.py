@@ -13,8 +13,10 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from ...hub import DOWNLOAD_CHUNK_BYTES, _show
-from ...serialization.atomic import replacing
+from ... import hub
+from ...base.paths import inside
+from ...hub import DOWNLOAD_CHUNK_BYTES, _show, told_of
+from ...serialization import atomic
 
 __all__ = ["calculate_md5", "check_integrity", "check_md5", "download_and_extract_archive", "download_url",
            "extract_archive", "iterable_to_str", "list_dir", "list_files", "verify_str_arg"]
@@ -68,18 +70,19 @@ def download_url(url, root, filename=None, md5=None, max_redirect_hops=3):
     """
     from urllib.request import Request, build_opener
     root = os.path.expanduser(root)
-    path = os.path.join(root, filename or os.path.basename(url))
+    path = inside(root, filename or os.path.basename(url), "filename")
     os.makedirs(root, exist_ok=True)
     if check_integrity(path, md5):
         return
     digest = hashlib.md5(usedforsecurity=False)
     opener = build_opener(_hops(max_redirect_hops))
-    with opener.open(Request(url, headers={"User-Agent": "flambeau.data"})) as source, replacing(path) as part:
+    request = Request(url, headers={"User-Agent": "flambeau.data"})
+    with told_of(url), opener.open(request, timeout=hub.TIMEOUT_SECONDS) as source, atomic.replacing(path) as part:
         size = source.headers.get("Content-Length")
         read = _copied(source, part, digest, size)
-        if size is not None and read != int(size):
-            raise RuntimeError(f"File not found or corrupted. The download of {url} ended after {read} of {size} "
-                               "bytes; try again")
+        if read != (int(size) if size is not None else read or None):         # the answer may end before the length
+            raise RuntimeError(f"File not found or corrupted. The download of {url} ended after {read} of "
+                               f"{size or '?'} bytes; try again")
         if md5 is not None and digest.hexdigest() != md5:
             raise RuntimeError(f"File not found or corrupted. {url} has the MD5 checksum {digest.hexdigest()} instead "
                                f"of {md5}, and was not saved")
@@ -135,7 +138,7 @@ def extract_archive(from_path, to_path=None, remove_finished=False):
     suffix, archive, compression = file_type(from_path)
     if archive is None:
         made = os.path.join(to_path, os.path.basename(from_path).removesuffix(suffix))
-        with COMPRESSED_FILE_OPENERS[compression](from_path, "rb") as source, replacing(made) as part:
+        with COMPRESSED_FILE_OPENERS[compression](from_path, "rb") as source, atomic.replacing(made) as part:
             shutil.copyfileobj(source, part)
     else:
         made = to_path

@@ -9,7 +9,7 @@ import os
 from contextlib import nullcontext
 
 from ...base import dtypes
-from ...utils.data.dataset import Dataset, single_samples
+from ...utils.data import Dataset, dataset
 from .. import transforms as T
 
 __all__ = ["StandardTransform", "VisionDataset"]
@@ -87,7 +87,7 @@ class PicturesOfOneSize(VisionDataset):
         # A subclass with samples of its own (an index beside the label) is asked for each of them.
         steps = tensor_steps(self.transform) if type(self).__getitem__ is PicturesOfOneSize.__getitem__ else None
         if steps is None:
-            return single_samples(self, indices)
+            return dataset.single_samples(self, indices)
         batch, targets = self._batch(indices)
         with nullcontext() if self.train else T.evaluating(self):
             for step in steps:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...utils.data.sample_random import GOLDEN_STEP
+from ...utils.data import sample_random
 from .permute import key_from, permutation, ranks_of_hashes
 
 ORDER_VERSION = 7                 # counted up when the same (number of rows, seed, epoch) come to give another order
@@ -165,7 +165,7 @@ def drawn_rounds(blocks, rounds, seed, epoch):
 def spread_order(strata, seed, epoch):
     """For each stratum, when its turn is in a round. Any that follow each other lie far apart and evenly: multiples of
     the golden ratio, without the whole part, from a place on that is drawn."""
-    places = np.arange(strata, dtype=np.uint64) * np.uint64(GOLDEN_STEP)
+    places = np.arange(strata, dtype=np.uint64) * np.uint64(sample_random.GOLDEN_STEP)
     return np.argsort(places + np.uint64(key_from(seed, epoch, STRATA_STREAM)), kind="stable")
 
 

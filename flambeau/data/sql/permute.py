@@ -4,14 +4,14 @@ Place i gets the hash of (key, i), as a counter-based generator would give it, a
 """
 import numpy as np
 
-from ...utils.data.sample_random import GOLDEN_STEP, WORD, mixed, mixed_number
+from ...utils.data import sample_random
 
 
 def key_from(*numbers):
     """One 64-bit number out of several, in whose order it matters which comes first."""
     key = 0
     for number in numbers:
-        key = mixed_number(key + GOLDEN_STEP * (int(number) + 1) & WORD)
+        key = sample_random.mixed_number(key + sample_random.GOLDEN_STEP * (int(number) + 1) & sample_random.WORD)
     return key
 
 
@@ -23,9 +23,9 @@ def permutation(count, *numbers):
     """
     places = np.arange(count, dtype=np.uint64)
     bits = np.uint64(max(count - 1, 0).bit_length())
-    words = places * np.uint64(GOLDEN_STEP)
+    words = places * np.uint64(sample_random.GOLDEN_STEP)
     words += np.uint64(key_from(*numbers))
-    mixed(words)
+    sample_random.mixed(words)
     words <<= bits                                        # the high bits of a hash fall out
     words |= places
     del places
@@ -37,9 +37,9 @@ def permutation(count, *numbers):
 def ranks_of_hashes(count, length, *numbers):
     """`count` numbers, a permutation of 0 … length - 1 behind the other: each place's rank by hash in its stretch."""
     hashes = np.arange(count, dtype=np.uint64)
-    hashes *= np.uint64(GOLDEN_STEP)
+    hashes *= np.uint64(sample_random.GOLDEN_STEP)
     hashes += np.uint64(key_from(*numbers))
-    mixed(hashes)
+    sample_random.mixed(hashes)
     order = hashes.reshape(-1, length).argsort(1, kind="stable") if count else np.empty((0, 1), np.int64)
     del hashes
     ranks = np.empty(order.shape, np.min_scalar_type(max(length - 1, 0)))
@@ -62,7 +62,7 @@ def shuffled_places(indices, count, *numbers):
     def sent(places):
         left, right = places >> half, places & mask
         for key in keys:
-            left, right = right, left ^ (mixed(right + key) & mask)
+            left, right = right, left ^ (sample_random.mixed(right + key) & mask)
         return (left << half) | right
 
     places = sent(np.asarray(indices).astype(np.uint64))

@@ -23,7 +23,7 @@ import numpy as np
 
 from ...backends import sqlite_rows
 from ...base.locks import new_lock
-from ...utils.data.sample_random import GOLDEN_STEP, mixed_number
+from ...utils.data import sample_random
 from .query import without_parameters
 from .source import (
     BoundaryScan,
@@ -230,7 +230,7 @@ def hash_of_values(*values):
     made = 0
     for value in values:
         for word in words_of(value):
-            made = mixed_number(made + GOLDEN_STEP * (word + 1))
+            made = sample_random.mixed_number(made + sample_random.GOLDEN_STEP * (word + 1))
     return made >> 1
 
 

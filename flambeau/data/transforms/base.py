@@ -20,11 +20,11 @@ from contextlib import contextmanager
 import numpy as np
 
 from ...base.pytree import tree_flatten, tree_unflatten
-from ...nn.modules.module import Module
+from ...nn import Module
 from ...tensor.create import from_array
 from ...tensor.functions import where
 from ...tensor.tensor import Tensor
-from ...utils.data.sample_random import sample_random
+from ...utils.data import sample_random
 from .functional.dispatch import check_type, has_any, is_pillow, samples_of
 
 
@@ -147,7 +147,7 @@ _narrowed = threading.local()          # `streams`: of the part of a batch that 
 def streams(n):
     """The random numbers of the `n` samples that are transformed now."""
     now = getattr(_narrowed, "streams", None)
-    return now if now is not None and len(now) == n else sample_random(n)
+    return now if now is not None and len(now) == n else sample_random.sample_random(n)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...base.pytree import tree_flatten, tree_unflatten
-from ...nn.modules.container import ModuleList
+from ...nn import ModuleList
 from ...tensor.create import from_array
 from ...tensor.tensor import Tensor
 from .base import Transform, narrowed, refuse_evaluation, streams

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...base.errors import need
 from ...base.pytree import tree_flatten, tree_unflatten
-from ...nn.functional import one_hot
+from ...nn import functional
 from ...tensor.create import from_array
 from ...tensor.functions import where
 from ...tensor.tensor import Tensor
@@ -87,7 +87,7 @@ class Mixing(Transform):
     def _mixed_labels(self, labels, kept):
         """`kept` of each label, one-hot where it was a number, and the rest of the label before it."""
         if labels.ndim == 1:
-            labels = one_hot(labels, num_classes=self.num_classes)
+            labels = functional.one_hot(labels, num_classes=self.num_classes)
         return blend(labels if labels.dtype.is_floating_point else labels.float(), kept)
 
 

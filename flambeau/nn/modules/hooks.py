@@ -204,6 +204,8 @@ def registered(hooks, module, name, thing):
 class BackwardHookFunction(Function):
     """Tensors as they are, by way of one node, so that their gradients are seen together."""
 
+    own_backward = False
+
     @staticmethod
     def forward(ctx, *args):
         ctx.mark_non_differentiable(*[a for a in args if not a.requires_grad])

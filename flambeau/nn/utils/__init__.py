@@ -1,5 +1,5 @@
 """Helpers around modules and their parameters: clipping, packing of sequences, reparametrisation, fusing."""
-from . import parametrizations, parametrize, rnn, stateless
+from . import _named_member_accessor, parametrizations, parametrize, rnn, stateless
 from .clip_grad import (
     _clip_grads_with_norm_ as clip_grads_with_norm_,
     _get_total_norm as get_total_norm,

@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from enum import Enum
 
 from ...accelerator import current_accelerator
-from ...amp.autocast_mode import autocast
+from ...amp import autocast
 from ...base.dtypes import dtype
 from ...base.layout import layout, memory_format
 from ...base.spec import CPU, Size, device

@@ -1,5 +1,7 @@
 """`torch._C._nn`: how the arguments of `to` are read. accelerate, lightning and tensordict write a `to` of their
 own."""
-from ...nn.modules.module import _to_arguments as _parse_to
+from ...nn import modules
 
 __all__ = ["_parse_to"]
+
+_parse_to = modules.module._to_arguments

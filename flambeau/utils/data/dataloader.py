@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from ...backends.backend import has_cuda
+from ...base.deferred_signals import when_gone
 from ...base.errors import warn
 from ...base.op import door
 from ._utils import kept_generators
@@ -628,6 +629,7 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
             if context is None and getattr(loader, "worker_type", None) == "process":
                 context = process_context("spawn")
             self._crew = Processes(job, context)
+        when_gone(self, self._crew.close)
         self._shutdown = False
         self._workers = self._crew.workers
         self._reset(loader, first_iter=True)
@@ -737,6 +739,3 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
             self._shutdown = True
             self._tasks, self._arrived = {}, {}
             self._crew.close(self._grace)
-
-    def __del__(self):
-        self._shutdown_workers()

@@ -7,6 +7,7 @@ import numpy as np
 from google.protobuf import text_format
 from tensorboard.plugins.projector.projector_config_pb2 import EmbeddingInfo, ProjectorConfig
 
+from ...base.paths import inside
 from . import summary as summaries
 
 CONFIG_FILE = "projector_config.pbtxt"
@@ -22,7 +23,7 @@ class Projector:
         """Write points, labels and pictures into a folder of their own, named by step and tag."""
         number = str(step).zfill(5)
         below = f"{number}/{as_file_name(tag)}"
-        path = os.path.join(self.folder, below)
+        path = inside(self.folder, below, "global_step and tag")
         os.makedirs(path, exist_ok=True)
         info = EmbeddingInfo(tensor_name=f"{tag}:{number}", tensor_path=os.path.join(below, "tensors.tsv"))
         if metadata is not None:

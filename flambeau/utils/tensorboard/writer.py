@@ -9,6 +9,7 @@ from tensorboard.compat.proto.event_pb2 import Event, SessionLog, TaggedRunMetad
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from ...base.errors import here, line_of
+from ...base.paths import inside
 from . import summary as summaries
 from .embedding import Projector
 
@@ -104,7 +105,7 @@ class SummaryWriter:
         walltime = time.time() if walltime is None else walltime
         folder = self._get_file_writer().get_logdir()
         for tag, value in tag_scalar_dict.items():
-            path = f"{folder}/{main_tag.replace('/', '_')}_{tag}"
+            path = inside(folder, f"{main_tag.replace('/', '_')}_{tag}", "main_tag and tag")
             if path not in self.all_writers:
                 self.all_writers[path] = self._new_writer(path)
             self.all_writers[path].add_summary(summaries.scalar(main_tag, value), global_step, walltime)
@@ -140,7 +141,7 @@ class SummaryWriter:
         if type(hparam_dict) is not dict or type(metric_dict) is not dict:
             raise TypeError("hparam_dict and metric_dict should be dictionary.")
         made = summaries.hparams(hparam_dict, metric_dict, hparam_domain_discrete)
-        folder = os.path.join(self._get_file_writer().get_logdir(), run_name or str(time.time()))
+        folder = inside(self._get_file_writer().get_logdir(), run_name or str(time.time()), "run_name")
         with SummaryWriter(folder) as writer:
             for each in made:
                 writer._add(each, global_step)

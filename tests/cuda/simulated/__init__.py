@@ -520,24 +520,36 @@ def simulating(kind=SimulatedDriver, **options):
     made = kind(**options)
     if driver.is_made():                                     # what nobody needs of another driver goes back to that
         gc.collect()
+    opened = _begin_anew()
     before = driver.use(made)
-    _begin_anew()
     try:
         with vendor.substitute("cublas", SimulatedBLAS(made)), vendor.substitute("cublasLt", SimulatedLt(made)):
             yield made
     finally:
         gc.collect()                                         # tensors of a test that failed, in its traceback
-        with contextlib.suppress(Exception):                 # what a test recorded and never looked at
-            record.run_all()
         _begin_anew()
         driver.use(before)
+        for known, backend in opened.items():                # somebody may hold tensors there
+            known.backend = backend
         made.close()
 
 
 def _begin_anew():
-    """Forget what belongs to the devices of another driver."""
+    """Forget what belongs to the devices of a driver, before another takes its place; gives those that were opened,
+    with their backends.
+
+    What was recorded there, and nobody has looked at, runs first: with the next driver these devices have other
+    backends, or none as yet, and a trace that still says them fails wherever it happens to be run.
+    """
+    for trace in record._traces.all():
+        try:
+            trace.run()
+        except Exception:                                    # of a test that broke something: nobody asks again
+            trace.clear()
     plan.forget()
     library.forget()
-    for known in list(specs.device._known.values()):
-        if known.type == "cuda":
-            known.backend = None
+    known_devices = set(specs.device._known.values())
+    opened = {known: known.backend for known in known_devices if known.type == "cuda" and known.backend is not None}
+    for known in opened:
+        known.backend = None
+    return opened

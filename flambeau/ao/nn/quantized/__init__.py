@@ -1,7 +1,6 @@
 """`torch.ao.nn.quantized`, also `torch.nn.quantized`: operations as modules, so that they can be observed."""
 from ....missing import rest_of
-from ....nn.modules.linear import Identity
-from ....nn.modules.module import Module
+from ....nn import Identity, Module
 from ....tensor.forms import namespace
 
 __all__ = ["FloatFunctional"]

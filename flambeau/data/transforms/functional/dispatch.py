@@ -18,8 +18,8 @@ from ....tensor.tensor import Tensor
 
 def is_pillow(x):
     """Whether `x` is an image of Pillow's; where nobody has imported Pillow, nothing is."""
-    pillow = sys.modules.get("PIL.Image")
-    return pillow is not None and isinstance(x, pillow.Image)
+    image = getattr(sys.modules.get("PIL.Image"), "Image", None)                # not while it is half imported
+    return image is not None and isinstance(x, image)
 
 
 def check_type(obj, types_or_checks):

@@ -7,7 +7,7 @@ import numbers
 import numpy as np
 
 from ....base import dtypes
-from ....nn.functional import interpolate, pad as pad_dimensions
+from ....nn import functional as F
 from ....tensor.create import from_array
 from ....tensor.functions import linspace, rot90
 from ....tensor.tensor import Tensor
@@ -127,7 +127,7 @@ def crop(inpt, top, left, height, width):
     part = inpt[..., max(top, 0):max(bottom, 0), max(left, 0):max(right, 0)]
     around = [max(min(right, 0) - left, 0), max(right - max(old_width, left), 0),
               max(min(bottom, 0) - top, 0), max(bottom - max(old_height, top), 0)]
-    return pad_dimensions(part, around)
+    return F.pad(part, around)
 
 
 def crop_each(image, boxes):
@@ -170,7 +170,7 @@ def center_crop(inpt, output_size):
         return inpt.reshape(*inpt.shape[:-2], height, width)
     around = centre_padding(height, width, *inpt.shape[-2:])
     if any(around):
-        inpt = pad_dimensions(inpt, padding_of(around))
+        inpt = F.pad(inpt, padding_of(around))
     return crop.of_tensor(inpt, *central_box(height, width, *inpt.shape[-2:]))
 
 
@@ -206,7 +206,7 @@ def pad(inpt, padding, fill=None, padding_mode="constant"):
     elif isinstance(fill, list):
         made = padded_by_channel(batch, sides, fill)
     else:
-        made = pad_dimensions(batch, sides, value=float(fill))
+        made = F.pad(batch, sides, value=float(fill))
     return made.reshape(*inpt.shape[:-2], *made.shape[-2:])
 
 
@@ -238,7 +238,7 @@ def border_index(shape, dim, before, after, padding_mode):
 
 def padded_by_channel(batch, sides, fill):
     """`batch` with a border that has a value for each channel."""
-    made = pad_dimensions(batch, sides)
+    made = F.pad(batch, sides)
     left, right, top, bottom = sides
     border = from_array(np.asarray(fill, np.float64)).to(batch.dtype).to(batch.device).reshape(-1, 1, 1)
     for there, part in ((top, made[..., :max(top, 0), :]), (left, made[..., :, :max(left, 0)]),
@@ -324,7 +324,7 @@ def resize(inpt, size, interpolation=InterpolationMode.BILINEAR, max_size=None, 
     batch, _ = in_batch(inpt)
     if inpt.requires_grad:                    # the tables are quicker, and have no derivative
         aligned = None if mode in (InterpolationMode.NEAREST, InterpolationMode.NEAREST_EXACT) else False
-        made = interpolate(batch, new, mode=mode.value, align_corners=aligned, antialias=smooth)
+        made = F.interpolate(batch, new, mode=mode.value, align_corners=aligned, antialias=smooth)
     else:
         made = resize_all(batch, new, mode.value, smooth)
     return made.reshape(*inpt.shape[:-2], *new)

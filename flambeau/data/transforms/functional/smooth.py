@@ -7,7 +7,7 @@ from ....base import dtypes
 from ....tensor.create import as_tensor, from_array
 from ....tensor.functions import arange, stack, where
 from ....tensor.tensor import Tensor
-from ....vision.images import UNCHANGED, decode_jpeg, encode_jpeg
+from ....vision import images
 from ..colour_kernels import added_product, computed_in
 from ..noise_kernels import normal_noise
 from .dispatch import is_number, numbers_of, of_images, samples_of
@@ -147,8 +147,8 @@ def jpeg(inpt, quality):
     """What is left of `inpt`, bytes, after JPEG at a `quality` from 1 to 100; a batch may have one for each sample."""
     if not inpt.numel():
         return inpt.clone()
-    images = inpt.reshape(-1, *inpt.shape[-3:])
+    samples = inpt.reshape(-1, *inpt.shape[-3:])
     qualities = numbers_of(quality, samples_of(inpt), "quality", np.int64)
-    made = [decode_jpeg(encode_jpeg(image, one), UNCHANGED)
-            for image, one in zip(images, np.repeat(qualities, len(images) // len(qualities)).tolist(), strict=True)]
+    made = [images.decode_jpeg(images.encode_jpeg(image, one), images.UNCHANGED)
+            for image, one in zip(samples, np.repeat(qualities, len(samples) // len(qualities)).tolist(), strict=True)]
     return stack(made).reshape(inpt.shape)

@@ -6,7 +6,7 @@ import types
 import numpy as np
 
 from ....base.op import door
-from ....nn.modules.module import Module
+from ....nn import Module
 from ....tensor.random import Generator
 from ....tensor.tensor import Tensor
 

@@ -11,10 +11,11 @@ from collections import deque
 from ....backends import host
 from ....backends.shared_blocks import SharedBlock
 from ....base.locks import before_fork
+from ....base.weakbag import WeakBag
 
 SPARE_SLOTS = 3               # besides one for each batch made ahead: one in use, one about to be, one on its way back
 
-_lenders: weakref.WeakSet = weakref.WeakSet()
+_lenders = WeakBag()
 
 
 class Slots:
@@ -60,6 +61,12 @@ class Slots:
         return found
 
 
+class Lent(weakref.ref):
+    """What the arrays of a slot stand on, while there are any."""
+
+    __slots__ = ("number",)
+
+
 class Lender:
     """The loader's side, of one worker: slots that are mapped, and those that are lent out."""
 
@@ -67,7 +74,7 @@ class Lender:
         self._blocks = {}                     # number → SharedBlock
         self._lent = {}                       # number → weak reference to what its arrays stand on
         self._retired = set()                 # lent when this process was forked
-        self._ended = deque()                 # numbers of which nobody looks at the arrays any more
+        self._ended = deque()                 # those whose arrays nobody looks at any more
         _lenders.add(self)
 
     def add(self, number, file, nbytes):
@@ -82,15 +89,15 @@ class Lender:
     def lend(self, number, nbytes):
         """The bytes of a slot as an array that the slot is lent for."""
         base = host.lent(self._blocks[number].bytes_at(0, nbytes))
-        ended = self._ended
-        self._lent[number] = weakref.ref(base, lambda _: ended.append(number))
+        lent = self._lent[number] = Lent(base, self._ended.append)       # no Python code runs at its end
+        lent.number = number
         return host.array_over(base)
 
     def ended(self):
         """(slots that are free again, slots that must not be written to), since this was last asked."""
         freed, retired = [], []
         while self._ended:
-            number = self._ended.popleft()
+            number = self._ended.popleft().number
             del self._lent[number]
             if number in self._retired:
                 self._retired.discard(number)
@@ -108,5 +115,5 @@ class Lender:
 @before_fork
 def _retire_all():
     """A child looks at what is lent now, for as long as it likes."""
-    for lender in list(_lenders):
+    for lender in _lenders:
         lender.retire()
