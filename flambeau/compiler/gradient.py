@@ -109,10 +109,11 @@ class Differentiated:
         self.incoming = {g._storage.value: i for i, g in enumerate(given)}
         checks = len(recorder.checks)
         hooks = [(node, node.tensor_hooks, node.retained) for node in bounds]
+        own_rules = any(isinstance(node, FunctionCtx) for node in nodes)
         try:
             for node in bounds:                   # these hooks see the gradient after the backward of a replay
                 node.tensor_hooks = node.retained = None
-            journal.ahead = self.code if any(isinstance(node, FunctionCtx) for node in nodes) else None
+            journal.ahead = self.code if own_rules else None
             with standing_in(), undrawn(recorder) if journal.ahead is not None else nullcontext():
                 self.grads = engine.grad(live, self.bounds, given, retain_graph=True, allow_unused=True)
         except (Exception, TooEarly) as error:    # it will be raised again by the backward of an ordinary call

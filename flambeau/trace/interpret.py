@@ -8,7 +8,6 @@ rounding of its own (exp and its kin, fused multiply-adds, products of matrices,
 that a plan calls. Those are few, and compiled once; what would take long, a kernel for every new expression, is not
 needed.
 """
-import traceback
 from array import array
 from functools import partial
 from itertools import accumulate
@@ -126,6 +125,7 @@ def say_not_compiled(error, what, backend):
 def say_mistake(error, what):
     """Say it once: something of ours failed on the way to native code, and the reference has done the work."""
     if not _said:
+        import traceback  # with what colours it, more than the rest of the import
         _said.append(what)
         warn(f"{what} could not be made native code: {type(error).__name__}: {error}. It runs instruction by "
              "instruction, which is slower; nothing else is affected. This is a mistake in Flambeau: please report it, "

@@ -238,7 +238,7 @@ class CUDABackend(Backend):
         try:
             with self.active():
                 arrays = [*map(self.seen, arrays)]
-                if any(kind.dtype in self._lacks for kind in (*entry.kinds, *(entry.outs or ()))):
+                if self._has_no_dtype_of(entry):
                     return self._execute_bits(entry, arrays, params)
                 try:
                     return reference.execute(entry, arrays, params, own, self.xp)
@@ -254,6 +254,9 @@ class CUDABackend(Backend):
             raise NotImplementedError(
                 f"{entry.op.__name__} of {kinds} cannot run on {self.device} yet: CuPy says {type(error).__name__}: "
                 f"{error}. Move the tensors with .cpu() for this operation") from error
+
+    def _has_no_dtype_of(self, entry):
+        return any(kind.dtype in self._lacks for kind in (*entry.kinds, *(entry.outs or ())))
 
     def _widened(self, entry, arrays):
         """(entry, arrays) with bfloat16 operands in float32, which CuPy has all its functions for; None without any."""

@@ -23,7 +23,7 @@ def source(con):
 def source_of_factory(make):
     """The RowSource of a function that connects."""
     with contextlib.closing(make()) as made:
-        if any(cls.__module__.split(".")[0] == "adbc_driver_sqlite" for cls in type(made).__mro__):
+        if is_of_sqlite(made):
             return AdbcSQLiteSource(path_of(made), make)
         version = version_of(made)
     if version.startswith("PostgreSQL"):
@@ -32,6 +32,10 @@ def source_of_factory(make):
     raise NotImplementedError(f"con is a connection of ADBC to {version or 'an unknown database'}: over ADBC SQLite "
                               "and PostgreSQL are read. Of other databases give the rows themselves, "
                               "con=cursor.fetch_arrow() after cursor.execute(…)")
+
+
+def is_of_sqlite(con):
+    return any(cls.__module__.split(".")[0] == "adbc_driver_sqlite" for cls in type(con).__mro__)
 
 
 def version_of(con):

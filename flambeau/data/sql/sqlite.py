@@ -151,6 +151,16 @@ def opened(make):
     return con
 
 
+def chunks_of(answers, rows):
+    """The answers, so many rows at a time, to the end."""
+    while True:
+        chunk = answers.take(rows)
+        if len(chunk):
+            yield chunk
+        if len(chunk) < rows:
+            return
+
+
 def lost(error):
     """What to raise for a driver's error: ConnectionLost where asking again may help, the error itself otherwise."""
     if isinstance(error, sqlite_rows.SQLiteError):
@@ -349,12 +359,7 @@ class SQLiteSession(RowSession):
         many = limit if limit is not None else self.counted[1] if self.counted[0] == query else 0
         answers = self.answers(self.dialect.stream(query, wanted, order, skip, limit), query.params, wanted, many)
         try:
-            while True:
-                chunk = answers.take(rows)
-                if len(chunk):
-                    yield chunk
-                if len(chunk) < rows:
-                    return
+            yield from chunks_of(answers, rows)
         except (sqlite3.OperationalError, sqlite_rows.SQLiteError) as error:
             raise lost(error) from error
         finally:
