@@ -20,7 +20,7 @@ test: $(VENV)/.has-test               ## every test that does not need PyTorch; 
 	$(PY) -m pytest -n 2 -q --ignore=tests/torch
 
 core: $(VENV)/.has-core               ## the compiled core, in place; an edited source runs interpreted until this is called again
-	FLAMBEAU_BUILD_CORE=1 CFLAGS="-g0 -O2" $(PY) setup.py --quiet build_ext --inplace --parallel 2 --build-temp build/core
+	FLAMBEAU_BUILD_CORE=1 CFLAGS="-g0 -O2" $(PY) setup.py --quiet build_ext --inplace --build-temp build/core
 
 compiled: core $(VENV)/.has-test      ## the same tests with the compiled core
 	FLAMBEAU_CORE=compiled $(PY) -m pytest -n 2 -q --ignore=tests/torch

@@ -336,3 +336,21 @@ def test_tables_are_bounded_over_ever_new_shapes(monkeypatch):
                         "plans": 101, "tables": 500}.items():
         assert most[name] <= bound, most
     assert most["specs"] > 100 and most["entries"] > 100
+
+
+def test_traces_are_bounded_by_their_instructions(monkeypatch):
+    """Long traces that never come again are forgotten before there are many; one that comes again is planned anew."""
+    monkeypatch.setattr(plan, "MAX_REMEMBERED_INSTRUCTIONS", 500)
+    monkeypatch.setattr(plan, "_remembered_instructions", 0)
+    for table in plan._plans, plan._sightings:
+        table.clear()
+    most = 0
+    with torch.config.using(executor="auto"):
+        for n in list(range(2, 60)) + [2, 3, 2, 3]:
+            x = torch.arange(float(n))
+            torch.cpu.synchronize()
+            for _ in range(50):
+                x = x + 1
+            assert x.tolist() == [i + 50.0 for i in range(n)]
+            most = max(most, len(plan._plans) + len(plan._sightings))
+    assert 2 <= most <= 25                              # beside those of 50 there are the short ones of arange

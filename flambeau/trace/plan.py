@@ -44,6 +44,7 @@ from .steps import CallbackStep, CopyStep, KernelStep, LibraryStep, RecurrenceSt
 from .update import update
 
 MAX_REMEMBERED_TRACES = 4096
+MAX_REMEMBERED_INSTRUCTIONS = 100_000    # of those traces together: a key holds some two KiB for each, with its specs
 SMALL_TRACE_BYTES = 1 << 20      # of results; with fewer, a trace has to be seen a few times before it is planned:
 INSTRUCTIONS_PER_SIGHTING = 64   # once, and once more for so many, since long traces take long to compile
 BYTES_PER_INSTRUCTION = 1 << 19  # of results; with fewer, it has to be seen once, and
@@ -51,6 +52,7 @@ TRAINING_BYTES_PER_INSTRUCTION = 1 << 15    # so many where it trains: a loop wi
 FIRST_SIGHT_BYTES = 1 << 17      # of results that could be made while an instruction is first run without a plan
 _plans: dict = {}                # key of a trace → Plan, or False where it is left to the reference
 _sightings: dict = {}            # key of a trace with little data → how often it was run without a plan
+_remembered_instructions = 0     # of the traces in both
 _finishing = new_lock()
 
 
@@ -63,10 +65,9 @@ def attempt(trace, key, wanted, free):
     """
     plan = _plans.get(key)
     if plan is None:
-        if len(_plans) + len(_sightings) >= MAX_REMEMBERED_TRACES:
-            _plans.clear()
-            _sightings.clear()
         times = _sightings.get(key, 0)
+        if not times:
+            _make_room(len(trace.code))
         if settings.executor != "native":
             if times < _patience(trace):
                 _sightings[key] = times + 1
@@ -94,6 +95,17 @@ def attempt(trace, key, wanted, free):
         return False
     trace.ran = plan
     return True
+
+
+def _make_room(instructions):
+    """Forget everything before a new trace of so many instructions where too much is remembered."""
+    global _remembered_instructions
+    _remembered_instructions += instructions
+    if len(_plans) + len(_sightings) >= MAX_REMEMBERED_TRACES \
+            or _remembered_instructions >= MAX_REMEMBERED_INSTRUCTIONS:
+        _plans.clear()
+        _sightings.clear()
+        _remembered_instructions = instructions
 
 
 def _run(program, trace):
