@@ -5,3 +5,4 @@ cdef class Entry:
     cdef public dict recipes
     cdef public dict singles          # how traces of such a call alone ran: see SingleRun in trace/key.py
     cdef public bint many, quick, larger, checked, several
+    cdef public long long traces, latest

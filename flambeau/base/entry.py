@@ -9,4 +9,8 @@ class Entry:
 
     __slots__ = ("op", "outs", "many", "casts", "template", "simple", "param_at", "pick", "wrap", "kinds", "zeros",
                  "deltas", "look", "nbytes", "weight", "device", "compiles", "recipes", "quick", "compute", "fits",
-                 "rounded", "larger", "checked", "several", "singles")
+                 "rounded", "larger", "checked", "several", "singles", "traces", "latest")
+
+    def __init__(self):
+        self.traces = 0       # in how many traces without a plan it has come: see segments.py in trace
+        self.latest = -1      # the number of the last of them

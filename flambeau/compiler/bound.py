@@ -89,7 +89,8 @@ class BoundBase:
 
     def _run_observed(self, values, made):
         """The rest of a run that somebody observes, or of one that is more than one call."""
-        makers = self.program.makers(self.runner.code) if events["during_runs"] and observers.gathering() else None
+        code = self.runner.code
+        makers = self.program.makers(code, code) if events["during_runs"] and observers.gathering() else None
         blocks, table = [], self.words
         for device, nbytes, index in self.program.blocks:
             if makers is not None:

@@ -49,6 +49,7 @@ class Lost(Entry):
     __slots__ = ()
 
     def __init__(self, entry, why):
+        super().__init__()
         self.op, self.outs, self.many, self.device = _NotAgain(entry.op.__name__, why), entry.outs, entry.many, \
             entry.device
         self.kinds = self.zeros = self.template = self.param_at = ()

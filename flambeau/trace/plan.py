@@ -40,6 +40,7 @@ from .one_call import one_call
 from .padding import pad_rows
 from .program import Failed, Kernels, Program
 from .recurrence import Repeated
+from .segments import Segment, segments_of
 from .steps import CallbackStep, CopyStep, KernelStep, LibraryStep, RecurrenceStep, ReferenceStep, TransferStep
 from .update import update
 
@@ -49,6 +50,7 @@ SMALL_TRACE_BYTES = 1 << 20      # of results; with fewer, a trace has to be see
 INSTRUCTIONS_PER_SIGHTING = 64   # once, and once more for so many, since long traces take long to compile
 BYTES_PER_INSTRUCTION = 1 << 19  # of results; with fewer, it has to be seen once, and
 TRAINING_BYTES_PER_INSTRUCTION = 1 << 15    # so many where it trains: a loop will come by again
+SIGHTINGS_OF_SEGMENTED = 4       # more, of a trace that runs by segments for its greater part
 FIRST_SIGHT_BYTES = 1 << 17      # of results that could be made while an instruction is first run without a plan
 _plans: dict = {}                # key of a trace → Plan, or False where it is left to the reference
 _sightings: dict = {}            # key of a trace with little data → how often it was run without a plan
@@ -56,9 +58,9 @@ _remembered_instructions = 0     # of the traces in both
 _finishing = new_lock()
 
 
-def attempt(trace, key, wanted, free):
+def attempt(trace, key, wanted, free, whole=True):
     """Run `trace`, of which `key_of` gave these, by a plan and empty it; False where it is to be run instruction by
-    instruction.
+    instruction, but for its `segments`. `whole`: it is no Segment of another.
 
     Whether a trace is planned depends on how much data it has and how often it was seen, never on time. The bits are
     the same: see interpret.py.
@@ -69,7 +71,7 @@ def attempt(trace, key, wanted, free):
         if not times:
             _make_room(len(trace.code))
         if settings.executor != "native":
-            if times < _patience(trace):
+            if times < _patience(trace) + (whole and _segmented(trace, times)):
                 _sightings[key] = times + 1
                 return False
             _sightings.pop(key, None)
@@ -81,10 +83,10 @@ def attempt(trace, key, wanted, free):
         return False
     code = trace.code
     try:
-        if plan.one_call is not None and not observers.during_runs:
+        if whole and plan.one_call is not None and not observers.during_runs:
             plan.one_call.run(trace)
         else:
-            _run(plan.program, trace)
+            _run(plan.program, trace, whole)
     except (Failed, MemoryError):
         return False
     except DeviceFailed:                                     # whoever looks is told, now and every time
@@ -95,6 +97,16 @@ def attempt(trace, key, wanted, free):
         return False
     trace.ran = plan
     return True
+
+
+def attempt_segment(trace, start, end, needed, held):
+    """Run these instructions of a trace that runs by a plan of their own; False where they are to be run one by one.
+    `needed`, `held`: see Segment."""
+    segment = Segment(trace, start, end, needed, held)
+    if not segment.code:                                     # nobody wants any of it
+        segment.clear()
+        return True
+    return attempt(segment, *segment.found, whole=False)
 
 
 def _make_room(instructions):
@@ -108,15 +120,18 @@ def _make_room(instructions):
         _remembered_instructions = instructions
 
 
-def _run(program, trace):
+def _run(program, trace, whole):
     """Run `trace` by a program, and empty it."""
-    values = trace.values
+    values, code = trace.values, trace.code
 
     def finish(made):
         give(values, made, program.takes)
         trace.clear()
 
-    program.run(values, trace.code, finish, partial(perform, trace) if program.has_effects else None)
+    if whole:
+        program.run(values, code, finish, partial(perform, trace) if program.has_effects else None)
+    else:                                                    # no effect is in a segment
+        program.run(values, trace.recorded, finish, None, code)
 
 
 def _patience(trace):
@@ -128,6 +143,15 @@ def _patience(trace):
         return 1 + len(trace.code) // INSTRUCTIONS_PER_SIGHTING
     least = TRAINING_BYTES_PER_INSTRUCTION if trace.trains else BYTES_PER_INSTRUCTION
     return int(trace.bytes < least * len(trace.code))
+
+
+def _segmented(trace, times):
+    """How much longer to wait for a plan of a trace that was run without one so many `times`: its segments have most of
+    what that would give. They are noted in it."""
+    if not _has_a_choice(trace):
+        return 0
+    trace.segments = segments_of(trace, times)
+    return SIGHTINGS_OF_SEGMENTED if 2 * sum(end - start for start, end in trace.segments) >= len(trace.code) else 0
 
 
 def _has_a_choice(trace):

@@ -220,11 +220,12 @@ class Program:
 
     # --- running ----------------------------------------------------------------------------------------------------
 
-    def run(self, values, code, finish, perform):
+    def run(self, values, code, finish, perform, slots=None):
         """Run the instructions `code` over ready `values` by slot; then `finish` with (slot, array, address) of what
-        was made. See Note [All or nothing] in plan.py. `perform(index, arrays)` has an effect happen."""
+        was made. See Note [All or nothing] in plan.py. `perform(index, arrays)` has an effect happen. `slots`: the same
+        instructions with the slots of these values, where `code` has those of a longer trace."""
         table, blocks = self.zeros[:], {}
-        makers = self.makers(code) if observers.during_runs and observers.gathering() else None
+        makers = self.makers(code, slots or code) if observers.during_runs and observers.gathering() else None
         for device, nbytes, index in self.blocks:
             if makers is not None:
                 observers.begin(*makers[None])
@@ -295,10 +296,11 @@ class Program:
         if times is not None:
             stretch.tell(times, code)
 
-    def makers(self, code):
+    def makers(self, code, slots):
         """For observers: the instruction of `code` that makes each slot, and under None all those whose steps share the
-        working memory."""
-        found = {slot: one for one in code for slot in range(one[4], one[4] + len(one[0].outs))}
+        working memory. `slots`: as in `run`."""
+        found = {slot: instruction for (entry, *_, first, _), instruction in zip(slots, code, strict=True)
+                 for slot in range(first, first + len(entry.outs))}
         steps = [step for stretch in self.stretches
                  for step in (stretch.steps if isinstance(stretch, NativeStretch) else (stretch.step,))]
         found[None] = tuple([code[i] for i in dict.fromkeys(i for step in steps if step.keeps

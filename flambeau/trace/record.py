@@ -18,7 +18,7 @@ from ..base.weakbag import WeakBag
 from . import effects, quick
 from .append import HELD_INPUT_WEIGHT, TraceBase
 from .effects import Lost, Raised, perform
-from .runner import Failure, TraceRunner
+from .runner import Failure, TraceRunner, run_segment
 from .update import infer_update, update, update_entries
 
 AFTER_ALL_INSTRUCTIONS = 1 << 60  # the last reader of what an instruction that failed reads
@@ -116,12 +116,19 @@ class Trace(TraceRunner):
         return wanted
 
     def _run_each(self):
-        """Run the instructions one by one, and note in `unsettled` how far it has come."""
+        """Run the instructions one by one, but for segments that have plans, and note in `unsettled` how far it has
+        come."""
         values, last = self.values, self.last
-        wanted = self.wanted()
+        wanted, segments, self.segments = self.wanted(), dict(self.segments), ()
+        held = counts(values) if segments else ()
         done, left, observed = 0, [], observers.during_runs and observers.gathering()
         self.unsettled = (left, done)
-        for instruction in self.code:
+        for index, instruction in enumerate(self.code):
+            if index < done:                      # it has run, in a segment
+                continue
+            if index in segments and not left and run_segment(self, index, segments[index], wanted, held):
+                done = segments[index]
+                continue
             entry, slots, offsets, params, first, site = instruction
             if wanted[done]:
                 op = entry.op
@@ -174,7 +181,7 @@ class Trace(TraceRunner):
                     slot += 1
                 del outs, array, value
             # From here on the instruction counts as run, even if an interrupt comes before the next.
-            index, done = done, done + 1
+            done += 1
             self.unsettled = (left, done)
             for slot in slots:
                 if last[slot] == index:

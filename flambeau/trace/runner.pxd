@@ -12,7 +12,7 @@ cdef Py_ssize_t SMALL_LOOK_INSTRUCTIONS, SMALL_LOOK_BYTES
 
 
 cdef class TraceRunner(TraceBase):
-    cdef public object lock, owner, failures, asides, quiet, ran, begun, unsettled, backward, emptied, weighed
+    cdef public object lock, owner, failures, asides, quiet, ran, begun, unsettled, backward, emptied, weighed, segments
     cdef public tuple found
     cdef public bint aside, trains
     cdef public Py_ssize_t gone

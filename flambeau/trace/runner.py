@@ -52,7 +52,7 @@ class TraceRunner(TraceBase):
     """The part of a Trace (record.py) that runs it."""
 
     __slots__ = ("lock", "owner", "failures", "aside", "asides", "quiet", "ran", "begun", "unsettled", "backward",
-                 "found", "emptied", "weighed", "gone", "trains")
+                 "found", "emptied", "weighed", "gone", "trains", "segments")
 
     def clear(self):
         self.gone += len(self.code)               # instructions that are no longer here
@@ -65,6 +65,7 @@ class TraceRunner(TraceBase):
         self.held = 0         # the bytes of the inputs since they were last weighed
         self.weighed = 0      # and before
         self.begun = None     # index of an effect that the run now going on has begun → whether it has happened
+        self.segments = ()    # (start, end) of the parts that may run by plans of their own, of a trace without one
         self.unsettled = None # of a run that was ended: (what could not be computed, how many instructions are done)
         self.emptied = next(numbering)            # nodes of autograd's that have a lower number were made before this
 
@@ -148,6 +149,11 @@ def _by_plan(trace):
     found = trace.found or key_of(trace)
     trace.found = None
     return _planning.attempt(trace, *found)
+
+
+def run_segment(trace, start, end, needed, held):
+    """Run these instructions of a trace that runs by a plan of their own; whether there was one."""
+    return _planning.attempt_segment(trace, start, end, needed, held)
 
 
 def _by_owner(trace):

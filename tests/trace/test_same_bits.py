@@ -17,6 +17,7 @@ from ..ops import rows as tables
 from ..ops.test_bodies import WITH_BODY, calls, recorded
 from ..ops.test_tables import TABLES
 from ..thorough import sample
+from .cuts import cut_everywhere
 from .programs import leaves, run, steps
 
 pytestmark = pytest.mark.pinned
@@ -60,10 +61,13 @@ def automatic(monkeypatch):
 
 
 def in_every_way(work):
-    """What `work()` gives: as it comes, three times; by a plan of all of it, and by plans of one instruction each."""
+    """What `work()` gives: as it comes, three times; cut into segments; by a plan of all of it, and by plans of one
+    instruction each."""
     forget()
     found = {"first": bits(work())}
     found["second"], found["third"] = bits(work()), bits(work())
+    with cut_everywhere():
+        found["in segments"] = bits(work())
     with torch.config.using(executor="native"):
         found["fused"] = bits(work())
         with torch.config.using(trace_instructions=1):
