@@ -1,4 +1,4 @@
-"""Saving and loading: PyTorch's files both ways, without ever running what is in them; see docs/saving.md."""
+"""Saving and loading: PyTorch's files both ways; see docs/saving.md."""
 from collections.abc import Callable
 from typing import TypeAlias
 

@@ -14,12 +14,13 @@ from ..autograd.edges import requires
 from ..base import dtypes, layout
 from ..base.errors import warn
 from ..base.op import Op
+from ..base.places import torch_module
 from ..base.spec import META, Size, device
 from ..tensor.create import LEGACY_TENSOR_TYPES
 from ..tensor.storage import UntypedStorage
 from ..tensor.tensor import Tensor
 from ..tensor.typed_storage import LEGACY_STORAGES, STORAGE_NAMES, TypedStorage
-from .allowed_globals import operation_names, torch_name
+from .allowed_globals import operation_names
 from .errors import shown
 from .locations import location_tag
 
@@ -240,7 +241,7 @@ class Pickler:
             held = getattr(held, part, None)
         if held is not thing:
             raise PicklingError(f"Can't pickle {thing!r}: attribute lookup {name} on {module} failed{self._where()}")
-        self._global(torch_name(module), name)
+        self._global(torch_module(thing, module, name), name)
 
     def way(self):
         """The way to the object at hand, as in `optimizer.state[0].exp_avg`; empty for the root."""
@@ -415,7 +416,7 @@ class Pickler:
         except TypeError as error:
             raise TypeError(f"{error}{self._where()}") from error
         if isinstance(parts, str):
-            self._global(torch_name(thing.__module__), parts)
+            self._global(torch_module(thing, thing.__module__, parts), parts)
             return
         function, args, state, items, pairs, setter = [*parts, None, None, None, None][:6]
         if setter is not None:

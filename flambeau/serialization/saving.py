@@ -63,7 +63,8 @@ def warn_of_refused(writer):
     if refused:
         warn(f"what is saved holds more than tensors and plain containers: {', '.join(map(bare, refused[:5]))}"
              f"{', …' if len(refused) > 5 else ''}. load() refuses such a file unless these classes are given to "
-             "torch.serialization.add_safe_globals; of a module, save model.state_dict().")
+             "torch.serialization.add_safe_globals, or it is told to trust the file (weights_only=False); of a module, "
+             "save model.state_dict().")
 
 
 def write_archive(write, folder, pickled, writer, byteorder):

@@ -4,6 +4,7 @@ Each name says who needs it.
 """
 from contextlib import nullcontext
 from enum import Enum
+from importlib import import_module
 
 from ...accelerator import current_accelerator
 from ...amp import autocast
@@ -31,6 +32,7 @@ from ._jit import (
 
 _TensorMeta = TensorType                              # lightning (annotation)
 TensorBase = _TensorBase = Tensor
+_VariableFunctionsClass = _VariableFunctions = import_module(__name__.partition(".")[0])  # pickles of torch.relu
 Graph, Value = missing("torch._C.Graph"), missing("torch._C.Value")       # transformers (annotations)
 
 
