@@ -224,7 +224,16 @@ class Pickler:
         if found is not None:
             self._get(found)
             return
-        self.out += f"c{OLD_MODULES.get(module, module)}\n{name}\n".encode()
+        outer, *inner = name.split(".")
+        for _ in inner:                             # protocol 2 has no names with dots: it is asked of the outer class
+            self._global("builtins", "getattr")
+        if inner:
+            self._global(module, outer)
+        else:
+            self.out += f"c{OLD_MODULES.get(module, module)}\n{name}\n".encode()
+        for part in inner:
+            self._text(part)
+            self.out += b"\x86R"
         self.names[module, name] = self._number()
 
     def _by_name(self, thing):

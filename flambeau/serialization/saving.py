@@ -59,7 +59,9 @@ def save(obj, f, pickle_module=None, pickle_protocol=2, _use_new_zipfile_seriali
 def warn_of_refused(writer):
     """Warn of classes in the pickle that `load` will refuse unless they are declared to be trusted."""
     names = GlobalNames()
-    refused = sorted({f"{module}.{name}" for module, name in writer.names} - ALLOWED.keys() - names.user.keys())
+    inner = {f"{module}.{name}" for module, name in writer.names if "." in name}
+    outer = {"builtins.getattr", *(full[:at] for full in inner for at, c in enumerate(full) if c == ".")} if inner else {}
+    refused = sorted({f"{module}.{name}" for module, name in writer.names} - ALLOWED.keys() - names.user.keys() - {*outer})
     if refused:
         warn(f"what is saved holds more than tensors and plain containers: {', '.join(map(bare, refused[:5]))}"
              f"{', …' if len(refused) > 5 else ''}. load() refuses such a file unless these classes are given to "
