@@ -20,8 +20,6 @@ from tests.torch.test_modules import EXTRA, backward, built, carried, flat, leaf
 INFOS = {info.name.removeprefix("nn."): info for info in module_db}
 NAMES = sorted({*INFOS, *EXTRA})
 # Results of low precision: roundings of the inputs and of every step add up, in another order than PyTorch's.
-# Saved as whole modules they lack lists of weights that PyTorch's have beside the parameters.
-OURS_ONLY = {"GRU", "LSTM", "RNN"}
 LOW = {"half": "float16", "bfloat16": "bfloat16", "double": "float64"}
 
 
@@ -202,8 +200,6 @@ def test_whole_modules_in_files(name, tmp_path):
         mine.register_forward_hook(lambda *seen, fired=fired: fired.append(1))
         pair.agree(mine)
         assert fired == [1]
-    if name in OURS_ONLY:
-        return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")                  # that it holds more than tensors
         fb.save(pair.mine, tmp_path / "mine.pt")
