@@ -36,6 +36,14 @@ GATHERED = {
     "streams": ("torch",),
     "tensor": ("torch", "torch._C", "torch.random"),
 }
+# Names that only files have: of what PyTorch has renamed, and of its compiled functions. Of a module, all names: (the
+# module that has them, what they begin with in the file).
+RENAMED_MODULES = {
+    "torch.tensor": ("torch._tensor", ""), "torch.functional": ("torch", ""),
+    **{f"torch._C._{name}": (f"torch.{name}", f"{name}_") for name in ("fft", "linalg", "special")}}
+RENAMED = {"torch.nn.functional._threshold": "torch.nn.functional.threshold",
+           "torch.nn.attention._SDPBackend": "torch.nn.attention.SDPBackend"}
+PYTORCH_PACKAGES = ("torch", "functorch")          # the packages that come with PyTorch
 
 
 def place_of(fullname):
@@ -70,6 +78,37 @@ def torch_module(thing, module, name):
         if candidate in modules() and holds(place_of(candidate), name, thing):
             return candidate
     return module
+
+
+def is_pytorchs(module):
+    """Whether PyTorch comes with the module."""
+    return module.partition(".")[0] in PYTORCH_PACKAGES
+
+
+def look_up(module, name):
+    """What stands here for `name`, which may be dotted, in PyTorch's `module`; None if nothing does. Both may be names
+    that only files have."""
+    found = _held(module, name)
+    if found is None and f"{module}.{name}" in RENAMED:
+        module, _, name = RENAMED[f"{module}.{name}"].rpartition(".")
+        found = _held(module, name)
+    if found is None and module in RENAMED_MODULES:
+        module, start = RENAMED_MODULES[module]
+        found = _held(module, name.removeprefix(start))
+    return found
+
+
+def _held(module, name):
+    place = place_of(module)
+    if not exists(place):
+        return None
+    found = importlib.import_module(place)          # `exists` has imported the packages that it is inside of
+    for part in name.split("."):
+        try:
+            found = getattr(found, part, None)
+        except NotImplementedError:                 # what is below something that is missing
+            return None
+    return found
 
 
 def parents(dotted):

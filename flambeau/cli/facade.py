@@ -18,14 +18,13 @@ from types import ModuleType
 import flambeau
 
 from ..base.names import packages
-from ..base.places import ELSEWHERE, PRIVATE_MODULES, exists, place_of
+from ..base.places import ELSEWHERE, PRIVATE_MODULES, PYTORCH_PACKAGES, exists, is_pytorchs, place_of
 from ..missing import MissingModule, is_module, no_attribute
 from ..version import __version__ as TORCH_VERSION
 from .torchvision import need_of_torchvision, torchvision_spec
 
 # A folder with a package `torch` that calls `install_as_torch`: for processes that get sys.path, but not our finder.
 STARTUP_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "path")
-PYTORCH_PACKAGES = ("torch", "functorch")  # the packages that come with PyTorch
 # What PyTorch requires, packages built on it import without requiring it; pip brings it with the first of them. Left
 # out are sympy and networkx, which only PyTorch's own compiler uses.
 METADATA = f"""\
@@ -101,7 +100,7 @@ class FacadeFinder(importlib.abc.MetaPathFinder):
             return torchvision_spec(fullname, self.others, FacadeLoader)
         if top == "flambeau":
             need_of_torchvision(fullname, path)
-        module = named(fullname) if top in PYTORCH_PACKAGES else None
+        module = named(fullname) if is_pytorchs(top) else None
         if module is None:
             return None
         spec = importlib.machinery.ModuleSpec(fullname, FacadeLoader(module), is_package=hasattr(module, "__path__"))

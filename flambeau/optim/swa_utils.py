@@ -99,7 +99,8 @@ class AveragedModel(Module):
                         for m in (self.module, model))
         pairs = [(a.detach(), b.detach().to(a.device)) for a, b in zip(mine, theirs)]
         number = self.n_averaged
-        if self._count is None or self._count.tensor is not number or not self._count.holds():      # see Note [Step counts] in optimizer.py
+        count = self._count                              # see Note [Step counts] in optimizer.py
+        if count is None or count.tensor is not number or not count.holds():
             self._count = Count(number, count_in(number))
         with no_grad():
             if self._count.count == 0:

@@ -88,7 +88,7 @@ class PickleStream:
         start = self.unpickler.position
         if trusted is not None:
             file = BytesFile(self.data, start)
-            return trusted.load(file, self.stored), file.position
+            return trusted.load(file, self.stored, "the structure", late=True), file.position
         try:
             return self.unpickler.run(), self.unpickler.position
         except UnknownGlobal as error:

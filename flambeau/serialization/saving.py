@@ -59,9 +59,11 @@ def save(obj, f, pickle_module=None, pickle_protocol=2, _use_new_zipfile_seriali
 def warn_of_refused(writer):
     """Warn of classes in the pickle that `load` will refuse unless they are declared to be trusted."""
     names = GlobalNames()
+    written = {f"{module}.{name}" for module, name in writer.names}
     inner = {f"{module}.{name}" for module, name in writer.names if "." in name}
-    outer = {"builtins.getattr", *(full[:at] for full in inner for at, c in enumerate(full) if c == ".")} if inner else {}
-    refused = sorted({f"{module}.{name}" for module, name in writer.names} - ALLOWED.keys() - names.user.keys() - {*outer})
+    if inner:                                       # the classes that those are asked of, and by what
+        written -= {"builtins.getattr", *(full[:at] for full in inner for at, c in enumerate(full) if c == ".")}
+    refused = sorted(written - ALLOWED.keys() - names.user.keys())
     if refused:
         warn(f"what is saved holds more than tensors and plain containers: {', '.join(map(bare, refused[:5]))}"
              f"{', …' if len(refused) > 5 else ''}. load() refuses such a file unless these classes are given to "

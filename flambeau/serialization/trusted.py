@@ -5,24 +5,14 @@ PyTorch's names in it mean what Flambeau has in their place, whether `import tor
 Storages come from the file. All other names are imported, as by `pickle.load`.
 """
 from functools import partial
-from importlib import import_module
 
-from ..base.places import exists, place_of
+from ..base.places import is_pytorchs, look_up
 from ..missing import Missing, MissingModule, hint_for
 from ..tensor.storage import UntypedStorage
 from .allowed_globals import ALLOWED, StorageClass, refuse_absent
 from .errors import FileError, NotSupported, in_record
 
-PYTORCH_PACKAGES = ("torch", "functorch")
-# Names that only files have: of what PyTorch has renamed, of its compiled functions, and what modules kept for its C
-# code until 1.5. Of a module, all names: (the module that has them, what they begin with in the file).
-RENAMED_MODULES = {
-    "torch.tensor": ("torch._tensor", ""), "torch.functional": ("torch", ""),
-    "torch._C._nn": ("torch.nn.functional", ""),
-    **{f"torch._C._{name}": (f"torch.{name}", f"{name}_") for name in ("fft", "linalg", "special")}}
-RENAMED_GLOBALS = {"torch._C._nn.log_sigmoid": "torch.nn.functional.logsigmoid",
-                   "torch.nn.functional._threshold": "torch.nn.functional.threshold",
-                   "torch.nn.attention._SDPBackend": "torch.nn.attention.SDPBackend"}
+# What modules kept for PyTorch's C code until 1.5.
 FORGOTTEN_GLOBALS = {"torch.nn.backends.thnn._get_thnn_function_backend": lambda: None}
 # What makes a tensor over a storage looks whether it reaches beyond: a damaged file can be trusted, too.
 CHECKED_GLOBALS = frozenset(f"torch._utils._rebuild_{name}" for name in (
@@ -30,21 +20,21 @@ CHECKED_GLOBALS = frozenset(f"torch._utils._rebuild_{name}" for name in (
 
 
 class TrustedReader:
-    """One pickle after the other through `pickle_module.Unpickler`, which is given `options`.
+    """Reads with `pickle_module.Unpickler`, which is given `options`."""
 
-    `late` says whether the contents of storages are read after the pickle, `record` what errors call it.
-    """
+    def __init__(self, pickle_module, options):
+        self.module, self.options = pickle_module, options
 
-    def __init__(self, pickle_module, options, late=False, record="data.pkl"):
-        self.module, self.options, self.late, self.record = pickle_module, options, late, record
+    def load(self, file, stored, record="data.pkl", late=False):
+        """What the pickle in `file` describes; `stored(reader, pid)` gives the storage that a persistent id means.
 
-    def load(self, file, stored):
-        """What the pickle in `file` describes; `stored(reader, pid)` gives the storage that a persistent id means."""
-        reader = self
+        `record` is what errors call the pickle, `late` whether the contents of storages are read after it.
+        """
+        reader, self.record, self.late = self, record, late
 
         class Unpickler(self.module.Unpickler):
             def find_class(self, module, name):
-                if module.partition(".")[0] in PYTORCH_PACKAGES:
+                if is_pytorchs(module):
                     return reader.find(module, name)
                 return super().find_class(module, name)
 
@@ -65,12 +55,6 @@ class TrustedReader:
         if isinstance(found, StorageClass) and found is not BYTES or full in FORGOTTEN_GLOBALS:
             return found
         found = look_up(module, name)
-        if found is None and module in RENAMED_MODULES:
-            module, start = RENAMED_MODULES[module]
-            found = look_up(module, name.removeprefix(start))
-        if found is None and full in RENAMED_GLOBALS:
-            module, _, name = RENAMED_GLOBALS[full].rpartition(".")
-            found = look_up(module, name)
         if found is None or isinstance(found, (Missing, MissingModule)):
             refuse_absent(module, name)
             hint = hint_for(full)
@@ -92,17 +76,3 @@ class TrustedReader:
 
 
 BYTES = ALLOWED["torch.storage.UntypedStorage"]
-
-
-def look_up(module, name):
-    """What stands here for `name`, which may be dotted, in PyTorch's `module`; None if nothing does."""
-    place = place_of(module)
-    if not exists(place):
-        return None
-    found = import_module(place)                    # `exists` has imported the packages that it is inside of
-    for part in name.split("."):
-        try:
-            found = getattr(found, part, None)
-        except NotImplementedError:                 # what is below something that is missing
-            return None
-    return found
