@@ -17,6 +17,7 @@ from ...missing import missing, refusal
 from ...streams import Event, Stream
 from ...tensor.overrides import DisableTorchFunction, DisableTorchFunctionSubclass
 from ...tensor.random import Generator
+from ...tensor.storage import StorageBase
 from ...tensor.tensor import Tensor, TensorType
 from . import _functorch, _nn
 from ._jit import (
