@@ -14,8 +14,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import torch.distributed.fsdp
-import torch.nn.utils.prune
+from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.nn.utils import prune  # noqa: F401  (torch.nn does not import it)
 
 import flambeau as fb
 
@@ -215,7 +215,7 @@ def with_dtypes(lib):
     model = lib.nn.Linear(3, 2)
     for name in ("bfloat16", "float8_e4m3fn", "int64", "complex64", "uint16", "bool"):
         floats = lib.ones(2)
-        setattr(model, name, lib.nn.Parameter(floats.to(getattr(lib, name)), requires_grad=False))
+        setattr(model, f"of_{name}", lib.nn.Parameter(floats.to(getattr(lib, name)), requires_grad=False))
     return model
 
 
@@ -322,7 +322,8 @@ def test_functions(space):
     wrong, count = [], 0
     for name in dir(theirs):
         function = getattr(theirs, name)
-        if name.startswith(("_", "sym_")) or not callable(function) or isinstance(function, type) or not hasattr(ours, name):
+        if name.startswith(("_", "sym_")) or not callable(function) or isinstance(function, type) \
+                or not hasattr(ours, name):
             continue
         try:
             pickle.dumps(function, 2)
@@ -518,7 +519,7 @@ def test_options_reach_the_unpickler():
     (lambda: torch.ones(2).to_sparse(), "sparse"), (lambda: torch.ones(2, dtype=torch.complex32), "complex32|Half"),
     (lambda: torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8), "QInt8|quantised"),
     (lambda: torch.nested.nested_tensor([torch.ones(2)]), "nested"),
-    (lambda: torch.distributed.fsdp.FullyShardedDataParallel, "fully_sharded_data_parallel")])
+    (lambda: FullyShardedDataParallel, "fully_sharded_data_parallel")])
 def test_what_is_not_here(make, words):
     with pytest.raises(fb.serialization.NotSupported, match=words):
         moved({"x": make()}, torch, fb)
