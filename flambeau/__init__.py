@@ -33,7 +33,7 @@ from .tensor import (
 )
 from .tensor.overrides import DisableTorchFunctionSubclass
 from .tensor.printing import get_printoptions, set_printoptions
-from .tensor.storage import UntypedStorage
+from .tensor.storage import StorageBase, UntypedStorage
 from .tensor.tensor import Tensor
 from .tensor.typed_storage import LEGACY_STORAGES as _legacy_storages, TypedStorage
 

@@ -18,28 +18,13 @@ from types import ModuleType
 import flambeau
 
 from ..base.names import packages
+from ..base.places import ELSEWHERE, PRIVATE_MODULES, PYTORCH_PACKAGES, exists, is_pytorchs, place_of
 from ..missing import MissingModule, is_module, no_attribute
 from ..version import __version__ as TORCH_VERSION
 from .torchvision import need_of_torchvision, torchvision_spec
 
-# Modules whose place in Flambeau is not that in PyTorch.
-ELSEWHERE = {
-    "torch.autograd.anomaly_mode": "flambeau.autograd.graph",
-    "torch.autograd.grad_mode": "flambeau.autograd.modes",
-    "torch.autograd.profiler": "flambeau.profiler.autograd_profiler",
-    "torch.autograd.profiler_util": "flambeau.profiler.events",
-    "torch.backends": "flambeau.backends.library_switches",
-    "torch.jit.annotations": "flambeau.private.annotations",
-    "torch.nn.quantized": "flambeau.ao.nn.quantized",
-    "torch.quantization": "flambeau.ao.quantization",
-    "torch": "flambeau",
-    "functorch": "flambeau.private.functorch",
-}
-# Modules of ours that PyTorch has no counterpart of, or one of another meaning.
-PRIVATE_MODULES = frozenset("base cli loops memory missing ops private streams switches tensor trace".split())
 # A folder with a package `torch` that calls `install_as_torch`: for processes that get sys.path, but not our finder.
 STARTUP_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "path")
-PYTORCH_PACKAGES = ("torch", "functorch")  # the packages that come with PyTorch
 # What PyTorch requires, packages built on it import without requiring it; pip brings it with the first of them. Left
 # out are sympy and networkx, which only PyTorch's own compiler uses.
 METADATA = f"""\
@@ -115,7 +100,7 @@ class FacadeFinder(importlib.abc.MetaPathFinder):
             return torchvision_spec(fullname, self.others, FacadeLoader)
         if top == "flambeau":
             need_of_torchvision(fullname, path)
-        module = named(fullname) if top in PYTORCH_PACKAGES else None
+        module = named(fullname) if is_pytorchs(top) else None
         if module is None:
             return None
         spec = importlib.machinery.ModuleSpec(fullname, FacadeLoader(module), is_package=hasattr(module, "__path__"))
@@ -194,22 +179,12 @@ def named(fullname):
     if fullname == "torch.ops":                               # flambeau.ops is the package of our declarations
         return flambeau.ops
     parent, _, name = fullname.rpartition(".")
-    if _exists(place_of(fullname)):
+    if exists(place_of(fullname)):
         return speaking(importlib.import_module(place_of(fullname)), fullname)
     held = vars(sys.modules.get(parent, object)).get(name) if parent else None
     if isinstance(held, ModuleType):                          # a module without a file, as torch.backends.cudnn is
         return opened(held, fullname)
     return MissingModule(fullname) if is_module(fullname) else None
-
-
-def place_of(fullname):
-    """What the module `fullname` of PyTorch's is called in Flambeau, whether it is there or not."""
-    if fullname in ELSEWHERE:
-        return ELSEWHERE[fullname]
-    parent, _, name = fullname.rpartition(".")
-    if parent == "torch" and (name in PRIVATE_MODULES or name.startswith("_") and not _exists(f"flambeau.{name}")):
-        return f"flambeau.private.{name}"
-    return f"{place_of(parent)}.{name}"
 
 
 def opened(module, fullname):
@@ -243,11 +218,3 @@ def speaking(module, fullname):
         get.of_torch = fullname
         module.__getattr__ = get
     return module
-
-
-def _exists(ours):
-    """Whether Flambeau has the module `ours`."""
-    parent = ours.rpartition(".")[0]
-    if parent != "flambeau" and (not _exists(parent) or not hasattr(importlib.import_module(parent), "__path__")):
-        return False
-    return importlib.util.find_spec(ours) is not None

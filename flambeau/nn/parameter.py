@@ -128,7 +128,7 @@ class UninitializedTensorMixin:
         return f"<{type(self).__name__}>"
 
     def __reduce_ex__(self, protocol):
-        return _rebuild_uninitialized, (type(self), self.requires_grad, self.device, self.dtype)
+        return type(self), (self.requires_grad,)
 
     def __deepcopy__(self, memo):
         if id(self) not in memo:

@@ -107,12 +107,17 @@ class Generator:
         """Another generator that will draw the same numbers as this one."""
         return Generator.over(self._stream.clone_state())
 
-    def __getstate__(self):
-        return {"state": self._stream.get_state(), "device": str(self.device)}
+    def __reduce__(self):
+        """What PyTorch's pickles hold, so that files go both ways."""
+        offset = self.get_offset() if hasattr(self._stream, "get_offset") else None
+        return Generator, (self.device,), (self.initial_seed(), offset, self.get_state())
 
     def __setstate__(self, kept):
-        self.__init__(kept.get("device", "cpu"))
-        self._stream.set_state(kept["state"])
+        seed, offset, state = kept
+        self.manual_seed(seed)
+        if offset is not None:
+            self.set_offset(offset)
+        self.set_state(state)
 
 
 default_generator = Generator.over(streams.stream_of(CPU))

@@ -23,6 +23,7 @@ class _ConvNd(Module):
 
     _dims = 0                 # how many spatial dimensions
     _function = None          # what computes it
+    _added = {"padding_mode": "zeros"}
 
     def __init__(self, in_channels, out_channels, kernel_size, stride, padding, dilation, transposed, output_padding,
                  groups, bias, padding_mode, device=None, dtype=None):

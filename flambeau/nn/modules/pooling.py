@@ -220,6 +220,7 @@ class AvgPool2d(_AvgPool):
 class AvgPool3d(_AvgPool):
     """The mean of each window of [N, C, D, H, W] (or [C, D, H, W])."""
 
+    _added = {"padding": 0, "ceil_mode": False, "count_include_pad": True}
     _function = F.avg_pool3d
 
 
