@@ -11,6 +11,7 @@ from ..base.lazy import import_when_asked
 from ..base.names import attribute_error
 
 # A name, and the module that is imported when it is asked for: no one pays for what he does not use.
-_PLACES = {"sql": "data.sql", "SQLDataset": "data.sql:SQLDataset", "datasets": "data.datasets",
-           "pictures": "data.pictures", "transforms": "data.transforms"}
-__getattr__ = import_when_asked(__name__, _PLACES, lambda name: attribute_error("flambeau.data", name, lambda: _PLACES))
+_DATA_PLACES = {"sql": "data.sql", "SQLDataset": "data.sql:SQLDataset", "datasets": "data.datasets",
+                "pictures": "data.pictures", "transforms": "data.transforms"}
+__getattr__ = import_when_asked(__name__, _DATA_PLACES,
+                                lambda name: attribute_error("flambeau.data", name, lambda: _DATA_PLACES))

@@ -31,8 +31,8 @@ _GIVEN_BY = {
     "uniform": "Uniform", "von_mises": "VonMises", "weibull": "Weibull", "wishart": "Wishart",
 }
 _CLASSES = {name: f"distributions.{module}:{name}" for module, names in _GIVEN_BY.items() for name in names.split()}
-_MODULES = {name: f"distributions.{name}"
+_DISTRIBUTION_MODULES = {name: f"distributions.{name}"
             for name in (*_GIVEN_BY, "constraints", "functions", "matrix_transforms", "transform", "utils")}
 __all__ = list(_CLASSES)
-__getattr__ = import_when_asked(__name__, {**_MODULES, **_CLASSES},
+__getattr__ = import_when_asked(__name__, {**_DISTRIBUTION_MODULES, **_CLASSES},
                                 lambda name: attribute_error("torch.distributions", name, lambda: __all__))

@@ -28,7 +28,7 @@ def swap_tensors(t1, t2):
 
 
 # Modules that `import torch` has loaded, in PyTorch, or that this package has beside it: imported when asked for.
-_MODULES = ("_contextlib", "_foreach_utils", "_python_dispatch", "_pytree", "benchmark", "data", "flop_counter",
-            "hooks", "module_tracker", "weak")
-__getattr__ = import_when_asked(__name__, {name: f"utils.{name}" for name in _MODULES},
+_UTILITY_MODULES = ("_contextlib", "_foreach_utils", "_python_dispatch", "_pytree", "benchmark", "data", "flop_counter",
+                    "hooks", "module_tracker", "weak")
+__getattr__ = import_when_asked(__name__, {name: f"utils.{name}" for name in _UTILITY_MODULES},
                                 lambda name: attribute_error("torch.utils", name, globals().keys))
