@@ -7,7 +7,6 @@ from .names import modules
 
 # Modules whose place in Flambeau is not that in PyTorch.
 ELSEWHERE = {
-    "torch.autograd.anomaly_mode": "flambeau.autograd.graph",
     "torch.autograd.grad_mode": "flambeau.autograd.modes",
     "torch.autograd.profiler": "flambeau.profiler.autograd_profiler",
     "torch.autograd.profiler_util": "flambeau.profiler.events",

@@ -9,7 +9,8 @@ from ..tensor.overrides import DisableTorchFunctionSubclass, has_override
 from ..tensor.subclass import opted_out
 from ..tensor.tensor import Tensor, TensorType
 
-__all__ = ["Buffer", "Parameter", "UninitializedBuffer", "UninitializedParameter", "is_lazy"]
+__all__ = ["Buffer", "Parameter", "UninitializedBuffer", "UninitializedParameter", "is_lazy",
+           "UninitializedTensorMixin"]
 
 
 class MarkedType(TensorType):
