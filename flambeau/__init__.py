@@ -33,7 +33,7 @@ from .tensor import (
 )
 from .tensor.overrides import DisableTorchFunctionSubclass
 from .tensor.printing import get_printoptions, set_printoptions
-from .tensor.storage import UntypedStorage
+from .tensor.storage import StorageBase, UntypedStorage
 from .tensor.tensor import Tensor
 from .tensor.typed_storage import LEGACY_STORAGES as _legacy_storages, TypedStorage
 
@@ -68,15 +68,13 @@ from . import (
     overrides,
     plans,
     random,
-    return_types,
     special,
-    testing,
     utils,
 )
 from .compiler import compile
 
 if TYPE_CHECKING:
-    from . import amp, cuda, distributions, func, nn, optim, serialization
+    from . import amp, cuda, distributions, func, nn, optim, serialization, testing
 
 # What a program may never ask for is imported when it asks: a module, or a name out of one.
 _IMPORTED_WHEN_ASKED = {
@@ -91,14 +89,15 @@ _IMPORTED_WHEN_ASKED = {
     "ops": "_ops:ops", "Tag": "_ops:Tag", "svd_lowrank": "_lowrank:svd_lowrank",
     "pca_lowrank": "_lowrank:pca_lowrank",
     **{name: name for name in ("_ops", "_utils", "accelerator", "distributed", "fft", "functional", "fx", "jit",
-                               "library", "memory", "multiprocessing", "profiler", "quasirandom", "signal", "storage",
-                               "torch_version", "types", "version", "watch", "xpu")},
+                               "library", "memory", "multiprocessing", "profiler", "quasirandom", "return_types",
+                               "signal", "storage", "testing", "torch_version", "types", "version", "watch", "xpu")},
     **{name: f"amp.autocast_mode:{name}" for name in (
         "autocast_decrement_nesting", "autocast_increment_nesting", "clear_autocast_cache", "get_autocast_cpu_dtype",
         "get_autocast_dtype", "get_autocast_gpu_dtype", "is_autocast_cache_enabled", "is_autocast_cpu_enabled",
         "is_autocast_enabled", "set_autocast_cache_enabled", "set_autocast_cpu_dtype", "set_autocast_cpu_enabled",
         "set_autocast_dtype", "set_autocast_enabled", "set_autocast_gpu_dtype")},
-    "Event": "streams:Event", "Stream": "streams:Stream", "Future": "futures:Future", "futures": "futures",
+    "__all__": "private.star:names", "Event": "streams:Event", "Stream": "streams:Stream",
+    "Future": "futures:Future", "futures": "futures",
     "ScriptFunction": "jit:ScriptFunction", "ScriptModule": "jit:ScriptModule",
     "get_device_module": "private.devices:get_device_module",
     "PyTorchFileReader": "private._C:PyTorchFileReader",

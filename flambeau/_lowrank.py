@@ -6,7 +6,7 @@ from .tensor.forms import namespace
 from .tensor.overrides import handle_torch_function, has_torch_function
 from .tensor.random import randn
 
-__all__ = ["get_approximate_basis", "pca_lowrank", "svd_lowrank"]
+__all__ = ["pca_lowrank", "svd_lowrank"]
 
 svd, qr = namespace["linalg"]["svd"], namespace["linalg"]["qr"]
 

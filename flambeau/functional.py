@@ -1,7 +1,7 @@
 """`torch.functional`: functions that `torch` has too, by the module that PyTorch keeps them in."""
 from .tensor.forms import namespace
 
-_NAMES = ("atleast_1d atleast_2d atleast_3d block_diag broadcast_shapes broadcast_tensors cartesian_prod cdist "
-          "chain_matmul einsum meshgrid norm split tensordot unique unique_consecutive unravel_index").split()
+__all__ = ("atleast_1d atleast_2d atleast_3d block_diag broadcast_shapes broadcast_tensors cartesian_prod cdist "
+           "chain_matmul einsum meshgrid norm split tensordot unique unique_consecutive unravel_index").split()
 
-globals().update({name: namespace[""][name] for name in _NAMES})
+globals().update({name: namespace[""][name] for name in __all__})

@@ -10,6 +10,8 @@ import re
 import sys
 from urllib.parse import urlparse  # timm takes it from here
 
+from .base.lazy import import_when_asked
+from .base.names import attribute_error
 from .base.paths import inside
 
 __all__ = ["download_url_to_file", "get_dir", "help", "list", "load", "load_state_dict_from_url", "set_dir"]
@@ -167,3 +169,48 @@ def _entry(module, model):
     if not callable(found):
         raise RuntimeError(f"Cannot find callable {model} in hubconf")
     return found
+
+
+# --- progress -----------------------------------------------------------------------------------------------------
+
+
+class Progress:
+    """The part of `tqdm` that torchvision's downloads use, where tqdm is not installed: a line on how far it is."""
+
+    def __init__(self, iterable=None, total=None, disable=False, **layout):
+        self.iterable, self.total, self.disable, self.n = iterable, total, disable, 0
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.close()
+
+    def __iter__(self):
+        for held in self.iterable:
+            yield held
+            self.update(1)
+
+    def update(self, n=1):
+        """So many more bytes are done."""
+        self.n += n
+        if not self.disable:
+            _show(self.n, self.total)
+
+    def close(self):
+        """End the line."""
+        if not self.disable and self.total is None and sys.stderr.isatty():
+            sys.stderr.write("\n")
+
+
+def _tqdm():
+    """The bar that downloads of torchvision and others show; it is no dependency of ours."""
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        return Progress
+    return tqdm
+
+
+__getattr__ = import_when_asked(__name__, {"tqdm": _tqdm},
+                                lambda name: attribute_error("torch.hub", name, lambda: __all__))

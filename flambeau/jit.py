@@ -4,15 +4,14 @@ A scripted function means what the function means, so `script` and `trace` hand 
 compiled program itself (`save`, `load`, its code) is missing.
 """
 import builtins
-from typing import Final
+from typing import Final as Final
 
 from .base.errors import warn
 from .missing import refusal, rest_of
 from .nn import Module
 
-__all__ = ["Attribute", "Final", "ScriptFunction", "ScriptModule", "TracerWarning", "annotate", "export", "freeze",
-           "ignore", "interface", "is_scripting", "is_tracing", "isinstance", "optimize_for_inference", "script",
-           "script_if_tracing", "script_method", "trace", "trace_module", "unused"]
+__all__ = ["Attribute", "ScriptFunction", "ScriptModule", "annotate", "export", "freeze", "ignore", "interface",
+           "isinstance", "optimize_for_inference", "script", "script_if_tracing", "trace", "trace_module", "unused"]
 
 _said: set = set()
 __path__: list = []

@@ -14,8 +14,8 @@ from ._library.schema import infer_schema, parse
 from .base.errors import warn
 
 __all__ = ["Library", "custom_op", "define", "fallthrough_kernel", "get_ctx", "get_kernel", "impl", "impl_abstract",
-           "infer_schema", "opcheck", "register_autocast", "register_autograd", "register_fake", "register_kernel",
-           "register_torch_dispatch", "register_vmap", "triton_op", "wrap_triton"]
+           "infer_schema", "register_autocast", "register_fake", "register_torch_dispatch", "register_vmap",
+           "triton_op", "wrap_triton"]
 
 RESERVED_NAMESPACES = ("prim",)
 NAMELESS_SCHEMA = re.compile(r"\(.*\) -> .*")

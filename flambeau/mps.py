@@ -31,13 +31,12 @@ def _refuse(what):
     return call
 
 
-_NEEDS_METAL = frozenset("""
-    synchronize empty_cache current_allocated_memory driver_allocated_memory recommended_max_memory get_rng_state
-    set_rng_state set_per_process_memory_fraction Event compile_shader
-""".split())
+_NEEDS_METAL = ("synchronize", "empty_cache", "current_allocated_memory", "driver_allocated_memory", "Event",
+                "recommended_max_memory", "get_rng_state", "set_rng_state", "set_per_process_memory_fraction",
+                "compile_shader")
+globals().update({name: _refuse(name) for name in _NEEDS_METAL})
+__all__ = ["device_count", "is_available", "manual_seed", "seed", *_NEEDS_METAL]
 
 
 def __getattr__(name):
-    if name in _NEEDS_METAL:
-        return _refuse(name)
     raise AttributeError(f"torch.mps.{name} is not part of Flambeau yet")

@@ -3,34 +3,15 @@
 A tensor that is sent to another process, through a queue, a pipe or as an argument, is moved to memory that both see:
 trace/shared_memory.py.
 """
-import importlib
+import multiprocessing
+from multiprocessing import *  # noqa: F403  # as PyTorch does: the names of the processes' platform
 
 from .tensor.protocol import tell_multiprocessing
 
-__all__ = ["ProcessContext", "ProcessExitedException", "ProcessRaisedException", "SpawnContext",
-           "get_all_sharing_strategies", "get_sharing_strategy", "set_sharing_strategy", "spawn", "start_processes"]
+__all__ = ["set_sharing_strategy", "get_sharing_strategy", "get_all_sharing_strategies", *multiprocessing.__all__]
 
+tell_multiprocessing()
 __path__: list = []           # what PyTorch has below it can be imported, and is missing
-
-
-def __getattr__(name):
-    found = None
-    if not name.startswith("__"):
-        found = getattr(python_module(), name, None)
-    if found is None:
-        raise AttributeError(f"module 'torch.multiprocessing' has no attribute {name!r}")
-    return found
-
-
-def __dir__():
-    return sorted({*globals(), *dir(python_module())})
-
-
-def python_module():
-    """Python's `multiprocessing`, imported when it is asked for, which then knows how tensors travel."""
-    found = importlib.import_module("multiprocessing")
-    tell_multiprocessing()
-    return found
 
 
 def get_all_sharing_strategies():
@@ -93,7 +74,7 @@ def spawn(fn, args=(), nprocs=1, join=True, daemon=False, start_method="spawn"):
 
 def start_processes(fn, args=(), nprocs=1, join=True, daemon=False, start_method="spawn"):
     """`spawn` by any start method."""
-    made = python_module().get_context(start_method)
+    made = multiprocessing.get_context(start_method)
     processes, errors = [], []
     for i in range(nprocs):
         error = made.SimpleQueue()

@@ -3,7 +3,7 @@ from .base.names import attribute_error
 from .tensor.forms import namespace
 
 globals().update(namespace["special"])
-__all__ = list(namespace["special"])                 # what `help` of the module lists
+__all__ = [name for name in namespace["special"] if not name.endswith("_")]          # what `help` of the module lists
 
 
 def __getattr__(name):

@@ -1,12 +1,12 @@
 """`torch.storage`: the memory behind tensors as objects, with and without a dtype."""
 from .missing import rest_of
 from .tensor import typed_storage as _typed
-from .tensor.storage import UntypedStorage
+from .tensor.storage import StorageBase, UntypedStorage
 from .tensor.typed_storage import TypedStorage
 
 __all__ = ["TypedStorage", "UntypedStorage"]
 _TypedStorage, _UntypedStorage = TypedStorage, UntypedStorage          # their names up to PyTorch 1.13
-_StorageBase = UntypedStorage                                          # for isinstance
+_StorageBase = StorageBase                                             # for isinstance
 _LegacyStorage = _typed._LegacyStorage
 _warn_typed_storage_removal = _typed._warn_typed_storage_removal
 _reset_warn_typed_storage_removal = _typed._reset_warn_typed_storage_removal

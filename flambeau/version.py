@@ -1,5 +1,7 @@
 """`torch.version`: the PyTorch version whose behaviour this is, and what it was built with."""
 from .backends.cuda import chain
+from .base.lazy import import_when_asked
+from .base.names import attribute_error
 from .torch_version import TorchVersion
 
 __all__ = ["__version__", "cuda", "debug", "git_version", "hip", "rocm", "xpu"]
@@ -13,7 +15,5 @@ xpu: str | None = None
 git_version = "unknown"
 
 
-def __getattr__(name):
-    if name == "cuda":
-        return chain.built_for()
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = import_when_asked(__name__, {"cuda": chain.built_for}, lambda name: attribute_error(
+    "torch.version", name, globals().keys))

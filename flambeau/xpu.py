@@ -2,6 +2,9 @@
 from .base.questions import Question as _Question
 from .missing import rest_of
 
+__all__ = ["device_count", "empty_cache", "is_available", "is_bf16_supported", "is_initialized", "manual_seed",
+           "manual_seed_all"]
+
 __path__: list = []
 __getattr__ = rest_of("torch.xpu")
 

@@ -24,7 +24,7 @@ class OptState(Enum):
     STEPPED = 2
 
 
-def _fresh_state():
+def _refresh_per_optimizer_state():
     return {"stage": OptState.READY, "found_inf_per_device": {}}
 
 
@@ -63,7 +63,7 @@ class GradScaler:
         self._growth_interval = growth_interval
         self._init_growth_tracker = 0
         self._growth_tracker = None       # how many steps in a row were finite
-        self._per_optimizer_states = defaultdict(_fresh_state)
+        self._per_optimizer_states = defaultdict(_refresh_per_optimizer_state)
 
     # --- the three calls of a training step ---------------------------------------------------------------------------
 
@@ -131,7 +131,7 @@ class GradScaler:
                 raise AssertionError("No inf checks were recorded prior to update. Call step() or unscale_() first.")
             with no_grad():
                 self._follow(sum(found[1:], found[0]) > 0)
-        self._per_optimizer_states = defaultdict(_fresh_state)
+        self._per_optimizer_states = defaultdict(_refresh_per_optimizer_state)
 
     # --- their parts --------------------------------------------------------------------------------------------------
 

@@ -15,6 +15,8 @@ from .modes import modes
 from .node import keep, second_error
 from .slices import rebase
 
+__all__ = ["Function", "FunctionCtx", "FunctionMeta", "InplaceFunction", "once_differentiable"]
+
 
 class FunctionCtx(Node):
     """What `forward` leaves for `backward`."""

@@ -8,6 +8,8 @@ from .engine import grad
 from .forward_ad import dual_level, make_dual, unpack_dual
 from .modes import enable_grad, no_grad
 
+__all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
+
 
 def vjp(func, inputs, v=None, create_graph=False, strict=False):
     """(func(inputs), the product of `v` with the Jacobian)."""

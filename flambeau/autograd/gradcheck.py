@@ -15,6 +15,8 @@ from .engine import grad
 from .forward_ad import dual_level, make_dual, unpack_dual
 from .modes import enable_grad
 
+__all__ = ["GradcheckError", "gradcheck", "gradgradcheck"]
+
 
 class GradcheckError(RuntimeError):
     """Raised where a derivative does not agree with finite differences."""

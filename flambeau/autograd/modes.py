@@ -6,6 +6,8 @@ from ..base.errors import warn
 from ..base.op import door
 from ..trace.record import current
 
+__all__ = ["enable_grad", "inference_mode", "no_grad", "set_grad_enabled", "set_multithreading_enabled"]
+
 
 class _Modes(threading.local):
     grad = True               # whether calls record autograd nodes

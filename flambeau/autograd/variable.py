@@ -1,6 +1,8 @@
 """`Variable`, from the time when a tensor with a gradient was one: every tensor is, and calling it gives one."""
 from ..base.op import door
 
+__all__ = ["Variable"]
+
 
 class _VariableType(type):
     def __instancecheck__(cls, instance):

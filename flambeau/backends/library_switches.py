@@ -17,7 +17,9 @@ class Switches(ModuleType):
 
     def __init__(self, name, says="", **switches):
         super().__init__(f"torch.backends.{name}", says)
-        self.__dict__.update(switches)
+        methods = {method: getattr(self, method) for method in dir(type(self)) if not method.startswith("_")
+                   and not isinstance(getattr(type(self), method), property)}
+        self.__dict__.update(methods, **switches)             # functions of the module, to who walks it
 
     @_Question
     def is_available(self):
@@ -138,6 +140,8 @@ class Attention(Switches):
             allow_fp16_reduced_precision_reduction=True, allow_bf16_reduced_precision_reduction=True))
         for kind in ("flash", "math", "mem_efficient", "cudnn"):
             self._add(kind)
+        self.__all__ = [name for name in vars(self) if not name.startswith("_") and "flags" not in name
+                        and name not in ("is_available", "version")]
 
     def _add(self, kind):
         state = [True]
@@ -207,15 +211,18 @@ cudnn.__dict__.update(conv=cudnn, rnn=cudnn)
 miopen = Switches("miopen", "AMD's library for neural networks.", immediate=False)
 cuda = Attention("cuda", "CUDA.")
 mps = Switches("mps", "Apple's GPU.", is_macos13_or_newer=lambda minor=0: False,
-               is_macos_or_newer=lambda major, minor: False)
+               is_macos_or_newer=lambda major, minor: False,
+              __all__=["is_available", "is_built", "is_macos13_or_newer", "is_macos_or_newer"])
 mkl = Switches("mkl", "Intel's library for linear algebra.", VERBOSE_OFF=0, VERBOSE_ON=1)
 mkldnn = Switches("mkldnn", "Intel's library for neural networks.", enabled=True, deterministic=False,
                   allow_tf32=False, fp32_precision="none", VERBOSE_OFF=0, VERBOSE_ON=1, VERBOSE_ON_CREATION=2)
 openmp = Switches("openmp", "OpenMP.")
-nnpack = Switches("nnpack", "A library for neural networks on phones.", enabled=True)
+nnpack = Switches("nnpack", "A library for neural networks on phones.", enabled=True,
+                  __all__=["flags", "is_available", "set_flags"])
 opt_einsum = Switches("opt_einsum", "The order of contractions in einsum.", enabled=False, strategy=None)
 quantized = Switches("quantized", "Quantised operations.", engine="none", supported_engines=[])
-cusparselt = Switches("cusparselt", "NVIDIA's library for sparse matrices.")
+cusparselt = Switches("cusparselt", "NVIDIA's library for sparse matrices.",
+                      __all__=["is_available", "version"])
 kleidiai = Switches("kleidiai", "Arm's library for neural networks.")
 mha = FastPath("mha", "Multi-head attention.")
-cpu = CPUSwitches("cpu", "The CPU.")
+cpu = CPUSwitches("cpu", "The CPU.", __all__=["get_cpu_capability"])

@@ -11,9 +11,10 @@ Note [Words]: what one sample takes from the stream.
     unit64   a word64, its low 53 bits                     rand and randn of float64, every other distribution
 Results reach the 16-bit floats by way of float32.
 
-Integers, permutations, bernoulli and uniforms equal PyTorch's bit for bit (uniforms over another range than
-[0, 1): those of its AVX2 and AVX-512 loops). What passes through log, sin or exp is equal up to the last
-places, where PyTorch's own loops differ from one another too.
+The samples equal PyTorch's bit for bit where it runs on the same machine: what passes through log, sin or exp passes
+through the system's functions (libm.py), as there, or through those that PyTorch has itself (boxmuller.py). Where
+PyTorch multiplies and adds, its compiler has made one instruction of it that rounds once (fma.py); on a processor that
+has none, and with ATEN_CPU_CAPABILITY=default, its bits are others.
 """
 import math
 import operator
@@ -25,17 +26,19 @@ import numpy as np
 from ..base import dtypes
 from ..base.locks import new_lock
 from ..base.spec import CPU, spec as make_spec
-from . import memory
+from . import boxmuller, libm, memory
 from .binomial import binomial_one
-from .twister import STATE_WORDS, coins, words as twister_words
+from .fma import FLOAT32, FLOAT64, multiply_add
+from .twister import STATE_WORDS, coins, native, words as twister_words
 
 DEFAULT_SEED = 67280421310721
 CHUNK_SAMPLES = 1 << 16             # samples made at a time: the words and the temporaries stay in cache
+CHUNK_NORMALS = 1 << 14             # the same, of what takes most temporaries
 SMALL_PERMUTATION = (2**32 - 1) // 20
 SIGNIFICAND_BITS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
 REAL_DTYPE = {"complex64": np.dtype(np.float32), "complex128": np.dtype(np.float64)}
 FEW_SAMPLES = 16                    # of normal numbers, which Python makes sooner than NumPy
-FLOAT32, FLOAT64, UINT64 = np.dtype(np.float32), np.dtype(np.float64), np.uint64
+UINT64 = np.uint64
 
 # The C struct behind torch.get_rng_state(): 5056 bytes with the padding. `left` counts down to the next
 # twist, `next` up from the last one; a freshly seeded engine has left 1 and next 0. PyTorch keeps a spare
@@ -188,11 +191,7 @@ class MersenneTwister(RandomStream):
         return out
 
     def _unit32(self, n):
-        words = self._word(n)
-        words &= np.uint32(2**24 - 1)
-        out = words.view(np.int32).astype(FLOAT32)      # signed: what processors convert fastest
-        out *= FLOAT32.type(2.0**-24)
-        return out
+        return units_of(self._word(n))
 
     def _unit64(self, n):
         words = self._word64(n)
@@ -254,7 +253,7 @@ class MersenneTwister(RandomStream):
             scale, low = float(high32 - low32), float(low32)
         if (low, high) == (0.0, 1.0) and dtype in (FLOAT32, FLOAT64):
             return self._fill(shape, dtype, source)
-        out = self._fill(shape, dtype, source, lambda u: multiply_add(u, scale, low))
+        out = self._fill(shape, dtype, source, lambda u: scaled(u, scale, low))
         bottom, top = rounded(np.array([low, high]), dtype)
         out[out == top] = bottom            # rounding may have reached `high`, which is not in the range
         return out
@@ -268,31 +267,27 @@ class MersenneTwister(RandomStream):
         flat, n = out.reshape(-1), out.size
         with self._lock:
             if n < 16 or not contiguous:
-                drawn = self._normal64(n)
-                flat[:] = drawn if std == 1.0 and mean == 0.0 and dtype.itemsize > 2 else \
-                    rounded(drawn * std + mean, dtype)
+                flat[:] = rounded(scaled(self._normal64(n), std, mean), dtype)
                 return out
             self._fill_normal(flat, dtype, mean, std)
         return out
 
     def _fill_normal(self, flat, dtype, mean, std):
         """Fill `flat`, which has 16 elements or more, with normal samples in PyTorch's order."""
-        source = self._unit64 if dtype == FLOAT64 else self._unit32
+        source = self._unit64 if dtype == FLOAT64 else self._word
         n = flat.size
         whole = n - n % 16
-        for start in range(0, whole, CHUNK_SAMPLES):
-            part = flat[start:min(start + CHUNK_SAMPLES, whole)]
-            last = whole < n and start + CHUNK_SAMPLES >= whole
+        for start in range(0, whole, CHUNK_NORMALS):
+            part = flat[start:min(start + CHUNK_NORMALS, whole)]
+            if whole == n or start + CHUNK_NORMALS < whole:
+                normals(source(part.size), mean, std, part)
+                continue
             # A short tail is covered by drawing the last 16 again. What it needed itself PyTorch had drawn already, in
             # all but the 16-bit floats.
-            skipped = n - whole if last and dtype.itemsize > 2 else 0
-            units = source(part.size + skipped + 16 * last)
-            if last:
-                units = np.concatenate([units[:part.size], units[-16:]])
-            drawn = rounded(box_muller(units, mean, std), dtype)
-            part[:] = drawn[:part.size]
-            if last:
-                flat[-16:] = drawn[part.size:]
+            drawn = source(part.size + (n - whole if dtype.itemsize > 2 else 0) + 16)
+            made = np.empty(part.size + 16, dtype)
+            normals(np.concatenate([drawn[:part.size], drawn[-16:]]), mean, std, made)
+            part[:], flat[-16:] = made[:-16], made[-16:]
 
     def _normal64(self, n):
         """`n` standard normal samples, two from each pair of units; an odd one is kept for the next call."""
@@ -309,8 +304,8 @@ class MersenneTwister(RandomStream):
                 self._spare = drawn.pop()
             return np.array(drawn)
         u1, u2 = self._unit64(2 * pairs).reshape(pairs, 2).T
-        radius, angle = np.sqrt(-2.0 * np.log1p(-u2)), 2.0 * math.pi * u1
-        drawn = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1).reshape(-1)
+        radius, angle = np.sqrt(-2.0 * system("log1p", -u2)), 2.0 * math.pi * u1
+        drawn = np.stack([radius * system("cos", angle), radius * system("sin", angle)], axis=1).reshape(-1)
         drawn = np.concatenate([spare, drawn])
         if len(drawn) > n:
             self._spare = float(drawn[-1])
@@ -391,17 +386,17 @@ class MersenneTwister(RandomStream):
         return np.asarray(self._fill(shape, unit, source) < p.astype(unit)).astype(dtype)
 
     def exponential(self, shape, dtype, lambd=1.0):
-        return self._fill(shape, dtype, self._unit64, lambda u: np.log1p(-u) * (-1.0 / lambd))
+        return self._fill(shape, dtype, self._unit64, lambda u: system("log1p", -u) * (-1.0 / lambd))
 
     def geometric(self, shape, dtype, p):
-        with np.errstate(divide="ignore"):
-            return self._fill(shape, dtype, self._unit64, lambda u: np.ceil(np.log(u) / math.log1p(-p)))
+        return self._fill(shape, dtype, self._unit64, lambda u: np.ceil(system("log", u) / math.log1p(-p)))
 
     def cauchy(self, shape, dtype, median=0.0, sigma=1.0):
-        return self._fill(shape, dtype, self._unit64, lambda u: median + sigma * np.tan(math.pi * (u - 0.5)))
+        return self._fill(shape, dtype, self._unit64,
+                          lambda u: scaled(system("tan", math.pi * (u - 0.5)), sigma, median))
 
     def log_normal(self, shape, dtype, mean=1.0, std=2.0):
-        return self._fill(shape, dtype, self._normal64, lambda z: np.exp(z * std + mean))
+        return self._fill(shape, dtype, self._normal64, lambda z: system("exp", scaled(z, std, mean)))
 
     # ------------------------------------------------------------------ one sample from many
 
@@ -511,62 +506,42 @@ def rounded(values, dtype):
     return values.astype(dtype, copy=False)
 
 
-def box_muller(units, mean, std):
-    """Normal samples from blocks of 16 units: eight radii, eight angles; eight cosines, eight sines."""
-    real = units.dtype.type
-    u1, u2 = units.reshape(-1, 2, 8).swapaxes(0, 1)
-    radius, angle = np.sqrt(real(-2) * np.log(real(1) - u1)), real(2 * math.pi) * u2
-    out = np.empty((len(u1), 2, 8), units.dtype)
-    np.multiply(radius, np.cos(angle), out=out[:, 0])
-    np.multiply(radius, np.sin(angle), out=out[:, 1])
-    if (mean, std) != (0, 1):
-        out *= real(std)
-        out += real(mean)
-    return out.reshape(-1)
+def normals(drawn, mean, std, out):
+    """Normal samples of the dtype of `out`, from words, or of float64 from units; see boxmuller.py."""
+    if out.dtype == FLOAT64:
+        out[:] = scaled(boxmuller.from_units(drawn, 0.0, 1.0, system), std, mean)
+        return
+    run = native("normals", out.size) if boxmuller.has_vectors() else None
+    if run is None:
+        out[:] = rounded(boxmuller.from_units(units_of(drawn), mean, std, system), out.dtype)
+        return
+    made = out if out.dtype == FLOAT32 else np.empty(out.size, FLOAT32)
+    run(drawn.ctypes.data, made.ctypes.data, out.size // 16, mean, std)
+    if made is not out:
+        out[:] = rounded(made, out.dtype)
 
 
-def multiply_add(u, scale, low):
-    """`u * scale + low` rounded once, as the processor's fma does in PyTorch's loop; NumPy has no fma."""
-    real = u.dtype.type
-    fraction, exponent = math.frexp(scale)
-    if low == 0 or fraction == 0.5:         # nothing to round in one of the two steps
-        return u * real(scale) + real(low)
-    if real is np.float32:                  # the product is exact in float64
-        total = u.astype(FLOAT64)
-        total *= scale
-        total += low
-        # Rounding the sum again goes wrong only where it has become the middle between two float32.
-        middle = np.flatnonzero(total.view(np.int64) & (2**29 - 1) == 2**28) if exponent > -64 else slice(None)
-        total[middle] = sum_to_odd(u[middle].astype(FLOAT64) * scale, low)
-        return total.astype(FLOAT32)
-    if exponent > 1000:                     # the parts of such a number may be too large to be numbers themselves
-        return multiply_add(u, scale / 16, low / 16) * 16
-    # The product as an unrounded pair, from halves of 26 and 27 bits; then Boldo and Melquiond's sum.
-    scale_high = math.ldexp(round(fraction * 2**26), exponent - 26)
-    scale_low = scale - scale_high
-    u_high = np.floor(u * 2.0**26) * 2.0**-26
-    u_low = u - u_high
-    product = u * scale
-    rest = u_high * scale_high - product + u_high * scale_low + u_low * scale_high + u_low * scale_low
-    small, lost = two_sum(rest, low)
-    large, lost_again = two_sum(product, small)
-    return large + sum_to_odd(lost_again, lost)
+def units_of(words):
+    """What 32-bit words are as numbers in [0, 1); the array is written over."""
+    words &= np.uint32(2**24 - 1)
+    out = words.view(np.int32).astype(FLOAT32)          # signed: what processors convert fastest
+    out *= FLOAT32.type(2.0**-24)
+    return out
 
 
-def two_sum(a, b):
-    """The rounded sum and what the rounding lost."""
-    total = a + b
-    part = total - a
-    return total, (a - (total - part)) + (b - part)
+def system(name, values):
+    """What the system's function `name` gives for each element; see libm.py."""
+    return libm.mapped(name, values, native("map32" if values.dtype == FLOAT32 else "map64", values.size))
 
 
-def sum_to_odd(a, b):
-    """`a + b` in float64 with an inexact result made odd, so that rounding it again cannot go wrong."""
-    total, lost = two_sum(a, b)
-    bits = total.view(np.int64)
-    even = (lost != 0) & (bits & 1 == 0)
-    bits += even * np.where((lost > 0) == (total > 0), 1, -1)
-    return total
+def scaled(values, scale, low):
+    """`values * scale + low`, rounded once; the array may be written over."""
+    scale, low = float(scale), float(low)
+    run = native("scale64", values.size) if values.dtype == FLOAT64 and low else None
+    if run is None:
+        return multiply_add(values, scale, low)
+    run(values.ctypes.data, values.size, scale, low)
+    return values
 
 
 def largest(dtype):

@@ -1,4 +1,4 @@
-"""The words of a Mersenne twister, made by compiled code in the memory of NumPy's own.
+"""The words of a Mersenne twister, made by compiled code in the memory of NumPy's own; all compiled code that draws.
 
 NumPy makes one word at a time, and dropout wants millions: a twist goes by vectors here, tempering too, and a coin is
 tossed by comparing whole numbers. The words are the same, and so is the state that is left. Nobody waits for LLVM: a
@@ -12,17 +12,21 @@ import numpy as np
 
 from ..base import settings
 from ..base.locks import in_child
+from . import boxmuller, libm
 from .llvm_writer import LLVMWriter
 
 STATE_WORDS, SHIFT = 624, 397      # of the twister: a word follows from those 624, 623 and 227 places before it
 POSITION_BYTES = 4 * STATE_WORDS   # where NumPy's state has the number of the next word
 LANES = 16                         # words at a time; a vector of some machine vectors
 MIN_NATIVE_WORDS = 1 << 13         # that are worth asking for compiled code
+MIN_NATIVE_SAMPLES = 16            # that are worth a call of it, where it is there
+MANY_NATIVE_SAMPLES = 256          # that are worth asking for it, be it in several draws
 COINS_AT_ONCE = 512                # whose words lie on the stack meanwhile
 COIN_BITS = 53                     # of the two words that a coin is made of
 
 _functions: dict = {}              # name → the compiled function, when they are there
 _asked = False                     # whether they were asked for
+_samples = 0                       # how many were drawn that a compiled function would have made
 
 
 def words(stream, count):
@@ -45,30 +49,58 @@ def coins(stream, probability, count):
     return out
 
 
+def native(name, count):
+    """The compiled function that helps to make `count` samples, or None. It is asked for when many were made."""
+    global _samples
+    if settings.executor == "reference":
+        return None
+    if _functions:
+        return _functions.get(name) if count >= MIN_NATIVE_SAMPLES else None
+    _samples += count
+    if _samples >= MANY_NATIVE_SAMPLES:
+        _ask()
+    return None
+
+
+def _signatures(target):
+    """{name: what it is given} of the functions of `text`, for a processor."""
+    pointer, whole, double, single = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double, ctypes.c_float
+    mapping = (pointer, pointer, pointer, whole)
+    given = {"words": (pointer, pointer, whole), "coins": (pointer, pointer, whole, whole),
+             "map64": mapping, "map32": mapping}
+    if target.fma:
+        given |= {"scale64": (pointer, whole, double, double), "normals": (pointer, pointer, whole, single, single)}
+    return given
+
+
 def _address(stream):
     return stream.ctypes.state_address
 
 
 def _ready(count):
     """Whether compiled code is to draw `count` words."""
-    global _asked
     if count < MIN_NATIVE_WORDS or settings.executor == "reference":
         return False
+    _ask()
+    return bool(_functions)
+
+
+def _ask():
+    """Have the code made, if nobody has yet."""
+    global _asked
     if not _asked:
         _asked = True
         from .compile_thread import beforehand
         beforehand(make_ready)
-    return bool(_functions)
 
 
 def make_ready():
     """Compile it, and see that NumPy's state is laid out as it is read here; where it is not, NumPy goes on drawing."""
     global _functions
     from . import cpu
-    written, found = text(), {}
-    pointer, whole = ctypes.c_void_p, ctypes.c_int64
-    for name, given in (("words", (pointer, pointer, whole)), ("coins", (pointer, pointer, whole, whole))):
-        found[name] = ctypes.CFUNCTYPE(None, *given)(cpu.function(name, written, asked=False))
+    signatures = _signatures(cpu.target())
+    addresses = cpu.functions(dict.fromkeys(signatures, text()), asked=False)
+    found = {name: ctypes.CFUNCTYPE(None, *signatures[name])(address) for name, address in addresses.items()}
     one, other = (np.random.MT19937(5) for _ in range(2))
     one.random_raw(STATE_WORDS + 5)
     key = one.state["state"]
@@ -92,8 +124,9 @@ def _ask_again():
 
 
 def text():
-    """`words` and `coins`, in LLVM's language."""
-    return "\n".join([_twist(), _words(), _coins()])
+    """`words` and `coins`, in LLVM's language, and what makes other samples."""
+    from . import cpu
+    return "\n".join([_twist(), _words(), _coins(), libm.text(cpu.target()), boxmuller.text(cpu.target())])
 
 
 def _splat(number, type, lanes):

@@ -17,29 +17,18 @@ from types import ModuleType
 
 import flambeau
 
+from ..base.lazy import LazyModule, names_held
 from ..base.names import packages
+from ..base.places import ELSEWHERE, PRIVATE_MODULES, PYTORCH_PACKAGES, exists, is_pytorchs, place_of
 from ..missing import MissingModule, is_module, no_attribute
 from ..version import __version__ as TORCH_VERSION
 from .torchvision import need_of_torchvision, torchvision_spec
 
-# Modules whose place in Flambeau is not that in PyTorch.
-ELSEWHERE = {
-    "torch.autograd.anomaly_mode": "flambeau.autograd.graph",
-    "torch.autograd.grad_mode": "flambeau.autograd.modes",
-    "torch.autograd.profiler": "flambeau.profiler.autograd_profiler",
-    "torch.autograd.profiler_util": "flambeau.profiler.events",
-    "torch.backends": "flambeau.backends.library_switches",
-    "torch.jit.annotations": "flambeau.private.annotations",
-    "torch.nn.quantized": "flambeau.ao.nn.quantized",
-    "torch.quantization": "flambeau.ao.quantization",
-    "torch": "flambeau",
-    "functorch": "flambeau.private.functorch",
-}
-# Modules of ours that PyTorch has no counterpart of, or one of another meaning.
-PRIVATE_MODULES = frozenset("base cli loops memory missing ops private streams switches tensor trace".split())
+# Modules of PyTorch's that it has loaded with itself, and that nothing of ours is the name of.
+PRIVATE_NAMES = ("_C", "_dynamo", "_guards", "_inductor", "_jit_internal", "_library", "_lowrank", "_prims_common",
+                 "_tensor", "_tensor_str", "_utils_internal")
 # A folder with a package `torch` that calls `install_as_torch`: for processes that get sys.path, but not our finder.
 STARTUP_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "path")
-PYTORCH_PACKAGES = ("torch", "functorch")  # the packages that come with PyTorch
 # What PyTorch requires, packages built on it import without requiring it; pip brings it with the first of them. Left
 # out are sympy and networkx, which only PyTorch's own compiler uses.
 METADATA = f"""\
@@ -73,16 +62,19 @@ def install_as_torch():
     sys.modules["torch"] = Torch()
 
 
-class Torch(ModuleType):
+class Torch(LazyModule):
     """The module `torch`: Flambeau's names, with PyTorch's version."""
 
     def __init__(self):
         super().__init__("torch", flambeau.__doc__)
-        names = {name: held for name, held in vars(flambeau).items()
-                 if not name.startswith("__") and not (name in PRIVATE_MODULES and isinstance(held, ModuleType))}
-        self.__dict__.update(names, torch=self, __version__=TORCH_VERSION, __file__=flambeau.__file__, __path__=[],
-                             __spec__=importlib.machinery.ModuleSpec("torch", FacadeLoader(self), is_package=True))
-        self.__dict__.pop("backends", None)                   # asked for by its name in `__getattr__`
+        held = names_held(self)
+        held.update((name, thing) for name, thing in vars(flambeau).items() if not name.startswith("__")
+                    and not (name in PRIVATE_MODULES and isinstance(thing, ModuleType)))
+        held.pop("backends", None)                            # asked for by its name in `__getattr__`
+        held.update(torch=self, __version__=TORCH_VERSION, __file__=flambeau.__file__, __path__=[],
+                    __spec__=importlib.machinery.ModuleSpec("torch", FacadeLoader(self), is_package=True),
+                    _IMPORTED_WHEN_ASKED=[*(name for name in dir(flambeau) if name not in PRIVATE_MODULES), "backends",
+                                          *PRIVATE_NAMES, "ao", "onnx", "quantization"])
 
     def __getattr__(self, name):
         full = f"torch.{name}"
@@ -94,11 +86,8 @@ class Torch(ModuleType):
             raise no_attribute("torch", name)
         else:
             found = importlib.import_module(full)
-        self.__dict__[name] = found
+        names_held(self)[name] = found
         return found
-
-    def __dir__(self):
-        return sorted({*vars(self), *dir(flambeau)})
 
 
 class FacadeFinder(importlib.abc.MetaPathFinder):
@@ -115,7 +104,7 @@ class FacadeFinder(importlib.abc.MetaPathFinder):
             return torchvision_spec(fullname, self.others, FacadeLoader)
         if top == "flambeau":
             need_of_torchvision(fullname, path)
-        module = named(fullname) if top in PYTORCH_PACKAGES else None
+        module = named(fullname) if is_pytorchs(top) else None
         if module is None:
             return None
         spec = importlib.machinery.ModuleSpec(fullname, FacadeLoader(module), is_package=hasattr(module, "__path__"))
@@ -181,7 +170,7 @@ class FacadeLoader(importlib.abc.Loader):
         sys.modules[name] = ours
         # A module that is imported for the first time is put into its package. Where that has something else of the
         # name (torch.autograd.gradcheck is a function and a module), the module must look imported already.
-        for child, held in list(vars(ours).items()):
+        for child, held in list(names_held(ours).items()):
             below = sys.modules.get(f"{ours.__name__}.{child}")
             if below is not None and below is not held and not isinstance(held, ModuleType):
                 sys.modules[f"{name}.{child}"] = below
@@ -194,22 +183,12 @@ def named(fullname):
     if fullname == "torch.ops":                               # flambeau.ops is the package of our declarations
         return flambeau.ops
     parent, _, name = fullname.rpartition(".")
-    if _exists(place_of(fullname)):
+    if exists(place_of(fullname)):
         return speaking(importlib.import_module(place_of(fullname)), fullname)
-    held = vars(sys.modules.get(parent, object)).get(name) if parent else None
+    held = names_held(sys.modules[parent]).get(name) if parent in sys.modules else None
     if isinstance(held, ModuleType):                          # a module without a file, as torch.backends.cudnn is
         return opened(held, fullname)
     return MissingModule(fullname) if is_module(fullname) else None
-
-
-def place_of(fullname):
-    """What the module `fullname` of PyTorch's is called in Flambeau, whether it is there or not."""
-    if fullname in ELSEWHERE:
-        return ELSEWHERE[fullname]
-    parent, _, name = fullname.rpartition(".")
-    if parent == "torch" and (name in PRIVATE_MODULES or name.startswith("_") and not _exists(f"flambeau.{name}")):
-        return f"flambeau.private.{name}"
-    return f"{place_of(parent)}.{name}"
 
 
 def opened(module, fullname):
@@ -222,7 +201,7 @@ def opened(module, fullname):
 def speaking(module, fullname):
     """`module`, which from now on says what it lacks as PyTorch's `fullname`, and imports what it is asked for."""
     opened(module, fullname)
-    own = vars(module).get("__getattr__")
+    own = names_held(module).get("__getattr__")
     if own is None or not hasattr(own, "of_torch"):
         def get(name):
             full = f"{fullname}.{name}"
@@ -243,11 +222,3 @@ def speaking(module, fullname):
         get.of_torch = fullname
         module.__getattr__ = get
     return module
-
-
-def _exists(ours):
-    """Whether Flambeau has the module `ours`."""
-    parent = ours.rpartition(".")[0]
-    if parent != "flambeau" and (not _exists(parent) or not hasattr(importlib.import_module(parent), "__path__")):
-        return False
-    return importlib.util.find_spec(ours) is not None

@@ -3,6 +3,9 @@
 What does the work is imported when a function is compiled, not before.
 """
 
+__all__ = ["allow_in_graph", "assume_constant_result", "compile", "cudagraph_mark_step_begin", "disable",
+           "is_compiling", "is_dynamo_compiling", "is_exporting", "list_backends", "reset"]
+
 BACKENDS = ("inductor", "eager", "aot_eager", "cudagraphs")
 MODES = (None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 

@@ -5,6 +5,7 @@ import types
 from collections import OrderedDict, deque, namedtuple
 from functools import partial
 
+from ..base.lazy import names_held
 from ..tensor.tensor import Tensor
 from .journal import (
     FUNCTION_TYPES,
@@ -85,7 +86,7 @@ class Reading:
         return getattr(tensor, name)
 
     def _module_attr(self, module, name):
-        held = vars(module)
+        held = names_held(module)
         if name in held:
             self.journal.see(module, module.__name__)
             return self.place("item", held, name, f"{self.journal.path(module)}.{name}", held[name])

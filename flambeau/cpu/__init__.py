@@ -4,12 +4,14 @@ Allocated are the blocks of the caching allocator that are in use, each with all
 what the allocator has from the system. Arrays that NumPy made itself are not in these numbers, but `memory_summary()`
 counts every tensor.
 """
-from importlib import import_module as _import_module
-
 from ..backends import memory as _memory, memory_limits as _machine
+from ..base.lazy import import_when_asked as _import_when_asked
+from ..base.names import attribute_error as _attribute_error
 from ..base.spec import CPU as _CPU, place as _place
 from ..tensor import oom as _oom
 from ..trace import record as _record
+
+__all__ = ["current_device", "device_count", "is_available", "is_initialized", "set_device", "synchronize"]
 
 
 def is_available():
@@ -112,10 +114,8 @@ def memory_summary(device=None, abbreviated=False):
     return "\n".join([*lines, rule, "lines whose tensors hold most:" + (_oom.by_line() or " none")])
 
 
-def __getattr__(name):
-    if name != "amp":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return _import_module(".amp", __name__)
+__getattr__ = _import_when_asked(__name__, {"amp": "cpu.amp"},
+                                 lambda name: _attribute_error("torch.cpu", name, globals().keys))
 
 
 def _check(device):

@@ -4,12 +4,12 @@ Where CUDA cannot be used, questions have an answer (`is_available()` is False, 
 refused in words that say which link of driver → runtime → library → visibility is broken and what mends it
 (backends/cuda/chain.py). Nothing here starts CUDA before a device is needed.
 """
-from importlib import import_module as _import_module
 from typing import NamedTuple as _NamedTuple
 
 from ..backends.cuda import chain as _chain, driver as _driver, nvrtc as _nvrtc
 from ..backends.memory import OutOfMemoryError
 from ..base import observers as _observers
+from ..base.lazy import import_when_asked as _import_when_asked
 from ..base.questions import Question as _Question
 from ..base.spec import device as _device
 from ..missing import no_attribute as _no_attribute
@@ -63,6 +63,25 @@ from .streams import (
     set_stream,
     stream,
 )
+
+__all__ = ["BFloat16Tensor", "BoolTensor", "ByteTensor", "CUDAGraph", "CharTensor", "CudaError",
+           "DeferredCudaCallError", "DoubleTensor", "Event", "ExternalStream", "FloatTensor", "HalfTensor",
+           "IntTensor", "LongTensor", "ShortTensor", "Stream", "StreamContext", "amp", "caching_allocator_alloc",
+           "caching_allocator_delete", "can_device_access_peer", "clock_rate", "cudart", "current_device",
+           "current_stream", "default_generators", "default_stream", "device", "device_count", "device_memory_used",
+           "device_of", "empty_cache", "get_allocator_backend", "get_arch_list", "get_device_capability",
+           "get_device_name", "get_device_properties", "get_gencode_flags", "get_per_process_memory_fraction",
+           "get_rng_state", "get_rng_state_all", "get_stream_from_external", "get_sync_debug_mode", "graph",
+           "graph_pool_handle", "graphs", "has_half", "has_magma", "host_memory_stats", "init", "initial_seed",
+           "ipc_collect", "is_available", "is_bf16_supported", "is_current_stream_capturing", "is_initialized",
+           "is_tf32_supported", "list_gpu_processes", "make_graphed_callables", "manual_seed", "manual_seed_all",
+           "max_memory_allocated", "max_memory_cached", "max_memory_reserved", "mem_get_info", "memory",
+           "memory_allocated", "memory_cached", "memory_reserved", "memory_snapshot", "memory_stats",
+           "memory_stats_as_nested_dict", "memory_summary", "memory_usage", "nvtx", "power_draw", "random",
+           "reset_accumulated_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached",
+           "reset_peak_memory_stats", "seed", "seed_all", "set_device", "set_per_process_memory_fraction",
+           "set_rng_state", "set_rng_state_all", "set_stream", "set_sync_debug_mode", "stream", "streams",
+           "synchronize", "temperature", "utilization"]
 
 has_half, has_magma = True, False
 
@@ -365,16 +384,15 @@ def cudart():
                               "its functions")
 
 
-_TENSOR_TYPES = frozenset("BFloat16Tensor BoolTensor ByteTensor CharTensor DoubleTensor FloatTensor HalfTensor "
-                          "IntTensor LongTensor ShortTensor".split())
+_TENSOR_TYPES = ("BFloat16Tensor", "BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor",
+                 "HalfTensor", "IntTensor", "LongTensor", "ShortTensor")
+_rest = _import_when_asked(__name__, {"amp": "cuda.amp", "nvtx": "cuda.nvtx",
+                                      **{name: f"cuda.tensor_types:{name}" for name in _TENSOR_TYPES}},
+                           lambda name: _no_attribute("torch.cuda", name))
 
 
 def __getattr__(name):
-    if name in ("amp", "nvtx"):
-        return _import_module(f".{name}", __name__)
-    if name == "default_generators":
+    if name == "default_generators":                   # there are none before CUDA is started
         from .random import generators
         return generators()
-    if name in _TENSOR_TYPES:
-        return _import_module(".tensor_types", __name__).tensor_type(name)
-    raise _no_attribute("torch.cuda", name)
+    return _rest(name)

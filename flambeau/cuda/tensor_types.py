@@ -25,3 +25,8 @@ def tensor_type(name):
     dtype = LEGACY_TENSOR_TYPES[name].dtype
     return CudaType(name, (), {"dtype": dtype, "is_cuda": True, "is_sparse": False, "__module__": "torch.cuda",
                                "__doc__": f"Makes tensors of {dtype!r} on the current CUDA device."})
+
+
+globals().update({name: tensor_type(name) for name in (
+    "BFloat16Tensor", "BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor", "HalfTensor",
+    "IntTensor", "LongTensor", "ShortTensor")})

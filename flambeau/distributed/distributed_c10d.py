@@ -16,9 +16,10 @@ __all__ = ["Backend", "GroupMember", "P2POp", "ProcessGroup", "ReduceOp", "Work"
            "broadcast", "broadcast_object_list", "default_pg_timeout", "destroy_process_group", "gather",
            "gather_object", "get_backend", "get_global_rank", "get_group_rank", "get_node_local_rank",
            "get_process_group_ranks", "get_rank", "get_world_size", "group", "init_process_group", "irecv",
-           "is_available", "is_backend_available", "is_gloo_available", "is_initialized", "is_mpi_available",
+           "is_backend_available", "is_gloo_available", "is_initialized", "is_mpi_available",
            "is_nccl_available", "is_torchelastic_launched", "is_ucc_available", "is_xccl_available", "isend",
-           "monitored_barrier", "new_group", "recv", "reduce", "reduce_scatter", "reduce_scatter_tensor", "scatter",
+           "monitored_barrier", "new_group", "recv", "reduce", "reduce_op", "reduce_scatter",
+           "reduce_scatter_tensor", "scatter",
            "scatter_object_list", "send"]
 
 __getattr__ = rest_of("torch.distributed")

@@ -4,7 +4,8 @@
 >>> m.batch_shape, m.sample((5,)).shape
 (torch.Size([2]), torch.Size([5, 2]))
 """
-from importlib import import_module as _import_module
+from ..base.lazy import import_when_asked
+from ..base.names import attribute_error
 
 # Module → what it gives. Each is read when somebody asks for it: a program uses one or two of forty.
 _GIVEN_BY = {
@@ -29,21 +30,9 @@ _GIVEN_BY = {
         "TanhTransform SoftmaxTransform StackTransform StickBreakingTransform Transform identity_transform",
     "uniform": "Uniform", "von_mises": "VonMises", "weibull": "Weibull", "wishart": "Wishart",
 }
-_MODULE_OF = {name: module for module, names in _GIVEN_BY.items() for name in names.split()}
-_MODULES = {*_GIVEN_BY, "constraints", "functions", "matrix_transforms", "transform", "utils"}
-__all__ = list(_MODULE_OF)
-
-
-def __getattr__(name):
-    module = _MODULE_OF.get(name, name)
-    if module not in _MODULES:
-        from ..base.names import attribute_error
-        raise attribute_error("torch.distributions", name, lambda: __all__)
-    found = _import_module(f".{module}", __name__)
-    if name in _MODULE_OF:
-        found = globals()[name] = getattr(found, name)
-    return found
-
-
-def __dir__():
-    return sorted({*globals(), *__all__, *_MODULES})
+_CLASSES = {name: f"distributions.{module}:{name}" for module, names in _GIVEN_BY.items() for name in names.split()}
+_DISTRIBUTION_MODULES = {name: f"distributions.{name}"
+            for name in (*_GIVEN_BY, "constraints", "functions", "matrix_transforms", "transform", "utils")}
+__all__ = list(_CLASSES)
+__getattr__ = import_when_asked(__name__, {**_DISTRIBUTION_MODULES, **_CLASSES},
+                                lambda name: attribute_error("torch.distributions", name, lambda: __all__))

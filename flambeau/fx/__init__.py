@@ -16,7 +16,7 @@ from .interpreter import Interpreter, Transformer
 from .node import Node, has_side_effect, map_arg
 from .proxy import Proxy
 
-__all__ = ["CodeGen", "Graph", "GraphModule", "Interpreter", "Node", "Proxy", "ProxyableClassMeta", "Tracer",
-           "Transformer", "has_side_effect", "map_arg", "symbolic_trace", "wrap"]
+__all__ = ["Graph", "GraphModule", "Interpreter", "Node", "Proxy", "Tracer", "Transformer", "has_side_effect",
+           "map_arg", "symbolic_trace", "wrap"]
 
 __getattr__ = rest_of("torch.fx", experimental="only symbolic tracing is here", passes="change the Graph itself")

@@ -1,9 +1,14 @@
 """A module whose `forward` is a graph: written as Python source, compiled, and written again when the graph changes."""
+import ast
 import copy
 import itertools
 import linecache
-import sys
+import pickle
+from importlib import import_module
+from types import ModuleType
 
+from ..base.places import exists, holds, is_pytorchs, look_up, place_of, torch_module
+from ..missing import MissingModule
 from ..nn import Module, Parameter
 from ..tensor.tensor import Tensor
 from .graph import Graph
@@ -161,11 +166,12 @@ class GraphModule(Module):
         return made
 
     def __reduce__(self):
-        state = self.__dict__.copy()
+        state = self._state_for_files(self.__dict__)
         del state["_graph"]
-        made = self._graph.python_code("self")
-        things = {name: held for name, held in made.globals.items() if name != "torch"}
-        return reduce_graph_module, (state, made.src, things, type(self).__name__)
+        made = self.recompile()
+        state.update(_code=made.src, _graphmodule_cls_name=type(self).__name__)
+        imports = "\n".join(import_of(name, thing) for name, thing in made.globals.items())
+        return reduce_graph_module, (state, imports)
 
 
 class _CodeOnlyModule(Module):
@@ -185,20 +191,62 @@ def compiled(source, globals):
     return held["forward"]
 
 
-def reduce_graph_module(state, source, things, name):
-    """A GraphModule from its pickled parts: its source is traced again."""
+def import_of(name, thing):
+    """The statement that gives a global of a graph's source, in PyTorch's names."""
+    if isinstance(thing, ModuleType):
+        return f"import {theirs(thing.__name__)} as {name}"
+    if isinstance(thing, float):
+        return f"from math import {name}"
+    module, path = thing.__module__, thing.__qualname__
+    if not holds(module, path, thing):
+        raise pickle.PicklingError(f"Can't pickle a GraphModule that calls {path} of {module}: it cannot be imported "
+                                   "from there")
+    module, (outer, *inner) = torch_module(thing, module, path), path.split(".")
+    return f"from {module} import {outer} as {name}" + "".join(f"\n{name} = {name}.{part}" for part in inner)
+
+
+def theirs(module):
+    """What PyTorch calls a module of ours."""
+    return f"torch{module.removeprefix('flambeau')}" if f"{module}.".startswith("flambeau.") else module
+
+
+def imported_by(block):
+    """The globals that a block of import statements gives, where PyTorch's names mean what is here in their place."""
+    held: dict = {}
+    for line in ast.parse(block).body:
+        if isinstance(line, ast.Import) and is_pytorchs(line.names[0].name):
+            for alias in line.names:
+                name = alias.name if alias.asname else alias.name.partition(".")[0]
+                place = place_of(name)
+                held[alias.asname or name] = import_module(place) if exists(place) else MissingModule(name)
+        elif isinstance(line, ast.ImportFrom) and is_pytorchs(line.module):
+            for alias in line.names:
+                found = look_up(line.module, alias.name)
+                if found is None:
+                    raise NotImplementedError(f"the graph calls {line.module}.{alias.name}, which Flambeau does not "
+                                              "have")
+                held[alias.asname or alias.name] = found
+        else:
+            exec(ast.unparse(line), held)
+    return held
+
+
+def reduce_graph_module(body, import_block):
+    """A GraphModule from its pickled parts, as PyTorch's files have them: its source is traced again."""
     from ._symbolic_trace import Tracer  # later, since it makes GraphModules; pickles name this function here
+    things = imported_by(import_block)
 
     class KeepModules(Tracer):
         def is_leaf_module(self, m, module_qualified_name):
             return True
 
-    forward = compiled(source, {**things, "torch": sys.modules[__name__.partition(".")[0]]})
-    root = _CodeOnlyModule({**state})
-    type(root).forward = forward
+    root = _CodeOnlyModule({})
+    root.__setstate__(body)
+    state = root.__dict__
+    type(root).forward = compiled(state.pop("_code"), things)
     graph = KeepModules(autowrap_functions=tuple(held for held in things.values() if callable(held))).trace(root)
     graph._tracer_cls = state.get("_tracer_cls") or Tracer
-    made = GraphModule(root, graph, name)
+    made = GraphModule(root, graph, state.get("_graphmodule_cls_name", "GraphModule"))
     for held, value in state.items():
         if held not in made.__dict__:
             made.__dict__[held] = value

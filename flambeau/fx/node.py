@@ -6,7 +6,7 @@ from ..base.op import Op
 from ..tensor.forms import function_name
 from .immutable_collections import immutable_dict, immutable_list
 
-__all__ = ["Argument", "Node", "Target", "has_side_effect", "map_aggregate", "map_arg"]
+__all__ = ["Node", "has_side_effect", "map_aggregate", "map_arg"]
 
 Target = object               # a function, or the name of a method, a module or an attribute; for annotations
 Argument = object

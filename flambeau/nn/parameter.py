@@ -9,7 +9,8 @@ from ..tensor.overrides import DisableTorchFunctionSubclass, has_override
 from ..tensor.subclass import opted_out
 from ..tensor.tensor import Tensor, TensorType
 
-__all__ = ["Buffer", "Parameter", "UninitializedBuffer", "UninitializedParameter", "is_lazy"]
+__all__ = ["Buffer", "Parameter", "UninitializedBuffer", "UninitializedParameter", "is_lazy",
+           "UninitializedTensorMixin"]
 
 
 class MarkedType(TensorType):
@@ -128,7 +129,7 @@ class UninitializedTensorMixin:
         return f"<{type(self).__name__}>"
 
     def __reduce_ex__(self, protocol):
-        return _rebuild_uninitialized, (type(self), self.requires_grad, self.device, self.dtype)
+        return type(self), (self.requires_grad,)
 
     def __deepcopy__(self, memo):
         if id(self) not in memo:

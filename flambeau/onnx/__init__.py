@@ -3,7 +3,7 @@ comes."""
 from ..missing import rest_of
 from . import symbolic_helper
 
-__all__ = ["is_in_onnx_export", "register_custom_op_symbolic", "symbolic_helper", "unregister_custom_op_symbolic"]
+__all__ = ["is_in_onnx_export"]
 __getattr__ = rest_of("torch.onnx", export="save the state_dict and export with PyTorch")
 
 

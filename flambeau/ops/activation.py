@@ -4,6 +4,8 @@ Each primitive has its closed-form derivative; the public function in front of i
 """
 import math
 
+import numpy as np
+
 from ..base import dtypes, shapes, special_functions
 from ..base.arguments import fitting
 from ..base.errors import need
@@ -597,6 +599,8 @@ class _rrelu_front(Composite):
                 drawn = (unit.double() * (upper - lower) + lower).to(input.dtype)
             return _sloped(input, drawn.where(sloped, 1), inplace)
         # PyTorch draws, in double precision, only for the elements that get a slope. So it has to be known how many.
+        if input.dtype is not dtypes.float64:             # the bounds are first rounded to what it computes in
+            lower, upper = float(np.float32(lower)), float(np.float32(upper))
         drawn = input.new_empty((int(sloped.sum()),), dtype=dtypes.float64).uniform_(lower, upper)
         slope = input.new_ones(input.shape).masked_scatter(sloped, drawn.to(input.dtype))
         return _sloped(input, slope, inplace)

@@ -173,7 +173,7 @@ class zeros(Composite):
     """
 
     forms = "function out"
-    creates = True
+    lists = creates = True
     out_resize = ""
 
     def of(*sizes, size=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
@@ -186,7 +186,7 @@ class ones(Composite):
     """A tensor of the given size filled with ones."""
 
     forms = "function out"
-    creates = True
+    lists = creates = True
     out_resize = ""
 
     def of(*sizes, size=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
@@ -203,7 +203,7 @@ class full(Composite):
     """
 
     forms = "function out"
-    creates = True
+    lists = creates = True
     out_resize = ""
 
     def of(size, fill_value, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
@@ -218,7 +218,7 @@ class empty(Composite):
     """A tensor of the given size whose elements are whatever the memory held before."""
 
     forms = "function out"
-    creates = True
+    lists = creates = True
     out_resize = ""
 
     def of(*sizes, size=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False,

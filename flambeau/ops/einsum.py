@@ -97,6 +97,7 @@ class _multi_dot(Composite):
 
     names = "linalg.multi_dot"
     forms = "function out"
+    lists = True
     strict_out = True
 
     def of(tensors):
@@ -185,6 +186,7 @@ class einsum(Composite):
     """
 
     forms = "function"
+    lists = True
 
     def of(*args):
         need(len(args) >= 2, "einsum(): must specify the equation string and at least one operand, or at least one "

@@ -1,5 +1,6 @@
 """Learning rates that go up and down in cycles, and momentum that goes the other way."""
 import math
+from functools import partial
 
 from ._scheduler import LRScheduler, _warn_get_lr_called_within_step, check_optimizer, copied, per_group, put, whole
 
@@ -28,6 +29,7 @@ class CyclicLR(WithMomentum):
     """
 
     _functions = ("_scale_fn_custom",)
+    _unsaved = (*LRScheduler._unsaved, "_scale_fn_ref")
 
     def __init__(self, optimizer, base_lr, max_lr, step_size_up=2000, step_size_down=None, mode="triangular", gamma=1.0,
                  scale_fn=None, scale_mode="cycle", cycle_momentum=True, base_momentum=0.8, max_momentum=0.9,
@@ -47,6 +49,8 @@ class CyclicLR(WithMomentum):
                              f"'exp_range', got {mode!r}")
         self.mode, self.gamma, self._scale_fn_custom = mode, gamma, scale_fn
         self.scale_mode = scale_mode if scale_fn is not None else "iterations" if mode == "exp_range" else "cycle"
+        if scale_fn is None:
+            self._scale_fn_ref = self._own_scale_fn()
         self.cycle_momentum = cycle_momentum
         if cycle_momentum:
             self._check_momentum(optimizer)
@@ -62,11 +66,30 @@ class CyclicLR(WithMomentum):
 
     def scale_fn(self, x):
         """How high cycle (or step) `x` goes, as a share of the first."""
-        if self._scale_fn_custom is not None:
-            return self._scale_fn_custom(int(x))
-        if self.mode == "triangular":
-            return 1.0
-        return 1 / 2.0 ** (x - 1) if self.mode == "triangular2" else self.gamma ** x
+        return self._scale_fn_ref(x) if self._scale_fn_custom is None else self._scale_fn_custom(int(x))
+
+    def load_state_dict(self, state_dict):
+        super().load_state_dict(state_dict)
+        if self._scale_fn_custom is None:
+            self._scale_fn_ref = self._own_scale_fn()
+
+    def _own_scale_fn(self):
+        """The function of the mode, by the name that PyTorch's pickles of a whole scheduler have for it."""
+        if self.mode == "exp_range":
+            return partial(self._exp_range_scale_fn, self.gamma)
+        return self._triangular_scale_fn if self.mode == "triangular" else self._triangular2_scale_fn
+
+    @staticmethod
+    def _triangular_scale_fn(x):
+        return 1.0
+
+    @staticmethod
+    def _triangular2_scale_fn(x):
+        return 1 / 2.0 ** (x - 1)
+
+    @staticmethod
+    def _exp_range_scale_fn(gamma, x):
+        return gamma ** x
 
     def get_lr(self):
         _warn_get_lr_called_within_step(self)

@@ -5,7 +5,7 @@ from ..base import dtypes
 from ..tensor.functions import zeros_like
 from ._rule import ByRule, all_params, check_lr, check_positive, descend, functional
 
-__all__ = ["Muon", "muon"]
+__all__ = ["Muon"]
 
 LR_ADJUSTMENTS = (None, "original", "match_rms_adamw")
 

@@ -74,6 +74,8 @@ class AveragedModel(Module):
     (3.0, tensor(3))
     """
 
+    _count = None                        # what `n_averaged` is, known on the host too
+
     def __init__(self, model, device=None, avg_fn=None, multi_avg_fn=None, use_buffers=False):
         super().__init__()
         if avg_fn is not None and multi_avg_fn is not None:
@@ -85,6 +87,9 @@ class AveragedModel(Module):
         self.avg_fn, self.multi_avg_fn, self.use_buffers = avg_fn, multi_avg_fn, use_buffers
         self._count = Count(self.n_averaged, 0)
 
+    def __getstate__(self):
+        return {name: held for name, held in super().__getstate__().items() if name != "_count"}
+
     def forward(self, *args, **kwargs):
         return self.module(*args, **kwargs)
 
@@ -94,7 +99,8 @@ class AveragedModel(Module):
                         for m in (self.module, model))
         pairs = [(a.detach(), b.detach().to(a.device)) for a, b in zip(mine, theirs)]
         number = self.n_averaged
-        if self._count.tensor is not number or not self._count.holds():      # see Note [Step counts] in optimizer.py
+        count = self._count                              # see Note [Step counts] in optimizer.py
+        if count is None or count.tensor is not number or not count.holds():
             self._count = Count(number, count_in(number))
         with no_grad():
             if self._count.count == 0:
@@ -143,6 +149,8 @@ def update_bn(loader, model, device=None):
 class SWALR(LRScheduler):
     """Takes the rates to `swa_lr` over `anneal_epochs` epochs, along a cosine or a line, and keeps them there."""
 
+    _unsaved = (*LRScheduler._unsaved, "anneal_func")
+
     def __init__(self, optimizer, swa_lr, anneal_epochs=10, anneal_strategy="cos", last_epoch=-1):
         for rate, group in zip(per_group("swa_lr", swa_lr, optimizer), optimizer.param_groups, strict=True):
             group["swa_lr"] = rate
@@ -151,12 +159,24 @@ class SWALR(LRScheduler):
         if not isinstance(anneal_epochs, int) or anneal_epochs < 0:
             raise ValueError(f"anneal_epochs must be equal or greater than 0, got {anneal_epochs}")
         self._anneal_strategy, self.anneal_epochs = anneal_strategy, anneal_epochs
+        self.anneal_func = self._cosine_anneal if anneal_strategy == "cos" else self._linear_anneal
         super().__init__(optimizer, last_epoch)
 
     def _share(self, epoch):
         """How far the rates are on their way at an epoch."""
-        x = max(0, min(1, epoch / max(1, self.anneal_epochs)))
-        return (1 - math.cos(math.pi * x)) / 2 if self._anneal_strategy == "cos" else x
+        return self.anneal_func(max(0, min(1, epoch / max(1, self.anneal_epochs))))
+
+    @staticmethod
+    def _linear_anneal(t):
+        return t
+
+    @staticmethod
+    def _cosine_anneal(t):
+        return (1 - math.cos(math.pi * t)) / 2
+
+    def load_state_dict(self, state_dict):
+        super().load_state_dict(state_dict)
+        self.anneal_func = self._cosine_anneal if self._anneal_strategy == "cos" else self._linear_anneal
 
     def get_lr(self):
         _warn_get_lr_called_within_step(self)

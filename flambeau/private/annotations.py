@@ -2,13 +2,12 @@
 
 `BroadcastingList2[int]` is a list of numbers for which one number may stand.
 """
-from typing import Any, Dict, List, Optional, Tuple, Union  # noqa: UP035  (torchvision asks for these names)
+from typing import Any, Dict, List, Optional as Optional, Tuple, Union as Union  # noqa: UP035  (torchvision asks for these names)
 
 from ..missing import rest_of
 
 __getattr__ = rest_of("torch.jit.annotations")
-__all__ = ["Any", "BroadcastingList1", "BroadcastingList2", "BroadcastingList3", "Dict", "List", "Optional", "Tuple",
-           "Union"]
+__all__ = ["Any", "BroadcastingList1", "BroadcastingList2", "BroadcastingList3", "Dict", "List", "Tuple"]
 
 
 class _Broadcasting:

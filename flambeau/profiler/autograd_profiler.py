@@ -5,21 +5,19 @@ from ..base.observers import Observer, observing
 from ..missing import rest_of
 from . import itt
 from .events import (
-    MEMORY_EVENT_NAME,
+    MEMORY_EVENT_NAME as MEMORY_EVENT_NAME,
     EventList,
-    FormattedTimesMixin,
+    FormattedTimesMixin as FormattedTimesMixin,
     FunctionEvent,
-    FunctionEventAvg,
-    Interval,
-    Kernel,
-    StringTable,
+    FunctionEventAvg as FunctionEventAvg,
+    Interval as Interval,
+    Kernel as Kernel,
+    StringTable as StringTable,
 )
 from .operators import called_name
-from .profiler import ProfilerActivity, _KinetoProfile, kineto_available, record_function
+from .profiler import ProfilerActivity, _KinetoProfile, kineto_available as kineto_available, record_function
 
-__all__ = ["EventList", "FunctionEvent", "FunctionEventAvg", "Interval", "Kernel", "MEMORY_EVENT_NAME", "emit_itt",
-           "emit_nvtx", "kineto_available", "load_nvprof", "profile", "record_function", "FormattedTimesMixin",
-           "StringTable"]
+__all__ = ["EventList", "FunctionEvent", "emit_itt", "emit_nvtx", "load_nvprof", "profile", "record_function"]
 __getattr__ = rest_of("torch.autograd.profiler")
 
 

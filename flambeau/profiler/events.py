@@ -12,7 +12,7 @@ from enum import Enum
 from .chrome import write_trace
 
 __all__ = ["EventList", "FormattedTimesMixin", "FunctionEvent", "FunctionEventAvg", "Interval", "Kernel",
-           "MEMORY_EVENT_NAME", "StringTable"]
+           "StringTable"]
 
 MEMORY_EVENT_NAME = "[memory]"
 US_PER_SECOND, US_PER_MS = 1e6, 1e3

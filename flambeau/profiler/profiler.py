@@ -24,8 +24,8 @@ from .machine import limit_of, raised
 from .recorder import ModuleAndMemoryRecorder, ModuleRecorder, TimeAndMemoryRecorder, TimeRecorder
 from .timeline import write_timeline
 
-__all__ = ["ExecutionTraceObserver", "ProfilerAction", "ProfilerActivity", "profile", "record_function", "schedule",
-           "supported_activities", "tensorboard_trace_handler"]
+__all__ = ["ExecutionTraceObserver", "ProfilerAction", "profile", "schedule", "supported_activities",
+           "tensorboard_trace_handler"]
 
 
 # (whether modules are noted, whether memory is) → what notes it

@@ -1,13 +1,36 @@
-"""Saving and loading: PyTorch's files both ways, without ever running what is in them; see docs/saving.md."""
+"""Saving and loading: PyTorch's files both ways; see docs/saving.md."""
 from collections.abc import Callable
 from typing import TypeAlias
 
 from ..base.spec import device
 from ..tensor.storage import UntypedStorage
+from ..tensor.typed_storage import TypedStorage
 from .allowed_globals import add_safe_globals, clear_safe_globals, get_safe_globals, safe_globals
 from .errors import EmptyFile, FileError, NotSupported, SourceChangeWarning
 from .loading import get_unsafe_globals_in_checkpoint, load
-from .locations import default_restore_location, location_tag, register_package
+from .locations import _package_registry, default_restore_location, location_tag, register_package
+from .names import (
+    DEFAULT_PROTOCOL,
+    INT_SIZE,
+    IS_WINDOWS,
+    LONG_SIZE,
+    MAGIC_NUMBER,
+    PROTOCOL_VERSION,
+    SHORT_SIZE,
+    STORAGE_KEY_SEPARATOR,
+    UNSAFE_MESSAGE,
+    StorageType,
+    _get_layout,
+    _is_path,
+    _is_zipfile,
+    _maybe_decode_ascii,
+    check_module_version_greater_or_equal,
+    mkdtemp,
+    normalize_storage_type,
+    storage_to_tensor_type,
+    validate_cuda_device,
+    validate_hpu_device,
+)
 from .options import (
     LoadEndianness,
     get_crc32_options,
@@ -20,4 +43,11 @@ from .options import (
 )
 from .saving import save
 
+__all__ = ["LoadEndianness", "SourceChangeWarning", "add_safe_globals", "clear_safe_globals",
+           "default_restore_location", "get_crc32_options", "get_default_load_endianness", "get_default_mmap_options",
+           "get_safe_globals", "get_unsafe_globals_in_checkpoint", "load", "location_tag", "register_package",
+           "safe_globals", "save", "set_crc32_options", "set_default_load_endianness", "set_default_mmap_options",
+           "skip_data"]
+
 MAP_LOCATION: TypeAlias = Callable[[UntypedStorage, str], UntypedStorage] | device | str | dict[str, str] | None
+STORAGE: TypeAlias = TypedStorage | UntypedStorage

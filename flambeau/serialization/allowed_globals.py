@@ -12,6 +12,7 @@ from ..backends import host
 from ..base import dtypes, layout
 from ..base.errors import here
 from ..base.op import Op
+from ..base.places import torch_module
 from ..base.spec import CPU, META, Size, device, spec
 from ..tensor.create import LEGACY_TENSOR_TYPES
 from ..tensor.forms import namespace
@@ -84,8 +85,10 @@ def full_names(item):
         return item[0], (item[1],)
     if not hasattr(item, "__module__") or not hasattr(item, "__qualname__"):
         raise TypeError(f"add_safe_globals takes classes and functions, got {item!r}")
-    own = f"{item.__module__}.{item.__qualname__}"
-    return item, (own, torch_name(own), *(f"{module}.{name}" for module, name in operation_names(item)))
+    module, name = item.__module__, item.__qualname__
+    modules = (module, torch_name(module), torch_module(item, module, name))
+    return item, (*(f"{place}.{name}" for place in modules),
+                  *(f"{place}.{name}" for place, name in operation_names(item)))
 
 
 def operation_names(item):
@@ -97,7 +100,7 @@ def operation_names(item):
 
 
 def torch_name(name):
-    """The name that PyTorch has for a class of ours."""
+    """The name that PyTorch would have for a module of ours."""
     return "torch" + name.removeprefix("flambeau") if f"{name}.".startswith("flambeau.") else name
 
 
@@ -110,6 +113,9 @@ class GlobalNames:
             held, names = full_names(item)
             self.user.update(dict.fromkeys(names, held))
         self.ids = {id(held): held for held in self.user.values()}
+        # What a trusted class is inside of, by its name: protocol 2 asks the outer class for it.
+        self.outer = {full.removesuffix(inner): Outer(full.removesuffix(inner)) for full, held in self.user.items()
+                      for inner in inner_parts(held)}
 
     def find(self, module, name):
         """What the global means, or a refusal that says what to do."""
@@ -123,11 +129,11 @@ class GlobalNames:
             return ALLOWED[full]
         if full in self.user:
             return self.user[full]
-        if module in ("torch", "torch.cuda") and (name.endswith("Storage") or name.startswith(DTYPE_PREFIXES)):
-            raise NotSupported(f"it holds data of torch.{bare(name.removesuffix('Storage'))}, a dtype that Flambeau "
-                               "does not have; convert it in PyTorch and save it again")
-        if full in ABSENT_GLOBALS:
-            raise NotSupported(f"it holds {ABSENT_GLOBALS[full]}, which Flambeau does not have ({full})")
+        if full in self.outer:
+            return self.outer[full]
+        if full == "builtins.getattr" and self.outer:
+            return inner_class
+        refuse_absent(module, name)
         raise UnknownGlobal(full.removeprefix("builtins."))
 
     def trusted(self, thing):
@@ -175,6 +181,29 @@ class GlobalNames:
         else:
             raise unpickler.broken("Can only build Tensor, Parameter, OrderedDict or types allowlisted via "
                                    f"`add_safe_globals`, but got {type(made).__name__}")
+
+
+def refuse_absent(module, name):
+    """Say what a file holds whose global `module.name` stands for data that Flambeau does not have."""
+    full = f"{module}.{name}"
+    if module in ("torch", "torch.cuda") and (name.endswith("Storage") or name.startswith(DTYPE_PREFIXES)):
+        raise NotSupported(f"it holds data of torch.{bare(name.removesuffix('Storage'))}, a dtype that Flambeau "
+                           "does not have; convert it in PyTorch and save it again")
+    if full in ABSENT_GLOBALS:
+        raise NotSupported(f"it holds {ABSENT_GLOBALS[full]}, which Flambeau does not have ({full})")
+
+
+class Outer:
+    """A class that is not trusted, and has one inside that is."""
+
+    def __init__(self, full):
+        self.full = full
+
+
+def inner_parts(held):
+    """".B.C" and ".C" of a class A.B.C."""
+    name = getattr(held, "__qualname__", "")
+    return [name[at:] for at, c in enumerate(name) if c == "." and "<locals>" not in name]
 
 
 class UnknownGlobal(FileError):
@@ -350,6 +379,21 @@ def latin1(unpickler, text, encoding):
         return text.encode("latin-1")
     except UnicodeEncodeError:
         raise unpickler.broken("bytes are written in something else than latin1") from None
+
+
+def inner_class(unpickler, outer, name):
+    """A trusted class that is inside another, which a pickle of protocol 2 asks for it by `getattr`."""
+    names = unpickler.names
+    fulls = [outer.full] if isinstance(outer, Outer) else [full for full, held in names.user.items() if held is outer]
+    for full in fulls:
+        full = f"{full}.{name}" if type(name) is str else ""
+        found = names.user.get(full, names.outer.get(full))
+        if found is not None:
+            return found
+    raise UnknownGlobal("getattr")
+
+
+_makers[id(inner_class)] = inner_class, inner_class, 2, 2
 
 
 @allow("torch.Size", value=Size)

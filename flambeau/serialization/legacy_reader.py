@@ -15,10 +15,12 @@ from .allowed_globals import GlobalNames, UnknownGlobal, loaded_storage
 from .errors import FileError, NotSupported, shown
 from .refused_globals import explain
 from .storage_records import check_pid, plain_text, swap
+from .trusted import TrustedReader
 from .unpickler import Unpickler
 
 MAGIC = 0x1950A86A20F9469CFC6C
 VERSION = 1001
+LINE_BYTES = 1000               # that are looked through for the end of a name at a time
 HEADER_PICKLES = (                                  # (what it is, what it has to be, what is said if it is not)
     ("the magic number", MAGIC, "Invalid magic number; corrupt file? torch.save has not written the pickle that it "
                                 "starts with"),
@@ -31,8 +33,9 @@ OTHER_FORMATS = (                                   # (where, what is there, wha
     (8, b'{"', "a safetensors file: use flambeau.safetensors.load_file"))
 
 
-def load(source, restore, encoding, weights_only):
-    """What the file holds; the file object then stands behind it, where the next one may begin."""
+def load(source, restore, encoding, trusted=None):
+    """What the file holds, read by `trusted` if that is a TrustedReader; the file object then stands behind it, where
+    the next one may begin."""
     data = buffer(source)
     if data[0] != 0x80:
         what = [what for at, start, what in OTHER_FORMATS if data[at:at + len(start)] == start]
@@ -48,7 +51,7 @@ def load(source, restore, encoding, weights_only):
     if type(head[2]) is not dict:
         raise FileError("it does not say what machine has written it")
     little = head[2].get("little_endian", True) is True
-    return PickleStream(data, position, restore, names, encoding, little).load(source, weights_only)
+    return PickleStream(data, position, restore, names, encoding, little).load(source, trusted)
 
 
 def buffer(source):
@@ -69,14 +72,9 @@ class PickleStream:
         self.storages: dict = {}                    # key → (storage, its number of elements)
         self.announced = 0                          # bytes of all storages so far, which must be in the file
 
-    def load(self, source, weights_only):
-        start = self.unpickler.position
-        try:
-            made = self.unpickler.run()
-        except UnknownGlobal as error:
-            explain(error, self.data[start:], weights_only)
-            raise
-        unpickler = Unpickler(self.data, self.names, None, self.unpickler.position, record="the list of storages")
+    def load(self, source, trusted):
+        made, position = self.structure(trusted)
+        unpickler = Unpickler(self.data, self.names, None, position, record="the list of storages")
         keys = unpickler.run()
         keys = [plain_text(key) for key in keys] if type(keys) is list else [None]
         if not all(type(key) is str for key in keys) or sorted(keys) != sorted(self.storages):
@@ -85,8 +83,21 @@ class PickleStream:
         source.file.seek(source.base + end)
         return made
 
+    def structure(self, trusted):
+        """What the pickle describes, and where it ends."""
+        start = self.unpickler.position
+        if trusted is not None:
+            file = BytesFile(self.data, start)
+            return trusted.load(file, self.stored, "the structure", late=True), file.position
+        try:
+            return self.unpickler.run(), self.unpickler.position
+        except UnknownGlobal as error:
+            explain(error, self.data[start:])
+            raise
+
     def stored(self, unpickler, pid):
-        if type(pid) is tuple and len(pid) == 4 and type(pid[0]) is str and id(pid[1]) in self.names.ids:
+        if type(pid) is tuple and len(pid) == 4 and type(pid[0]) is str and isinstance(pid[1], type) \
+                and (id(pid[1]) in self.names.ids or isinstance(unpickler, TrustedReader)):
             return pid[1]                           # a class with its source, which is not looked at
         kind, key, location, count = check_pid(unpickler, pid)
         if len(pid) > 5 and pid[5] is not None:
@@ -127,3 +138,24 @@ class PickleStream:
                     swap(memory, storage.dtype)
             position += size
         return position
+
+
+class BytesFile:
+    """What an unpickler reads from: bytes, of which it takes as many as the pickle has."""
+
+    def __init__(self, data, position):
+        self.data, self.position = data, position
+
+    def read(self, count):
+        start = self.position
+        self.position = min(start + count, len(self.data))
+        return bytes(self.data[start:self.position])
+
+    def readline(self):
+        line = b""
+        while not line.endswith(b"\n") and self.position < len(self.data):
+            piece = bytes(self.data[self.position:self.position + LINE_BYTES])
+            end = piece.find(b"\n") + 1 or len(piece)
+            line += piece[:end]
+            self.position += end
+        return line

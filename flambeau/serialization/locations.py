@@ -7,19 +7,19 @@ from ..tensor.storage import UntypedStorage
 from ..trace.value import Storage, Value
 from .errors import NotSupported, bare
 
-_packages: list = []                                # (priority, tagger, deserializer), tried in this order
+_package_registry: list = []                                # (priority, tagger, deserializer), tried in this order
 
 
 def register_package(priority, tagger, deserializer):
     """Teach `save` and `load` a device: `tagger(storage)` gives its tag in the file or None, `deserializer(storage,
     tag)` the storage on it or None. The lowest `priority` is asked first.
     """
-    bisect.insort(_packages, (priority, tagger, deserializer), key=lambda entry: entry[0])
+    bisect.insort(_package_registry, (priority, tagger, deserializer), key=lambda entry: entry[0])
 
 
 def location_tag(storage):
     """The tag that says in a file where `storage` was."""
-    for _, tagger, _ in _packages:
+    for _, tagger, _ in _package_registry:
         found = tagger(storage)
         if found:
             return found
@@ -28,7 +28,7 @@ def location_tag(storage):
 
 def default_restore_location(storage, location):
     """`storage`, read to the CPU, on the device that the tag `location` means."""
-    for _, _, deserializer in _packages:
+    for _, _, deserializer in _package_registry:
         found = deserializer(storage, location)
         if found is not None:
             return found
@@ -70,12 +70,17 @@ def on_meta(storage, location):
     return UntypedStorage(storage=Storage.of(None, storage.nbytes(), META)) if location == "meta" else None
 
 
+def needs_accelerator(name, question):
+    """The error for a storage of a device that is not there."""
+    return NotSupported(f"Attempting to deserialize object on a {name} device but {question} is False. If you are "
+                        "running on a CPU-only machine, please use torch.load with map_location=torch.device('cpu') to "
+                        "map your storages to the CPU.")
+
+
 def on_accelerator(kind, name, question):
     def absent(storage, location):
         if location.partition(":")[0] == kind:
-            raise NotSupported(f"Attempting to deserialize object on a {name} device but {question} is False. If you "
-                               "are running on a CPU-only machine, please use torch.load with "
-                               "map_location=torch.device('cpu') to map your storages to the CPU.")
+            raise needs_accelerator(name, question)
     return absent
 
 

@@ -14,12 +14,13 @@ from ..autograd.edges import requires
 from ..base import dtypes, layout
 from ..base.errors import warn
 from ..base.op import Op
+from ..base.places import torch_module
 from ..base.spec import META, Size, device
 from ..tensor.create import LEGACY_TENSOR_TYPES
 from ..tensor.storage import UntypedStorage
 from ..tensor.tensor import Tensor
 from ..tensor.typed_storage import LEGACY_STORAGES, STORAGE_NAMES, TypedStorage
-from .allowed_globals import operation_names, torch_name
+from .allowed_globals import operation_names
 from .errors import shown
 from .locations import location_tag
 
@@ -223,7 +224,16 @@ class Pickler:
         if found is not None:
             self._get(found)
             return
-        self.out += f"c{OLD_MODULES.get(module, module)}\n{name}\n".encode()
+        outer, *inner = name.split(".")
+        for _ in inner:                             # protocol 2 has no names with dots: it is asked of the outer class
+            self._global("builtins", "getattr")
+        if inner:
+            self._global(module, outer)
+        else:
+            self.out += f"c{OLD_MODULES.get(module, module)}\n{name}\n".encode()
+        for part in inner:
+            self._text(part)
+            self.out += b"\x86R"
         self.names[module, name] = self._number()
 
     def _by_name(self, thing):
@@ -240,7 +250,7 @@ class Pickler:
             held = getattr(held, part, None)
         if held is not thing:
             raise PicklingError(f"Can't pickle {thing!r}: attribute lookup {name} on {module} failed{self._where()}")
-        self._global(torch_name(module), name)
+        self._global(torch_module(thing, module, name), name)
 
     def way(self):
         """The way to the object at hand, as in `optimizer.state[0].exp_avg`; empty for the root."""
@@ -251,8 +261,8 @@ class Pickler:
 
     # --- storages and tensors --------------------------------------------------
 
-    def _storage(self, handle, dtype):
-        """The persistent id of a storage; the bytes follow in a record of their own."""
+    def numbered(self, handle, dtype):
+        """The number of a storage, its class (module and name) in a file, and how many elements it has."""
         cell = handle._storage
         if cell.device is META:
             raise PicklingError(f"a storage on the meta device has no contents to save{self._where()}")
@@ -262,12 +272,17 @@ class Pickler:
             self.storages.append((cell, cell.value.ready()))
             self.types[id(cell)] = dtype
         kind = ("torch.storage", "UntypedStorage") if dtype is None else ("torch", STORAGE_NAMES[dtype])
+        return n, kind, cell.nbytes // (1 if dtype is None else dtype.itemsize)
+
+    def _storage(self, handle, dtype):
+        """The persistent id of a storage; the bytes follow in a record of their own."""
+        n, kind, count = self.numbered(handle, dtype)
         self.out += b"("
         self._text("storage")
         self._global(*kind)
         self._text(str(n))
         self._text(location_tag(handle))
-        self._int(cell.nbytes // (1 if dtype is None else dtype.itemsize))
+        self._int(count)
         self.out += b"tQ"
         return n
 
@@ -275,14 +290,24 @@ class Pickler:
         dtype = getattr(handle, "dtype", None)
         self.tensors[self.way()] = self._storage(handle, dtype if dtype in STORAGE_NAMES else None)
 
-    def _tensor(self, tensor):
-        """A tensor over its storage, as PyTorch's rebuilding functions take it."""
+    def class_and_state(self, tensor):
+        """The class of a tensor, and what was hung on it."""
         if tensor._leaf_hooks or tensor._post_hooks:
             warn("backward hooks of a tensor are not saved" + self._where())
         cls, state = type(tensor), dict(vars(tensor))
         if hasattr(cls, "__getstate__") and cls.__getstate__ is not object.__getstate__:
             state = tensor.__getstate__()
-        if cls.__dict__.get("_prints_as_parameter"):               # Parameter itself, not a class that the user derived
+        return cls, state
+
+    @staticmethod
+    def is_parameter(cls):
+        """Whether it is Parameter itself, not a class that the user derived."""
+        return cls.__dict__.get("_prints_as_parameter")
+
+    def _tensor(self, tensor):
+        """A tensor over its storage, as PyTorch's rebuilding functions take it."""
+        cls, state = self.class_and_state(tensor)
+        if self.is_parameter(cls):
             self._global("torch._utils", "_rebuild_parameter_with_state" if state else "_rebuild_parameter")
             self.out += b"("
             self._contents(tensor, False)
@@ -301,16 +326,21 @@ class Pickler:
             self.out += b"tR"
         self._made(tensor)
 
-    def _contents(self, tensor, requires_grad, called=True, cls=None):
-        """The call that makes the plain tensor; or its function, the class `cls`, and its arguments."""
-        kind, dtype = tensor._spec, tensor._spec.dtype
+    def function_and_storage_dtype(self, tensor):
+        """The name of the function that rebuilds a tensor, and the dtype of its storage in the file."""
+        dtype = tensor._spec.dtype
         # Two dtypes over one storage: the first names the storage's, each other one is given to its tensor. A storage
         # of no whole number of elements is one of bytes, and so is one of a dtype that PyTorch has no storage name for.
         whole = dtype in STORAGE_NAMES and tensor._storage.nbytes % dtype.itemsize == 0
         named = self.types.get(id(tensor._storage), dtype if whole else None)
-        same = named is dtype
-        self._global("torch._utils", "_rebuild_meta_tensor_no_storage" if kind.device is META
-                     else "_rebuild_tensor_v2" if same else "_rebuild_tensor_v3")
+        return ("_rebuild_meta_tensor_no_storage" if tensor._spec.device is META
+                else "_rebuild_tensor_v2" if named is dtype else "_rebuild_tensor_v3"), named
+
+    def _contents(self, tensor, requires_grad, called=True, cls=None):
+        """The call that makes the plain tensor; or its function, the class `cls`, and its arguments."""
+        kind, dtype = tensor._spec, tensor._spec.dtype
+        function, named = self.function_and_storage_dtype(tensor)
+        self._global("torch._utils", function)
         if cls is not None:
             self._by_name(cls)
         self.out += b"("
@@ -325,7 +355,7 @@ class Pickler:
         self._bool(requires_grad)
         if kind.device is not META:
             self._no_hooks()
-            if not same:
+            if named is not dtype:
                 self._dtype(dtype)
         self.out += b"tR" if called else b"t"
 
@@ -404,6 +434,14 @@ class Pickler:
         self.out += b"\x85R"
         self._made(held)
 
+    @staticmethod
+    def for_files(thing, parts):
+        """The six parts that say how `thing` is made, with the state that PyTorch's objects have."""
+        function, args, state, *more = [*parts, None, None, None, None][:6]
+        if hasattr(type(thing), "_state_for_files") and type(state) is dict:
+            state = thing._state_for_files(state)
+        return function, args, state, *more
+
     def _object(self, thing):
         """Anything else, by what its class says about copying it."""
         if isinstance(thing, (type, FunctionType, BuiltinFunctionType, Op)):
@@ -415,14 +453,12 @@ class Pickler:
         except TypeError as error:
             raise TypeError(f"{error}{self._where()}") from error
         if isinstance(parts, str):
-            self._global(torch_name(thing.__module__), parts)
+            self._global(torch_module(thing, thing.__module__, parts), parts)
             return
-        function, args, state, items, pairs, setter = [*parts, None, None, None, None][:6]
+        function, args, state, items, pairs, setter = self.for_files(thing, parts)
         if setter is not None:
             raise PicklingError(f"Can't pickle {type(thing).__name__}: its state is set by a function of its "
                                 f"own{self._where()}")
-        if hasattr(type(thing), "_state_for_files") and type(state) is dict:
-            state = thing._state_for_files(state)
         depth = len(self.path) - 1
         if getattr(function, "__name__", "") == "__newobj__":
             self.path[depth] = None

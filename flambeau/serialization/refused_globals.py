@@ -38,7 +38,7 @@ def refused_in(pickled):
     return list(names.refused)
 
 
-def explain(error, pickled, weights_only):
+def explain(error, pickled):
     """Add to a refusal what else the file names, and what else can be done."""
     try:
         refused = refused_in(pickled)
@@ -48,8 +48,7 @@ def explain(error, pickled, weights_only):
     if len(refused) > 1:
         words.append(f"In all, the file names {len(refused)} that are not allowed: "
                      f"{', '.join(map(bare, refused[:20]))}{', …' if len(refused) > 20 else ''}.")
-    if weights_only is False:
-        words.append("Flambeau runs no code out of files, with weights_only=False neither.")
+    words.append("Or load it with weights_only=False, which runs whatever the file names: only if you trust its maker.")
     if any(name.startswith(("torch.nn.modules.", "torch.optim.")) for name in refused):
         words.append("The file holds whole modules; save their state instead, torch.save(model.state_dict(), …), and "
                      "load that into a model made by its class.")

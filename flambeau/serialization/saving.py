@@ -5,6 +5,7 @@ about the format, and `.flambeau/checksums`, which PyTorch does not look at.
 """
 import json
 import os
+import pickle
 import sys
 import zlib
 
@@ -13,6 +14,7 @@ from .allowed_globals import ALLOWED, GlobalNames
 from .archive import ArchiveWriter
 from .atomic import replacing
 from .errors import bare
+from .module_pickler import ModulePickler
 from .pickler import Pickler
 
 CHECKSUMS = ".flambeau/checksums"
@@ -23,7 +25,8 @@ def save(obj, f, pickle_module=None, pickle_protocol=2, _use_new_zipfile_seriali
     """Write `obj`, tensors in any containers, to the file called `f` or to a file object, as PyTorch's `torch.save`.
 
     A file is replaced whole or not at all: whatever happens meanwhile, the old one stays until the new one is complete
-    on the disk. (An object that was already opened cannot be treated so.) The pickle is always of protocol 2.
+    on the disk. (An object that was already opened cannot be treated so.) The pickle is of protocol 2,
+    unless the `Pickler` of a `pickle_module` writes it, such as dill's, which writes functions that have no name too.
 
     >>> import io
     >>> file = io.BytesIO()
@@ -35,14 +38,11 @@ def save(obj, f, pickle_module=None, pickle_protocol=2, _use_new_zipfile_seriali
     if not _use_new_zipfile_serialization:
         raise NotImplementedError("PyTorch's format from before 1.6 is read here but not written: it has no room for "
                                   "checksums. PyTorch 1.6 and later read what save() writes.")
-    if getattr(pickle_module, "__name__", "pickle") != "pickle":
-        raise NotImplementedError(f"pickle_module={pickle_module.__name__}: Flambeau writes its pickles itself; leave "
-                                  "pickle_module out")
     if type(pickle_protocol) is not int or not 2 <= pickle_protocol <= 5:
         raise ValueError(f"pickle_protocol is a number from 2 to 5, got {pickle_protocol!r}")
     if not isinstance(f, (str, os.PathLike)) and not hasattr(f, "write"):
         raise AttributeError("expected 'f' to be string, path, or a file-like object with a 'write' attribute")
-    writer = Pickler()
+    writer = Pickler() if pickle_module in (None, pickle) else ModulePickler(pickle_module, pickle_protocol)
     pickled = writer.dump(obj)                      # what can be wrong with `obj` shows before a byte is written
     warn_of_refused(writer)
     if isinstance(f, (str, os.PathLike)):
@@ -59,11 +59,16 @@ def save(obj, f, pickle_module=None, pickle_protocol=2, _use_new_zipfile_seriali
 def warn_of_refused(writer):
     """Warn of classes in the pickle that `load` will refuse unless they are declared to be trusted."""
     names = GlobalNames()
-    refused = sorted({f"{module}.{name}" for module, name in writer.names} - ALLOWED.keys() - names.user.keys())
+    written = {f"{module}.{name}" for module, name in writer.names}
+    inner = {f"{module}.{name}" for module, name in writer.names if "." in name}
+    if inner:                                       # the classes that those are asked of, and by what
+        written -= {"builtins.getattr", *(full[:at] for full in inner for at, c in enumerate(full) if c == ".")}
+    refused = sorted(written - ALLOWED.keys() - names.user.keys())
     if refused:
         warn(f"what is saved holds more than tensors and plain containers: {', '.join(map(bare, refused[:5]))}"
              f"{', …' if len(refused) > 5 else ''}. load() refuses such a file unless these classes are given to "
-             "torch.serialization.add_safe_globals; of a module, save model.state_dict().")
+             "torch.serialization.add_safe_globals, or it is told to trust the file (weights_only=False); of a module, "
+             "save model.state_dict().")
 
 
 def write_archive(write, folder, pickled, writer, byteorder):

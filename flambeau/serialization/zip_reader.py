@@ -1,4 +1,5 @@
 """A zip archive on its way into memory: the structure, then the storages it mentions, checked as they are read."""
+import io
 import json
 import mmap as mapping
 import operator
@@ -42,16 +43,20 @@ class ZipLoader:
         if mmap:
             self.map = host.array_over(mapping.mmap(source.file.fileno(), 0, access=mapping.ACCESS_COPY))
 
-    def load(self, weights_only):
+    def load(self, trusted=None):
+        """What was saved, read by `trusted` if that is a TrustedReader."""
         self.check_kind()
         self.check_version()
         self.read_checksums()
         pickled = self.contents("data.pkl")
         self.swapped = self.other_byte_order()
         try:
-            made = Unpickler(pickled, GlobalNames(), self.stored, encoding=self.encoding).run()
+            if trusted is not None:
+                made = trusted.load(io.BytesIO(pickled), self.stored)
+            else:
+                made = Unpickler(pickled, GlobalNames(), self.stored, encoding=self.encoding).run()
         except UnknownGlobal as error:
-            explain(error, pickled, weights_only)
+            explain(error, pickled)
             raise
         if self.damaged:
             raise FileError(self.damage(made), self.damaged[0])

@@ -7,6 +7,7 @@ from ..base.op import Op
 from ..base.spec import default_device
 from .create import type_name
 from .forms import function_name
+from .overrides import handle_torch_function, has_torch_function
 from .storage import UntypedStorage
 from .tensor import Tensor
 from .typed_storage import TypedStorage
@@ -30,11 +31,13 @@ def is_storage(obj):
     return isinstance(obj, (UntypedStorage, TypedStorage))
 
 
-def the(input):
-    """`input`, which must be a tensor."""
-    if not isinstance(input, Tensor):
-        raise argument_error(f"argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
-    return input
+def elsewhere(function, *args):
+    """What `function` gives where not all arguments are tensors: one may take the call over (a Proxy of torch.fx)."""
+    if has_torch_function(args):
+        return handle_torch_function(function, args, *args)
+    position, wrong = next((i, a) for i, a in enumerate(args, 1) if not isinstance(a, Tensor))
+    raise argument_error(f"argument '{('input', 'other')[position - 1]}' (position {position}) must be Tensor, not "
+                         f"{type(wrong).__name__}")
 
 
 def is_floating_point(input):
@@ -43,7 +46,7 @@ def is_floating_point(input):
     >>> torch.is_floating_point(torch.ones(2))
     True
     """
-    return the(input).is_floating_point()
+    return input.is_floating_point() if isinstance(input, Tensor) else elsewhere(is_floating_point, input)
 
 
 def is_complex(input):
@@ -52,7 +55,7 @@ def is_complex(input):
     >>> torch.is_complex(torch.ones(2))
     False
     """
-    return the(input).is_complex()
+    return input.is_complex() if isinstance(input, Tensor) else elsewhere(is_complex, input)
 
 
 def is_signed(input):
@@ -61,22 +64,22 @@ def is_signed(input):
     >>> torch.is_signed(torch.tensor([3]))
     True
     """
-    return the(input).is_signed()
+    return input.is_signed() if isinstance(input, Tensor) else elsewhere(is_signed, input)
 
 
 def is_conj(input):
     """Whether conjugation is pending: never, it is computed like any operation."""
-    return the(input) is None
+    return False if isinstance(input, Tensor) else elsewhere(is_conj, input)
 
 
 def is_neg(input):
     """Whether a sign change is pending: never, it is computed like any operation."""
-    return the(input) is None
+    return False if isinstance(input, Tensor) else elsewhere(is_neg, input)
 
 
 def is_inference(input):
     """Whether the tensor was made in inference mode."""
-    return the(input).is_inference()
+    return input.is_inference() if isinstance(input, Tensor) else elsewhere(is_inference, input)
 
 
 def is_nonzero(input):
@@ -85,7 +88,7 @@ def is_nonzero(input):
     >>> torch.is_nonzero(torch.tensor([3.0]))
     True
     """
-    return the(input).is_nonzero()
+    return input.is_nonzero() if isinstance(input, Tensor) else elsewhere(is_nonzero, input)
 
 
 def is_same_size(input, other):
@@ -94,7 +97,9 @@ def is_same_size(input, other):
     >>> torch.is_same_size(torch.ones(2), torch.zeros(2))
     True
     """
-    return the(input)._spec.shape == the(other)._spec.shape
+    if not isinstance(input, Tensor) or not isinstance(other, Tensor):
+        return elsewhere(is_same_size, input, other)
+    return input._spec.shape == other._spec.shape
 
 
 def numel(input):
@@ -103,12 +108,12 @@ def numel(input):
     >>> torch.numel(torch.ones(2, 3))
     6
     """
-    return the(input).numel()
+    return input.numel() if isinstance(input, Tensor) else elsewhere(numel, input)
 
 
 def get_device(input):
     """The index of the device; -1 on the CPU."""
-    return the(input).get_device()
+    return input.get_device() if isinstance(input, Tensor) else elsewhere(get_device, input)
 
 
 def result_type(tensor, other):
@@ -125,6 +130,8 @@ def result_type(tensor, other):
             operands.append((given._spec.dtype, 2 if given._spec.ndim else 1))
         elif isinstance(given, (bool, int, float, complex)):
             operands.append((dtypes.of_number(type(given)), 0))
+        elif has_torch_function((given,)):
+            return handle_torch_function(result_type, (tensor, other), tensor, other)
         else:
             raise argument_error(f"argument must be Tensor or Number, not {type(given).__name__}")
     return dtypes.result_of(operands)

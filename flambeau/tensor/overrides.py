@@ -3,6 +3,7 @@
 A plain call must not pay for these questions. `regions` is zero while nobody in any thread has to be asked; a class is
 asked once, and is then in `tensor_types` if it takes no part.
 """
+import functools
 import threading
 
 from ..autograd.modes import modes
@@ -172,6 +173,20 @@ def handle_torch_function(public_api, relevant_args, *args, **kwargs):
         return handle_by_mode(public_api, args, kwargs)
     name = f"{getattr(public_api, '__module__', 'torch')}.{getattr(public_api, '__name__', public_api)}"
     return handle_by_class(public_api, name, overloaded(relevant_args), args, kwargs)
+
+
+def or_overridden(function):
+    """A public function that goes by other things than tensors: where it refuses one that takes calls over (a Proxy of
+    torch.fx), the call is handed to that."""
+    @functools.wraps(function)
+    def form(*args, **kwargs):
+        try:
+            return function(*args, **kwargs)
+        except TypeError:
+            if not any_override(args, kwargs):
+                raise
+        return handle_torch_function(form, (*opened(args), *opened(kwargs.values())), *args, **kwargs)
+    return form
 
 
 def is_tensor_like(inp):

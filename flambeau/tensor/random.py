@@ -24,7 +24,7 @@ from .create import from_array, from_array_of, from_value
 from .find import plain_types
 from .forms import declared
 from .movement import pinnable
-from .overrides import handle_torch_function, has_torch_function, tensor_types
+from .overrides import handle_torch_function, has_torch_function, or_overridden, tensor_types
 from .race import drawn_indices
 from .reading import array_of
 from .tensor import Tensor, wrap
@@ -107,12 +107,17 @@ class Generator:
         """Another generator that will draw the same numbers as this one."""
         return Generator.over(self._stream.clone_state())
 
-    def __getstate__(self):
-        return {"state": self._stream.get_state(), "device": str(self.device)}
+    def __reduce__(self):
+        """What PyTorch's pickles hold, so that files go both ways."""
+        offset = self.get_offset() if hasattr(self._stream, "get_offset") else None
+        return Generator, (self.device,), (self.initial_seed(), offset, self.get_state())
 
     def __setstate__(self, kept):
-        self.__init__(kept.get("device", "cpu"))
-        self._stream.set_state(kept["state"])
+        seed, offset, state = kept
+        self.manual_seed(seed)
+        if offset is not None:
+            self.set_offset(offset)
+        self.set_state(state)
 
 
 default_generator = Generator.over(streams.stream_of(CPU))
@@ -511,6 +516,7 @@ IN_PLACE_METHODS = (uniform_, normal_, random_, bernoulli_, exponential_, geomet
 # --- new tensors --------------------------------------------------
 
 
+@or_overridden
 @pinnable
 def rand(*sizes, size=None, generator=None, out=None, dtype=None, layout=None, device=None, requires_grad=False,
          pin_memory=False):
@@ -525,6 +531,7 @@ def rand(*sizes, size=None, generator=None, out=None, dtype=None, layout=None, d
     return made(out, kind, uniform(kind, 0.0, 1.0, generator), requires_grad, "_uniform")
 
 
+@or_overridden
 @pinnable
 def randn(*sizes, size=None, generator=None, out=None, dtype=None, layout=None, device=None, requires_grad=False,
           pin_memory=False):
@@ -564,6 +571,7 @@ def integer(n, name, position=None):
     return n.__index__()
 
 
+@or_overridden
 @pinnable
 def randint(*args, low=None, high=None, size=None, generator=None, out=None, dtype=None, layout=None, device=None,
             requires_grad=False, pin_memory=False):
@@ -584,6 +592,7 @@ def randint(*args, low=None, high=None, size=None, generator=None, out=None, dty
     return made(out, kind, integers(kind, low, high, generator), requires_grad, "_random")
 
 
+@or_overridden
 @pinnable
 def randperm(n, *, generator=None, out=None, dtype=None, layout=None, device=None, requires_grad=False,
              pin_memory=False):

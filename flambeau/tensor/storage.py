@@ -20,7 +20,7 @@ from .reading import array_of
 from .tensor import Tensor, wrap
 from .write import before_write
 
-PUBLIC = ("UntypedStorage",)
+PUBLIC = ("UntypedStorage", "StorageBase")
 FILE_ALIGNMENT_BYTES = 8      # a part of a file that starts elsewhere is copied, so that kernels can read it
 NOT_A_HANDLE_MESSAGE = ("there are no handles on shared memory here: send the tensors or the storage through "
                         "torch.multiprocessing, which shares their memory")
@@ -31,7 +31,14 @@ def of_bytes(memory):
     return Storage.of(Value.of_bytes(memory), memory.size, CPU)
 
 
-class UntypedStorage:
+class StorageBase:
+    """What storages are, for `isinstance`: those of bytes."""
+
+    def __init__(self, *args, **kwargs):
+        raise RuntimeError("Cannot directly construct StorageBase; subclass it and then construct that")
+
+
+class UntypedStorage(StorageBase):
     """The bytes behind one or more tensors."""
 
     is_sparse = is_sparse_csr = False

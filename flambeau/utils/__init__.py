@@ -1,7 +1,7 @@
 """Helpers around the core: checkpointing, DLPack, and data loading (`utils.data`, imported when asked for)."""
 import weakref
-from importlib import import_module
 
+from ..base.lazy import import_when_asked
 from ..base.names import attribute_error
 from ..tensor.user_attributes import swap_fields
 from . import checkpoint, dlpack
@@ -28,11 +28,7 @@ def swap_tensors(t1, t2):
 
 
 # Modules that `import torch` has loaded, in PyTorch, or that this package has beside it: imported when asked for.
-_MODULES_WHEN_ASKED = frozenset("_contextlib _foreach_utils _python_dispatch _pytree benchmark data flop_counter "
-                                 "hooks weak".split())
-
-
-def __getattr__(name):
-    if name not in _MODULES_WHEN_ASKED:
-        raise attribute_error("torch.utils", name, globals().keys)
-    return import_module(f".{name}", __name__)
+_UTILITY_MODULES = ("_contextlib", "_foreach_utils", "_python_dispatch", "_pytree", "benchmark", "data", "flop_counter",
+                    "hooks", "module_tracker", "weak")
+__getattr__ = import_when_asked(__name__, {name: f"utils.{name}" for name in _UTILITY_MODULES},
+                                lambda name: attribute_error("torch.utils", name, globals().keys))

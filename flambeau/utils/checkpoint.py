@@ -19,6 +19,9 @@ from ..base.errors import Ended, here, line_of, warn
 from ..tensor.autocast import resumed
 from ..tensor.tensor import Tensor
 
+__all__ = ["CheckpointError", "checkpoint", "checkpoint_sequential", "get_device_states", "noop_context_fn",
+           "set_checkpoint_debug_enabled", "set_checkpoint_early_stop", "set_device_states"]
+
 
 class CheckpointError(RuntimeError):
     """Raised where running the stretch again did not do the same as the first time."""

@@ -5,7 +5,7 @@ A tensor compares elementwise, so that an ordinary weak dictionary, which compar
 import weakref
 from collections.abc import MutableMapping
 
-__all__ = ["TensorWeakRef", "WeakIdKeyDictionary", "WeakIdRef", "WeakTensorKeyDictionary", "WeakTensorRefKey"]
+__all__ = ["TensorWeakRef", "WeakIdKeyDictionary", "WeakIdRef", "WeakTensorKeyDictionary"]
 
 
 class WeakIdRef(weakref.ref):

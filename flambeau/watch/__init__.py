@@ -16,21 +16,14 @@
 the code that does the thing (an optimizer's step, a backward, the inference of a shape) and calls `found`; the rest
 are observers, which `Watching` puts in force.
 """
-import sys as _sys
-import types as _types
-from importlib import import_module as _import_module
-
+from ..base.lazy import LazyModule as _LazyModule, import_when_asked as _import_when_asked
 from .finding import FINDINGS, Finding, FindingError, FindingWarning, allow, clear, findings
 
 __all__ = ["FINDINGS", "Finding", "FindingError", "FindingWarning", "Watching", "allow", "clear", "findings", "label",
            "non_finite", "settle", "start", "stop"]
 
-# Optimizers load this package, for what is always on; the rest is imported when somebody asks for it.
-_PARTS_WHEN_ASKED = {"Watching": "watching", "settle": "watching", "start": "watching", "stop": "watching",
-                     "label": "axes", "non_finite": "nonfinite"}
 
-
-class WatchModule(_types.ModuleType):
+class WatchModule(_LazyModule):
     """This module, which can be called: `flambeau.watch()`."""
 
     def __call__(self, *given, strict=False, ignore=()):
@@ -39,12 +32,10 @@ class WatchModule(_types.ModuleType):
                             "watch.allow(names) is for what is meant")
         return self.Watching(strict=strict, ignore=ignore)
 
-    def __getattr__(self, name):
-        if name not in _PARTS_WHEN_ASKED:
-            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
-        found = getattr(_import_module(f".{_PARTS_WHEN_ASKED[name]}", self.__name__), name)
-        setattr(self, name, found)
-        return found
 
-
-_sys.modules[__name__].__class__ = WatchModule
+# Optimizers load this package, for what is always on; the rest is imported when somebody asks for it.
+__getattr__ = _import_when_asked(__name__, {
+    "Watching": "watch.watching:Watching", "settle": "watch.watching:settle", "start": "watch.watching:start",
+    "stop": "watch.watching:stop", "label": "watch.axes:label", "non_finite": "watch.nonfinite:non_finite",
+}, lambda name: AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}"),
+    WatchModule)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings as trying, strategies as st
 
 import flambeau as torch
-from flambeau.backends import compile_thread, twister
-from flambeau.backends.random import multiply_add
+from flambeau.backends import boxmuller, compile_thread, twister
+from flambeau.backends.fma import multiply_add, multiply_add32
 from tests.patience import PATIENCE
 
 
@@ -153,6 +153,26 @@ def test_multiply_add_rounds_once(real, digits):
             assert found == nearest(Fraction(float(unit)) * Fraction(scale) + Fraction(low), real)
 
 
+@pytest.mark.parametrize("real", [np.float32, np.float64])
+def test_multiply_add_of_numbers_of_every_size_rounds_once(real):
+    rng = np.random.default_rng(1)
+    values = (rng.standard_normal(300) * 2.0**rng.integers(-20, 50, 300)).astype(real)
+    for scale, low in ((2.7, 1.3), (-0.3, 1e8), (1e-6, 100.0)):
+        scale, low = float(real(scale)), float(real(low))
+        for value, found in zip(values, multiply_add(values, scale, low), strict=True):
+            assert found == nearest(Fraction(float(value)) * Fraction(scale) + Fraction(low), real)
+
+
+def test_multiply_add_of_three_arrays_rounds_once():
+    """Short numbers among them, whose exact results lie between two float32."""
+    rng = np.random.default_rng(2)
+    a, b, c = (np.concatenate([rng.standard_normal(300), rng.integers(-2**13, 2**13, 300) / 8]).astype(np.float32)
+               for _ in range(3))
+    c[300:] *= np.float32(2.0**25)
+    for at, found in enumerate(multiply_add32(a, b, c)):
+        assert found == nearest(Fraction(float(a[at])) * Fraction(float(b[at])) + Fraction(float(c[at])), np.float32)
+
+
 def test_a_sum_that_rounds_to_the_middle_is_not_rounded_again():
     """In float64 this sum is exactly between two float32; only what was lost says to which it belongs."""
     scale, low = float.fromhex("0x1.64497ep+0"), float.fromhex("0x1.4510bep+11")
@@ -194,15 +214,23 @@ def test_compiled_code_draws_numpys_words_and_leaves_its_state(seed, draws):
             assert one["pos"] == other["pos"] and np.array_equal(one["key"], other["key"])
 
 
+@pytest.mark.parametrize("vectors", [True, False])
 @pytest.mark.parametrize("p", [0.0, 2.0**-53, 1 / 3, 0.9, 1 - 2.0**-53, 1.0])
-def test_every_draw_is_the_same_with_and_without_compiled_code(compiled, monkeypatch, p):
+def test_every_draw_is_the_same_with_and_without_compiled_code(compiled, monkeypatch, p, vectors):
     def drawn():
         torch.manual_seed(3)
         out = [torch.rand(5000), torch.empty(70, 80).bernoulli_(p), torch.rand(3000, dtype=torch.float64),
                torch.empty(40).bernoulli_(p), torch.randn(1000), torch.randint(7, (2000,)), torch.randperm(50),
                torch.empty(0).bernoulli_(p), torch.empty(300, dtype=torch.bool).bernoulli_(p)]
+        for dtype in torch.float32, torch.float64, torch.bfloat16:
+            for shape in (16,), (50, 41), (17_000,):
+                x = torch.empty(shape, dtype=dtype)
+                out += [x.clone().normal_(p, 3), x.t().clone().t().normal_(p, 3), x.clone().uniform_(-p, 1.7),
+                        x.clone().exponential_(2.3), x.clone().cauchy_(p, 0.7), x.clone().log_normal_(p, 0.3),
+                        x.clone().geometric_(0.3)]
         return [t.tolist() for t in out], torch.get_rng_state().tolist()
     assert compiled
+    monkeypatch.setattr(boxmuller, "has_vectors", lambda: vectors)
     native = drawn()
     monkeypatch.setattr(twister, "_functions", {})
     assert drawn() == native

@@ -1,8 +1,8 @@
 """What PyTorch's numbers owe to the processor that it runs on.
 
-On x86-64 it computes logarithms and sines for normal numbers with functions of its own, whose digits ours follow; on
-others with those of the system, a few units in the last place away. A float beyond the range of an integer is converted
-by an instruction that saturates on some processors and wraps on others, and PyTorch leaves it at that.
+On x86-64 with AVX2 it computes logarithms and sines for normal numbers with functions of its own, on others with those
+of the system. Ours do the same; that the bits agree was seen on x86-64 only. A float beyond the range of an integer is
+converted by an instruction that saturates on some processors and wraps on others, and PyTorch leaves it at that.
 """
 import platform
 

@@ -198,3 +198,41 @@ def test_interpreters_and_transformers():
     ours, theirs = program(flambeau), program(torch)
     assert ours[:3] == theirs[:3] and ours[4] == theirs[4]
     assert ours[3] == pytest.approx(theirs[3])
+
+
+# Functions that go by lists of tensors, by sizes, or that are no operations.
+CALLS = {
+    "einsum": lambda m, x, y: m.einsum("ij,jk->ik", x, y),
+    "multi_dot": lambda m, x, y: m.linalg.multi_dot([x, y]),
+    "cat": lambda m, x, y: m.cat([x, y], 1),
+    "stack": lambda m, x, y: m.stack((x, y)),
+    "rand": lambda m, x, y: m.rand(x.shape),
+    "randn": lambda m, x, y: m.randn((x.shape[0], 2)),
+    "randn by name": lambda m, x, y: m.randn(size=(x.shape[0], 2)),
+    "randint": lambda m, x, y: m.randint(0, x.shape[0], (2,)),
+    "randperm": lambda m, x, y: m.randperm(x.shape[0]),
+    "full": lambda m, x, y: m.full((x.shape[0],), 1.0),
+    "zeros": lambda m, x, y: m.zeros((x.size(0), 3)),
+    "numel": lambda m, x, y: m.numel(x),
+    "is_floating_point": lambda m, x, y: m.is_floating_point(x),
+    "is_complex": lambda m, x, y: m.is_complex(x),
+    "is_same_size": lambda m, x, y: m.is_same_size(x, y),
+    "result_type": lambda m, x, y: m.result_type(x, y),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_calls_of_functions(name):
+    """A public function that is called with a Proxy is one node, of that function with those arguments."""
+    def nodes(m):
+        graph = m.fx.symbolic_trace(lambda x, y: CALLS[name](m, x, y)).graph
+        return [(n.op, str(getattr(n.target, "__name__", n.target)).removeprefix("linalg_"),
+                 str(n.args).replace("linalg_", ""), str(n.kwargs)) for n in graph.nodes]
+    assert nodes(flambeau) == nodes(torch)
+
+
+def test_einsum_of_a_list():
+    """PyTorch's node has the operands one by one, ours as they were given; it computes the same."""
+    def traced(m):
+        return m.fx.symbolic_trace(lambda x, y: m.einsum("ij,jk->ik", [x, y]))(m.ones(2, 3), m.ones(3, 4)).tolist()
+    assert traced(flambeau) == traced(torch)

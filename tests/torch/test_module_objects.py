@@ -20,8 +20,6 @@ from tests.torch.test_modules import EXTRA, backward, built, carried, flat, leaf
 INFOS = {info.name.removeprefix("nn."): info for info in module_db}
 NAMES = sorted({*INFOS, *EXTRA})
 # Results of low precision: roundings of the inputs and of every step add up, in another order than PyTorch's.
-# Saved as whole modules they lack lists of weights that PyTorch's have beside the parameters.
-OURS_ONLY = {"GRU", "LSTM", "RNN"}
 LOW = {"half": "float16", "bfloat16": "bfloat16", "double": "float64"}
 
 
@@ -188,21 +186,20 @@ def test_state_through_files(name, tmp_path):
 
 @every
 def test_whole_modules_in_files(name, tmp_path):
-    """A module saved as it is: PyTorch reads ours if it is told to trust the file, we PyTorch's by its classes."""
+    """A module saved as it is: each library reads the other's if it is told to trust the file."""
     pair = Pair(name)
     pair.results()
     torch.save(pair.theirs, tmp_path / "theirs.pt")
     names = fb.serialization.get_unsafe_globals_in_checkpoint(tmp_path / "theirs.pt")
     with fb.serialization.safe_globals([(by_path(found), found) for found in names]):
-        mine = fb.load(tmp_path / "theirs.pt")
-    pair.agree(mine)
-    same_text(mine, pair.theirs)
-    fired = []
-    mine.register_forward_hook(lambda *seen: fired.append(1))
-    pair.agree(mine)
-    assert fired == [1]
-    if name in OURS_ONLY:
-        return
+        listed = fb.load(tmp_path / "theirs.pt")
+    for mine in (listed, fb.load(tmp_path / "theirs.pt", weights_only=False)):
+        pair.agree(mine)
+        same_text(mine, pair.theirs)
+        fired = []
+        mine.register_forward_hook(lambda *seen, fired=fired: fired.append(1))
+        pair.agree(mine)
+        assert fired == [1]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")                  # that it holds more than tensors
         fb.save(pair.mine, tmp_path / "mine.pt")

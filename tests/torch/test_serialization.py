@@ -3,6 +3,8 @@
 import collections
 import io
 import json
+import os
+import types
 import zipfile
 
 import numpy as np
@@ -12,6 +14,7 @@ real = pytest.importorskip("torch")
 
 import flambeau
 from flambeau import safetensors as ours, serialization
+from flambeau.private import _C as private
 
 DTYPES = ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64", "complex64",
           "complex128"]
@@ -220,7 +223,7 @@ def test_whole_modules():
     real.save(real.nn.Sequential(real.nn.Linear(2, 2), real.nn.ReLU()), file)
     names = real.serialization.get_unsafe_globals_in_checkpoint(io.BytesIO(file.getvalue()))
     assert set(serialization.get_unsafe_globals_in_checkpoint(io.BytesIO(file.getvalue()))) == set(names)
-    for weights_only in (None, True, False):
+    for weights_only in (None, True):
         with pytest.raises(serialization.FileError,
                            match="torch.nn.modules.container.Sequential.*state_dict") as caught:
             flambeau.load(io.BytesIO(file.getvalue()), weights_only=weights_only)
@@ -355,10 +358,43 @@ def test_trusted_classes(tmp_path):
 
 
 def test_public_names():
-    absent = {"mkdtemp", "check_module_version_greater_or_equal", "validate_cuda_device",
-              "validate_hpu_device", "normalize_storage_type", "storage_to_tensor_type", "StorageType"}
-    missing = {name for name in real.serialization.__all__ if not hasattr(serialization, name)}
-    assert missing == absent, "what only PyTorch's own code uses"
+    constants = ["DEFAULT_PROTOCOL", "INT_SIZE", "IS_WINDOWS", "LONG_SIZE", "MAGIC_NUMBER", "PROTOCOL_VERSION",
+                 "SHORT_SIZE", "STORAGE_KEY_SEPARATOR"]
+    assert not {name for name in real.serialization.__all__ if not hasattr(serialization, name)}
+    assert [getattr(serialization, name) for name in constants] \
+        == [getattr(real.serialization, name) for name in constants]
+
+
+def test_helpers():
+    found = []
+    for torch in (flambeau, real):
+        s = torch.serialization
+        FloatStorage = type("FloatStorage", (), {"__module__": "torch.cuda"})
+        assert s.normalize_storage_type(FloatStorage) is torch.FloatStorage
+        assert s._get_layout("torch.strided") is torch.strided
+        assert s.StorageType("HalfStorage").dtype is torch.float16
+        with s.mkdtemp() as folder:
+            assert os.path.isdir(folder)
+        assert not os.path.exists(folder)
+        version = types.SimpleNamespace(__name__="m", __version__="1.2.3")
+        found.append([s.check_module_version_greater_or_equal(version, (1, n)) for n in (1, 2, 3)])
+        version.__version__ = "new"
+        with pytest.raises(RuntimeError, match="malformed"):
+            s.check_module_version_greater_or_equal(version, (1, 2))
+        with pytest.raises(RuntimeError, match="CUDA"):
+            s.validate_cuda_device("cuda:0")
+        with pytest.raises(KeyError):
+            s.StorageType("NoStorage")
+    assert found[0] == found[1] == [True, True, False]
+
+
+def test_storage_base():
+    for torch in (flambeau, real):
+        assert isinstance(torch.ones(2).untyped_storage(), torch.StorageBase)
+        assert not isinstance(torch.ones(2), torch.StorageBase)
+        with pytest.raises(RuntimeError, match="Cannot directly construct StorageBase"):
+            torch.StorageBase(3)
+    assert private.StorageBase is flambeau.StorageBase
 
 
 # --- safetensors --------------------------------------------------

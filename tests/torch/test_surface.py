@@ -47,9 +47,6 @@ LEFT_OUT = {
     "parts of the reentrant way or of its implementation":
         "utils.checkpoint: CheckpointFunction DefaultDeviceType GraphExecGroup check_backward_validity "
         "detach_variable",
-    "parts of reading files, which is done in another way":
-        "serialization: StorageType check_module_version_greater_or_equal mkdtemp normalize_storage_type "
-        "storage_to_tensor_type validate_cuda_device validate_hpu_device",
     "gradients always have the layout of their tensor": "autograd autograd.grad_mode: enforce_grad_layout_policy",
     "functions with instances, which PyTorch has given up":
         "autograd autograd.function: NestedIOFunction; autograd.function: BackwardCFunction; "

@@ -1,9 +1,9 @@
 """`torch.cuda.amp.GradScaler`: `torch.amp.GradScaler("cuda", …)` under its older name."""
 from ...amp import grad_scaler as new
-from ...amp.grad_scaler import OptState
+from ...amp.grad_scaler import OptState as OptState
 from ...base.errors import warn
 
-__all__ = ["GradScaler", "OptState"]
+__all__ = ["GradScaler"]
 
 
 class GradScaler(new.GradScaler):

@@ -310,6 +310,8 @@ class GLU(_Shown):
 class Softmax(_Shown):
     """Positive numbers that sum to one over `dim`: exponentials over their sum."""
 
+    _added = {"dim": None}
+
     shown = ("dim",)
 
     def __init__(self, dim=None):

@@ -22,6 +22,7 @@ class MultiheadAttention(Module):
     """
 
     __constants__ = ["batch_first"]
+    _added = {"_qkv_same_embed_dim": True}
 
     def __init__(self, embed_dim, num_heads, dropout=0.0, bias=True, add_bias_kv=False, add_zero_attn=False, kdim=None,
                  vdim=None, batch_first=False, device=None, dtype=None):

@@ -22,7 +22,8 @@ class _ConvNd(Module):
     """What all convolutions share: the checked sizes, weight and bias."""
 
     _dims = 0                 # how many spatial dimensions
-    _function = None          # what computes it
+    _function = ""            # what computes it, by its name: a program may put another in its place
+    _added = {"padding_mode": "zeros"}
 
     def __init__(self, in_channels, out_channels, kernel_size, stride, padding, dilation, transposed, output_padding,
                  groups, bias, padding_mode, device=None, dtype=None):
@@ -102,8 +103,8 @@ class _Conv(_ConvNd):
     def _conv_forward(self, input, weight, bias):
         if self.padding_mode != "zeros":
             input = F.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)
-            return self._function(input, weight, bias, self.stride, 0, self.dilation, self.groups)
-        return self._function(input, weight, bias, self.stride, self.padding, self.dilation, self.groups)
+            return getattr(F, self._function)(input, weight, bias, self.stride, 0, self.dilation, self.groups)
+        return getattr(F, self._function)(input, weight, bias, self.stride, self.padding, self.dilation, self.groups)
 
     def forward(self, input):
         return self._conv_forward(input, self.weight, self.bias)
@@ -112,7 +113,7 @@ class _Conv(_ConvNd):
 class Conv1d(_Conv):
     """A convolution over [N, C, L] (or [C, L])."""
 
-    _dims, _function = 1, F.conv1d
+    _dims, _function = 1, "conv1d"
 
 
 class Conv2d(_Conv):
@@ -125,13 +126,13 @@ class Conv2d(_Conv):
     Conv2d(3, 8, kernel_size=(3, 3), stride=(1, 1), padding=(1, 1))
     """
 
-    _dims, _function = 2, F.conv2d
+    _dims, _function = 2, "conv2d"
 
 
 class Conv3d(_Conv):
     """A convolution over [N, C, D, H, W] (or [C, D, H, W])."""
 
-    _dims, _function = 3, F.conv3d
+    _dims, _function = 3, "conv3d"
 
 
 # --- transposed -------------------------------------------------------------------------------------------------------
@@ -184,14 +185,14 @@ class _ConvTranspose(_ConvTransposeNd):
                              f"{self.padding_mode!r}")
         extra = self.output_padding if output_size is None else self._output_padding(
             input, output_size, self.stride, self.padding, self.kernel_size, self._dims, self.dilation)
-        return self._function(input, self.weight, self.bias, self.stride, self.padding, extra, self.groups,
-                              self.dilation)
+        return getattr(F, self._function)(input, self.weight, self.bias, self.stride, self.padding, extra,
+                                          self.groups, self.dilation)
 
 
 class ConvTranspose1d(_ConvTranspose):
     """A transposed convolution over [N, C, L] (or [C, L])."""
 
-    _dims, _function = 1, F.conv_transpose1d
+    _dims, _function = 1, "conv_transpose1d"
 
 
 class ConvTranspose2d(_ConvTranspose):
@@ -202,13 +203,13 @@ class ConvTranspose2d(_ConvTranspose):
     torch.Size([2, 8, 10, 10])
     """
 
-    _dims, _function = 2, F.conv_transpose2d
+    _dims, _function = 2, "conv_transpose2d"
 
 
 class ConvTranspose3d(_ConvTranspose):
     """A transposed convolution over [N, C, D, H, W] (or [C, D, H, W])."""
 
-    _dims, _function = 3, F.conv_transpose3d
+    _dims, _function = 3, "conv_transpose3d"
 
 
 # --- lazy -------------------------------------------------------------------------------------------------------------

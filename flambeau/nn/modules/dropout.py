@@ -1,5 +1,5 @@
 """Layers that set a random part of their input to zero while they are trained."""
-from ..functional import alpha_dropout, dropout, dropout1d, dropout2d, dropout3d, feature_alpha_dropout
+from .. import functional as F
 from .module import Module
 
 __all__ = ["AlphaDropout", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "FeatureAlphaDropout"]
@@ -23,39 +23,39 @@ class Dropout(_DropoutNd):
     """Zeroes elements with probability `p` and scales up the others."""
 
     def forward(self, input):
-        return dropout(input, self.p, self.training, self.inplace)
+        return F.dropout(input, self.p, self.training, self.inplace)
 
 
 class Dropout1d(_DropoutNd):
     """Zeroes whole channels of (N, C, L) with probability `p` and scales up the others."""
 
     def forward(self, input):
-        return dropout1d(input, self.p, self.training, self.inplace)
+        return F.dropout1d(input, self.p, self.training, self.inplace)
 
 
 class Dropout2d(_DropoutNd):
     """Zeroes whole channels of (N, C, H, W) with probability `p` and scales up the others."""
 
     def forward(self, input):
-        return dropout2d(input, self.p, self.training, self.inplace)
+        return F.dropout2d(input, self.p, self.training, self.inplace)
 
 
 class Dropout3d(_DropoutNd):
     """Zeroes whole channels of (N, C, D, H, W) with probability `p` and scales up the others."""
 
     def forward(self, input):
-        return dropout3d(input, self.p, self.training, self.inplace)
+        return F.dropout3d(input, self.p, self.training, self.inplace)
 
 
 class AlphaDropout(_DropoutNd):
     """Sets elements to SELU's negative limit, keeping mean and variance."""
 
     def forward(self, input):
-        return alpha_dropout(input, self.p, self.training)
+        return F.alpha_dropout(input, self.p, self.training)
 
 
 class FeatureAlphaDropout(_DropoutNd):
     """Sets whole channels to SELU's negative limit, keeping mean and variance."""
 
     def forward(self, input):
-        return feature_alpha_dropout(input, self.p, self.training)
+        return F.feature_alpha_dropout(input, self.p, self.training)

@@ -53,10 +53,12 @@ class RemovableHandle:
                 held.pop(self.id, None)
 
     def __getstate__(self):
-        return self.id, [table() for table in self.tables]
+        first, *others = (table() for table in self.tables)
+        return first, self.id, tuple(others)                 # as in PyTorch's files
 
     def __setstate__(self, state):
-        self.id, tables = state
+        first, self.id, *others = state                      # files from before PyTorch 2.0 have no others
+        tables = (first, *(others[0] or () if others else ()))
         self.tables = tuple(weakref.ref(table) for table in tables if table is not None)
         RemovableHandle.next_id = max(RemovableHandle.next_id, self.id + 1)
 

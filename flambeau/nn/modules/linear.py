@@ -3,8 +3,7 @@ import math
 
 from ...autograd.modes import no_grad
 from ...tensor.functions import empty
-from .. import init
-from ..functional import bilinear, linear
+from .. import functional as F, init
 from ..parameter import Parameter, UninitializedParameter
 from .lazy import LazyModuleMixin
 from .module import Module
@@ -58,8 +57,8 @@ class Linear(Module):
         held = own["_parameters"]
         if "weight" in held and "bias" in held and "weight" not in own and "bias" not in own \
                 and kind.__getattr__ is _lookup and kind.__getattribute__ is object.__getattribute__:
-            return linear(input, held["weight"], held["bias"])
-        return linear(input, self.weight, self.bias)
+            return F.linear(input, held["weight"], held["bias"])
+        return F.linear(input, self.weight, self.bias)
 
     def extra_repr(self):
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
@@ -94,7 +93,7 @@ class Bilinear(Module):
             init.uniform_(self.bias, -bound, bound)
 
     def forward(self, input1, input2):
-        return bilinear(input1, input2, self.weight, self.bias)
+        return F.bilinear(input1, input2, self.weight, self.bias)
 
     def extra_repr(self):
         return f"in1_features={self.in1_features}, in2_features={self.in2_features}, " \

@@ -96,6 +96,7 @@ class Module(Hooked, Stateful):
     training: bool
     call_super_init: bool = False    # whether __init__ hands its arguments on to the next class
     _compiled_call_impl = None
+    _added: dict = {}                # attributes that came in later versions of PyTorch: old files of modules lack them
 
     def __init__(self, *args, **kwargs):
         if not self.call_super_init:
@@ -239,6 +240,8 @@ class Module(Hooked, Stateful):
         own = self.__dict__
         own.update(state)
         own.setdefault("_non_persistent_buffers_set", set())
+        for name, default in self._added.items():
+            own.setdefault(name, default)
         own.pop("_has_hooks", None)
         for name in CALL_TABLES:             # a module out of a file of PyTorch's holds all tables, empty as they are
             if name in own:

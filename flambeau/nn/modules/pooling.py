@@ -12,6 +12,8 @@ __all__ = ["MaxPool1d", "MaxPool2d", "MaxPool3d", "MaxUnpool1d", "MaxUnpool2d", 
 # --- the largest ------------------------------------------------------------------------------------------------------
 
 
+# The functions are called by their names in nn.functional, where a program may have put others in their places.
+
 class _MaxPoolNd(Module):
     """The largest element of each window; with `return_indices`, also where it was."""
 
@@ -23,8 +25,8 @@ class _MaxPoolNd(Module):
         self.return_indices, self.ceil_mode = return_indices, ceil_mode
 
     def forward(self, input):
-        return self._function(input, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode,
-                              self.return_indices)
+        return getattr(F, self._function)(input, self.kernel_size, self.stride, self.padding, self.dilation,
+                                          self.ceil_mode, self.return_indices)
 
     def extra_repr(self):
         return (f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}, "
@@ -34,7 +36,7 @@ class _MaxPoolNd(Module):
 class MaxPool1d(_MaxPoolNd):
     """The largest element of each window of [N, C, L] (or [C, L])."""
 
-    _function = F.max_pool1d
+    _function = "max_pool1d"
 
 
 class MaxPool2d(_MaxPoolNd):
@@ -45,13 +47,13 @@ class MaxPool2d(_MaxPoolNd):
              [13., 15.]]])
     """
 
-    _function = F.max_pool2d
+    _function = "max_pool2d"
 
 
 class MaxPool3d(_MaxPoolNd):
     """The largest element of each window of [N, C, D, H, W] (or [C, D, H, W])."""
 
-    _function = F.max_pool3d
+    _function = "max_pool3d"
 
 
 class _MaxUnpoolNd(Module):
@@ -65,7 +67,7 @@ class _MaxUnpoolNd(Module):
         self.padding = each(padding)
 
     def forward(self, input, indices, output_size=None):
-        return self._function(input, indices, self.kernel_size, self.stride, self.padding, output_size)
+        return getattr(F, self._function)(input, indices, self.kernel_size, self.stride, self.padding, output_size)
 
     def extra_repr(self):
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
@@ -74,7 +76,7 @@ class _MaxUnpoolNd(Module):
 class MaxUnpool1d(_MaxUnpoolNd):
     """The way back from `MaxPool1d` with `return_indices`."""
 
-    _each, _function = staticmethod(_single), F.max_unpool1d
+    _each, _function = staticmethod(_single), "max_unpool1d"
 
 
 class MaxUnpool2d(_MaxUnpoolNd):
@@ -86,13 +88,13 @@ class MaxUnpool2d(_MaxUnpoolNd):
              [0., 3.]]])
     """
 
-    _each, _function = staticmethod(_pair), F.max_unpool2d
+    _each, _function = staticmethod(_pair), "max_unpool2d"
 
 
 class MaxUnpool3d(_MaxUnpoolNd):
     """The way back from `MaxPool3d` with `return_indices`."""
 
-    _each, _function = staticmethod(_triple), F.max_unpool3d
+    _each, _function = staticmethod(_triple), "max_unpool3d"
 
 
 class _FractionalMaxPoolNd(Module):
@@ -115,8 +117,8 @@ class _FractionalMaxPoolNd(Module):
             raise ValueError(f"output_ratio must be between 0 and 1 (got {output_ratio})")
 
     def forward(self, input):
-        return self._function(input, self.kernel_size, self.output_size, self.output_ratio, self.return_indices,
-                              self._random_samples)
+        return getattr(F, self._function)(input, self.kernel_size, self.output_size, self.output_ratio,
+                                          self.return_indices, self._random_samples)
 
 
 class FractionalMaxPool2d(_FractionalMaxPoolNd):
@@ -126,13 +128,13 @@ class FractionalMaxPool2d(_FractionalMaxPoolNd):
     torch.Size([1, 6, 6])
     """
 
-    _dims, _function = 2, F.fractional_max_pool2d
+    _dims, _function = 2, "fractional_max_pool2d"
 
 
 class FractionalMaxPool3d(_FractionalMaxPoolNd):
     """The largest element of windows of [N, C, T, H, W] (or [C, T, H, W]) at random steps."""
 
-    _dims, _function = 3, F.fractional_max_pool3d
+    _dims, _function = 3, "fractional_max_pool3d"
 
 
 class _AdaptiveMaxPoolNd(Module):
@@ -143,7 +145,7 @@ class _AdaptiveMaxPoolNd(Module):
         self.output_size, self.return_indices = output_size, return_indices
 
     def forward(self, input):
-        return self._function(input, self.output_size, self.return_indices)
+        return getattr(F, self._function)(input, self.output_size, self.return_indices)
 
     def extra_repr(self):
         return f"output_size={self.output_size}"
@@ -152,19 +154,19 @@ class _AdaptiveMaxPoolNd(Module):
 class AdaptiveMaxPool1d(_AdaptiveMaxPoolNd):
     """The largest elements of `output_size` windows that cover [N, C, L] (or [C, L])."""
 
-    _function = F.adaptive_max_pool1d
+    _function = "adaptive_max_pool1d"
 
 
 class AdaptiveMaxPool2d(_AdaptiveMaxPoolNd):
     """The largest elements of `output_size` windows that cover [N, C, H, W] (or [C, H, W])."""
 
-    _function = F.adaptive_max_pool2d
+    _function = "adaptive_max_pool2d"
 
 
 class AdaptiveMaxPool3d(_AdaptiveMaxPoolNd):
     """The largest elements of `output_size` windows that cover [N, C, D, H, W] (or [C, D, H, W])."""
 
-    _function = F.adaptive_max_pool3d
+    _function = "adaptive_max_pool3d"
 
 
 # --- means ------------------------------------------------------------------------------------------------------------
@@ -203,8 +205,8 @@ class _AvgPool(_AvgPoolNd):
         self.divisor_override = divisor_override
 
     def forward(self, input):
-        return self._function(input, self.kernel_size, self.stride, self.padding, self.ceil_mode,
-                              self.count_include_pad, self.divisor_override)
+        return getattr(F, self._function)(input, self.kernel_size, self.stride, self.padding, self.ceil_mode,
+                                          self.count_include_pad, self.divisor_override)
 
 
 class AvgPool2d(_AvgPool):
@@ -214,13 +216,14 @@ class AvgPool2d(_AvgPool):
     tensor([[[1.5000]]])
     """
 
-    _function = F.avg_pool2d
+    _function = "avg_pool2d"
 
 
 class AvgPool3d(_AvgPool):
     """The mean of each window of [N, C, D, H, W] (or [C, D, H, W])."""
 
-    _function = F.avg_pool3d
+    _added = {"padding": 0, "ceil_mode": False, "count_include_pad": True}
+    _function = "avg_pool3d"
 
 
 class _AdaptiveAvgPoolNd(Module):
@@ -231,7 +234,7 @@ class _AdaptiveAvgPoolNd(Module):
         self.output_size = output_size
 
     def forward(self, input):
-        return self._function(input, self.output_size)
+        return getattr(F, self._function)(input, self.output_size)
 
     def extra_repr(self):
         return f"output_size={self.output_size}"
@@ -240,7 +243,7 @@ class _AdaptiveAvgPoolNd(Module):
 class AdaptiveAvgPool1d(_AdaptiveAvgPoolNd):
     """The means of `output_size` windows that cover [N, C, L] (or [C, L])."""
 
-    _function = F.adaptive_avg_pool1d
+    _function = "adaptive_avg_pool1d"
 
 
 class AdaptiveAvgPool2d(_AdaptiveAvgPoolNd):
@@ -250,13 +253,13 @@ class AdaptiveAvgPool2d(_AdaptiveAvgPoolNd):
     torch.Size([8, 1, 7])
     """
 
-    _function = F.adaptive_avg_pool2d
+    _function = "adaptive_avg_pool2d"
 
 
 class AdaptiveAvgPool3d(_AdaptiveAvgPoolNd):
     """The means of `output_size` windows that cover [N, C, D, H, W] (or [C, D, H, W])."""
 
-    _function = F.adaptive_avg_pool3d
+    _function = "adaptive_avg_pool3d"
 
 
 # --- p-norms ----------------------------------------------------------------------------------------------------------
@@ -270,7 +273,7 @@ class _LPPoolNd(Module):
         self.norm_type, self.kernel_size, self.stride, self.ceil_mode = norm_type, kernel_size, stride, ceil_mode
 
     def forward(self, input):
-        return self._function(input, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode)
+        return getattr(F, self._function)(input, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode)
 
     def extra_repr(self):
         return (f"norm_type={self.norm_type}, kernel_size={self.kernel_size}, stride={self.stride}, "
@@ -280,16 +283,16 @@ class _LPPoolNd(Module):
 class LPPool1d(_LPPoolNd):
     """The p-norm of each window of [N, C, L] (or [C, L])."""
 
-    _function = F.lp_pool1d
+    _function = "lp_pool1d"
 
 
 class LPPool2d(_LPPoolNd):
     """The p-norm of each window of [N, C, H, W] (or [C, H, W])."""
 
-    _function = F.lp_pool2d
+    _function = "lp_pool2d"
 
 
 class LPPool3d(_LPPoolNd):
     """The p-norm of each window of [N, C, D, H, W] (or [C, D, H, W])."""
 
-    _function = F.lp_pool3d
+    _function = "lp_pool3d"

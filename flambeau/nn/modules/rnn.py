@@ -49,6 +49,7 @@ class RNNBase(Module):
 
     __constants__ = ["mode", "input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout",
                      "bidirectional", "proj_size"]
+    _added = {"proj_size": 0}
 
     def __init__(self, mode, input_size, hidden_size, num_layers=1, bias=True, batch_first=False, dropout=0.0,
                  bidirectional=False, proj_size=0, device=None, dtype=None):
@@ -94,6 +95,15 @@ class RNNBase(Module):
         if self.proj_size:
             shapes["weight_hr"] = (self.proj_size, self.hidden_size)
         return shapes
+
+    def _state_for_files(self, state):
+        """PyTorch's networks hold their weights in a list as well."""
+        weights = [self._parameters.get(name) for name in self._flat_weights_names]
+        return {**super()._state_for_files(state), "_flat_weights": weights}
+
+    def __setstate__(self, state):
+        super().__setstate__(state)
+        self.__dict__.pop("_flat_weights", None)
 
     @property
     def _flat_weights(self):

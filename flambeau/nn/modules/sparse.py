@@ -1,8 +1,7 @@
 """Tables of vectors that are looked up by number."""
 from ...autograd.modes import no_grad
 from ...tensor.functions import empty
-from .. import init
-from ..functional import embedding, embedding_bag
+from .. import functional as F, init
 from ..parameter import Parameter
 from .module import Module
 
@@ -72,7 +71,7 @@ class Embedding(_Table):
                          _weight, _freeze, device, dtype)
 
     def forward(self, input):
-        return embedding(input, self.weight, self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq,
+        return F.embedding(input, self.weight, self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq,
                          self.sparse)
 
     def extra_repr(self):
@@ -105,7 +104,7 @@ class EmbeddingBag(_Table):
         self.include_last_offset = include_last_offset
 
     def forward(self, input, offsets=None, per_sample_weights=None):
-        return embedding_bag(input, self.weight, offsets, self.max_norm, self.norm_type, self.scale_grad_by_freq,
+        return F.embedding_bag(input, self.weight, offsets, self.max_norm, self.norm_type, self.scale_grad_by_freq,
                              self.mode, self.sparse, per_sample_weights, self.include_last_offset, self.padding_idx)
 
     def extra_repr(self):

@@ -93,6 +93,7 @@ class TransformerEncoderLayer(_Layer):
     """
 
     __constants__ = ["norm_first"]
+    _added = {"activation": F.relu}
 
     def __init__(self, d_model, nhead, dim_feedforward=2048, dropout=0.1, activation=F.relu, layer_norm_eps=1e-5,
                  batch_first=False, norm_first=False, bias=True, device=None, dtype=None):
@@ -122,6 +123,7 @@ class TransformerDecoderLayer(_Layer):
     """
 
     __constants__ = ["norm_first"]
+    _added = {"activation": F.relu}
 
     def __init__(self, d_model, nhead, dim_feedforward=2048, dropout=0.1, activation=F.relu, layer_norm_eps=1e-5,
                  batch_first=False, norm_first=False, bias=True, device=None, dtype=None):

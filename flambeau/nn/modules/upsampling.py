@@ -14,6 +14,8 @@ class Upsample(Module):
     tensor([[[1., 1., 2., 2.]]])
     """
 
+    _added = {"recompute_scale_factor": True}
+
     def __init__(self, size=None, scale_factor=None, mode="nearest", align_corners=None, recompute_scale_factor=None):
         super().__init__()
         self.name = type(self).__name__

@@ -4,6 +4,8 @@ Each name says who needs it.
 """
 from contextlib import nullcontext
 from enum import Enum
+from importlib import import_module
+from types import SimpleNamespace
 
 from ...accelerator import current_accelerator
 from ...amp import autocast
@@ -15,6 +17,7 @@ from ...missing import missing, refusal
 from ...streams import Event, Stream
 from ...tensor.overrides import DisableTorchFunction, DisableTorchFunctionSubclass
 from ...tensor.random import Generator
+from ...tensor.storage import StorageBase
 from ...tensor.tensor import Tensor, TensorType
 from . import _functorch, _nn
 from ._jit import (
@@ -31,6 +34,10 @@ from ._jit import (
 
 _TensorMeta = TensorType                              # lightning (annotation)
 TensorBase = _TensorBase = Tensor
+_VariableFunctionsClass = _VariableFunctions = import_module(__name__.partition(".")[0])  # pickles of torch.relu
+_fft, _linalg, _special = (SimpleNamespace(**{f"{space}_{name}": held for name, held in vars(
+    import_module(f"...{space}", __name__)).items() if callable(held)})
+    for space in ("fft", "linalg", "special"))        # in the code of a GraphModule of PyTorch's
 Graph, Value = missing("torch._C.Graph"), missing("torch._C.Value")       # transformers (annotations)
 
 

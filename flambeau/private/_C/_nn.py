@@ -1,7 +1,11 @@
 """`torch._C._nn`: how the arguments of `to` are read. accelerate, lightning and tensordict write a `to` of their
-own."""
-from ...nn import modules
+own. And the compiled functions of torch.nn.functional, by which PyTorch's pickles and the code of its graphs name them.
+"""
+from ...nn import functional, modules
 
 __all__ = ["_parse_to"]
 
 _parse_to = modules.module._to_arguments
+globals().update({name: getattr(functional, name) for name in (
+    "avg_pool2d", "avg_pool3d", "elu_", "gelu", "hardtanh_", "leaky_relu_", "linear", "one_hot",
+    "scaled_dot_product_attention", "softplus", "softshrink")}, log_sigmoid=functional.logsigmoid)

@@ -10,6 +10,9 @@ from collections.abc import Iterable
 from ...base import dtypes, layout as layouts
 from ...tensor import functions as torch
 
+__all__ = ["bartlett", "blackman", "cosine", "exponential", "gaussian", "general_cosine", "general_hamming",
+           "hamming", "hann", "kaiser", "nuttall"]
+
 
 def window(shape):
     """A window of `shape(M, sym, spaced, …)`, where `spaced(start, end)` are M numbers between those.

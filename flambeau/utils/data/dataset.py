@@ -13,6 +13,9 @@ from ...base.errors import warn
 from ...tensor.random import default_generator, stream
 from .sample_random import being_made
 
+__all__ = ["ChainDataset", "ConcatDataset", "Dataset", "IterableDataset", "StackDataset", "Subset", "TensorDataset",
+           "random_split"]
+
 _T_co = TypeVar("_T_co", covariant=True)
 
 

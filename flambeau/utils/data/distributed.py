@@ -6,6 +6,8 @@ import numpy as np
 from ...backends import random as streams
 from .sampler import _BlockSampler
 
+__all__ = ["DistributedSampler"]
+
 
 class DistributedSampler(_BlockSampler):
     """Every `num_replicas`-th position, from the `rank`-th on, of an order that all processes agree on.

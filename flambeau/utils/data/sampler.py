@@ -16,6 +16,9 @@ from ...tensor.create import as_tensor
 from ...tensor.random import stream
 from ...tensor.reading import array_of
 
+__all__ = ["BatchSampler", "RandomSampler", "Sampler", "SequentialSampler", "SubsetRandomSampler",
+           "WeightedRandomSampler"]
+
 _T_co = TypeVar("_T_co", covariant=True)
 POSITIONS_PER_DRAW = 32       # how many positions PyTorch draws at a time where a position may come again
 POSITIONS_PER_LIST = 4096     # how many positions become Python numbers at a time
