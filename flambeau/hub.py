@@ -1,7 +1,7 @@
 """`torch.hub`: weights from an address, and models from a folder with a `hubconf.py`.
 
 Code is never fetched: a repository is cloned by hand and named by its folder, `load(folder, model, source="local")`.
-Weights are read by `torch.load`, which executes nothing.
+Weights are read by `torch.load`, with PyTorch's own default here: `weights_only=False`, which trusts the file.
 """
 import builtins
 import contextlib
@@ -44,7 +44,10 @@ def set_dir(d):
 
 def load_state_dict_from_url(url, model_dir=None, map_location=None, progress=True, check_hash=False, file_name=None,
                              weights_only=False):
-    """What `torch.load` gives of the file at `url`, downloaded to `model_dir` unless it is there already."""
+    """What `torch.load` gives of the file at `url`, downloaded to `model_dir` unless it is there already.
+
+    Whatever the file names is run, unless `weights_only=True` is given: see docs/saving.md.
+    """
     from .serialization import load as read
     model_dir = model_dir if model_dir is not None else os.path.join(get_dir(), "checkpoints")
     os.makedirs(model_dir, exist_ok=True)

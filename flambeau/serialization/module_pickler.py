@@ -66,8 +66,8 @@ class ModulePickler(Pickler):
         if self.is_parameter(cls):
             function, args = self.rebuilt(tensor, False)
             name = "_rebuild_parameter_with_state" if state else "_rebuild_parameter"
-            return stand_in("torch._utils", name), (Call(function, args), requires(tensor), OrderedDict(),
-                                                     *([state] if state else []))
+            return stand_in("torch._utils", name), (PickledCall(function, args), requires(tensor), OrderedDict(),
+                                                      *([state] if state else []))
         function, args = self.rebuilt(tensor, requires(tensor))
         return stand_in("torch._tensor", "_rebuild_from_type_v2"), (function, cls, args, state)
 
@@ -90,7 +90,7 @@ class StorageOfDtype:
         self.handle, self.dtype = handle, dtype
 
 
-class Call:
+class PickledCall:
     """Pickled as what a function makes of its arguments."""
 
     def __init__(self, function, args):

@@ -16,7 +16,6 @@ from torch.utils.data import TensorDataset
 from tests.programs import array, fill, tokens
 
 PACKAGES = ["fastai", "fastcore"]
-LACKS = ["Learner.export writes with cloudpickle, which torch.save refuses here; Learner.save and load work"]
 
 
 def _learner(callbacks=(), opt=optimizer.Adam):

@@ -11,8 +11,6 @@ from torch.utils.data import DataLoader, TensorDataset
 from tests.programs import array, fill, tokens
 
 PACKAGES = ["opacus"]
-LACKS = ["ModuleValidator.fix copies a net by saving and loading the whole of it, and torch.load makes no objects of "
-         "classes that a file names: write the net with GroupNorm"]
 
 
 def per_sample_gradients():

@@ -605,6 +605,77 @@ def test_whole_modules():
     assert back(torch.zeros(1, 2)).tolist() == [back.bias.tolist()]
 
 
+def test_files_that_are_trusted(tmp_path):
+    """Everything comes back, whole modules with their optimizer too, and what the file names is called."""
+    model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3)).eval()
+    held = {"model": model, "optimizer": torch.optim.Adam(model.parameters()), "rows": torch.arange(4.0).view(2, 2)}
+    held["row"] = held["rows"][1]
+    torch.save(held, tmp_path / "whole.pt")
+    for options in ({}, {"mmap": True}, {"map_location": "cpu"}, {"pickle_module": pickle}):
+        back = torch.load(tmp_path / "whole.pt", weights_only=False, **options)
+        x = torch.ones(1, 2)
+        assert back["model"](x).equal(model(x)) and not back["model"].training
+        assert back["optimizer"].param_groups[0]["params"][0] is back["model"][0].weight
+        back["row"].zero_()
+        assert back["rows"].tolist() == [[0, 1], [0, 0]]
+
+
+def test_trust_is_none_in_the_disk(tmp_path):
+    """Checksums are compared, and sizes checked, in a file that is trusted too."""
+    torch.save({"model": torch.nn.Linear(2, 2)}, tmp_path / "whole.pt")
+    data = bytearray((tmp_path / "whole.pt").read_bytes())
+    with zipfile.ZipFile(tmp_path / "whole.pt") as file:
+        at = data.index(file.read("whole/data/0"))
+    data[at] ^= 1
+    with pytest.raises(serialization.FileError, match="model.*weight.*checksum"):
+        load_bytes(bytes(data), weights_only=False)
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_what_a_trusted_file_names_is_run(older):
+    class Calls:
+        def __reduce__(self):
+            return sorted, ([3, 1, 2],)
+    pickled = pickle.dumps({"made": Calls()}, 2)
+    data = build.legacy(pickled, [], []) if older else build.checkpoint(pickled)
+    assert torch.load(io.BytesIO(data), weights_only=False) == {"made": [1, 2, 3]}
+    with pytest.raises(serialization.FileError, match="sorted"):
+        torch.load(io.BytesIO(data))
+
+
+def test_names_that_are_not_there():
+    for name, error, words in (("torch.export.ExportedProgram", serialization.NotSupported, "save the state_dict"),
+                               ("torch.no_such_module.Thing", serialization.NotSupported, "no_such_module.Thing"),
+                               ("torch._utils._rebuild_sparse_tensor", serialization.NotSupported, "a sparse tensor"),
+                               ("torch.nn.Linearr", serialization.NotSupported, "Linearr"),
+                               ("no_such_module.Thing", ModuleNotFoundError, "no_such_module"),
+                               ("collections.Thing", AttributeError, "Thing")):
+        module, _, thing = name.rpartition(".")
+        pickled = f"\x80\x02c{module}\n{thing}\n.".encode("latin-1")
+        with pytest.raises(error, match=words):
+            torch.load(io.BytesIO(build.checkpoint(pickled)), weights_only=False)
+
+
+def test_a_class_inside_a_class(trust):
+    """Protocol 2 asks the outer class for it, which need not be trusted for that."""
+    data = strange(Outer.Inner.Innermost())
+    for trusted in ([Outer.Inner.Innermost], [Outer, Outer.Inner, Outer.Inner.Innermost]):
+        with trust(trusted), warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert type(load_bytes(data)) is Outer.Inner.Innermost
+            torch.save(Outer.Inner.Innermost(), io.BytesIO())                     # and nothing is said about it
+    for trusted in ([], [Outer], [Outer.Inner]):
+        with trust(trusted), pytest.raises(serialization.FileError, match="getattr"):
+            load_bytes(data)
+    assert type(load_bytes(data, weights_only=False)) is Outer.Inner.Innermost
+
+
+class Outer:
+    class Inner:
+        class Innermost:
+            pass
+
+
 def test_what_cannot_be_saved_names_its_place():
     with pytest.raises(pickle.PicklingError, match=r"<lambda>.*it is a\.f\[0\] of what is saved"):
         torch.save({"a": {"f": [lambda x: x]}}, io.BytesIO())

@@ -16,7 +16,6 @@ import re
 import sys
 from unittest import mock
 
-import numpy as np
 import pytest
 
 MODE = os.environ["FLAMBEAU_TORCHVISION"]
@@ -41,14 +40,6 @@ def measure_by_pytorch(folder):
         setattr(torch.testing, name, module)
     torch.testing.assert_close = torch.testing._comparison.assert_close
     torch.testing.make_tensor = torch.testing._creation.make_tensor
-
-
-def allow_numbers_in_files():
-    """A file of results that the tests load holds numbers of NumPy's, which have to be allowed: Flambeau's `load` calls
-    nothing that is not, with weights_only=False neither."""
-    import torch
-    torch.serialization.add_safe_globals([(np._core.multiarray.scalar, "numpy.core.multiarray.scalar"), np.dtype,
-                                          np.dtypes.UInt8DType, np.dtypes.Float64DType])
 
 
 def save_nothing(path):
@@ -98,7 +89,6 @@ else:
     import flambeau
     flambeau.install_as_torch()
     measure_by_pytorch(pytorch)
-    allow_numbers_in_files()
     import torch
     _script, torch.jit.script, torch.jit.load = torch.jit.script, script_as_it_is, save_nothing
     if MODE == "ours":
