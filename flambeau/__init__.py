@@ -99,13 +99,22 @@ _IMPORTED_WHEN_ASKED = {
     "__all__": "private.star:names", "Event": "streams:Event", "Stream": "streams:Stream",
     "Future": "futures:Future", "futures": "futures",
     "ScriptFunction": "jit:ScriptFunction", "ScriptModule": "jit:ScriptModule",
-    "get_device_module": "private.devices:get_device_module",
+    "get_device_module": "private.devices:get_device_module", "__config__": "private.__config__",
+    "AcceleratorError": "accelerator:AcceleratorError", "_disable_dynamo": "private._dynamo:_disable_dynamo",
+    "_has_compatible_shallow_copy_type": "private.devices:_has_compatible_shallow_copy_type",
+    "_shape_as_tensor": "private.devices:_shape_as_tensor",
+    **{name: f"private.type_names:{name}" for name in (
+        "AnyType", "BoolType", "DeviceObjType", "DictType", "FloatType", "Graph", "IntType", "ListType", "NoneType",
+        "NumberType", "OptionalType", "ScriptObject", "StreamObjType", "StringType", "TensorType", "TupleType", "Type",
+        "UnionType", "Value", "per_channel_affine", "per_channel_affine_float_qparams", "per_channel_symmetric",
+        "per_tensor_affine", "per_tensor_symmetric", "qscheme")},
     "PyTorchFileReader": "private._C:PyTorchFileReader",
     **{name: f"private.symbolic:{name}" for name in (
         "SymBool", "SymFloat", "SymInt", "sym_float", "sym_fresh_size", "sym_int", "sym_ite", "sym_max", "sym_min",
         "sym_not", "sym_sqrt", "sym_sum")},
     **{name: f"private.checks:{name}" for name in (
-        "_assert", "_check", "_check_index", "_check_is_size", "_check_not_implemented", "_check_tensor_all",
+        "_assert", "_assert_async", "_check", "_check_index", "_check_is_size", "_check_not_implemented",
+        "_check_tensor_all",
         "_check_tensor_all_with", "_check_type", "_check_value", "_check_with")},
     **{name: f"switches:{name}" for name in (
         "are_deterministic_algorithms_enabled", "compiled_with_cxx11_abi", "get_deterministic_debug_mode",

@@ -119,3 +119,7 @@ def synchronize(device=None, /):
 
 def empty_host_cache():
     """Give idle page-locked memory back; none is kept."""
+
+
+class AcceleratorError(RuntimeError):
+    """What PyTorch raises where a device has failed. Programs catch it; here such errors are RuntimeErrors."""

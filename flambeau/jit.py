@@ -4,6 +4,7 @@ A scripted function means what the function means, so `script` and `trace` hand 
 compiled program itself (`save`, `load`, its code) is missing.
 """
 import builtins
+import contextlib
 from typing import Final as Final
 
 from .base.errors import warn
@@ -110,6 +111,25 @@ _script_if_tracing = script_if_tracing        # torchvision, before it had a pub
 def _overload_method(func):
     """torchvision: one of several signatures of a method; here a decorator that changes nothing."""
     return func
+
+
+def _overload(func):
+    """e3nn, torch_geometric: one of several signatures of a function; here a decorator that changes nothing."""
+    return func
+
+
+@contextlib.contextmanager
+def optimized_execution(should_optimize):
+    """A context in which TorchScript optimises, or does not; nothing here."""
+    yield
+
+
+def _get_trace_graph(f, args=(), kwargs=None, strict=True, _force_outplace=False, return_inputs=False,
+                     _return_inputs_states=False):
+    """fvcore, thop: the graph of TorchScript that a module is; refused."""
+    raise NotImplementedError("torch.jit._get_trace_graph: there is no TorchScript in Flambeau, so there is no such "
+                              "graph. Count operations with torch.utils.flop_counter.FlopCounterMode, or trace with "
+                              "torch.fx.symbolic_trace")
 
 
 class TracerWarning(Warning):

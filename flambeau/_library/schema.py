@@ -28,12 +28,13 @@ TOKEN = re.compile(r"\s*(->|[A-Za-z_][\w.:]*|\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.
 class AliasInfo:
     """Which memory an argument or result shares (`before_set`, the letters), and whether it is written."""
 
-    def __init__(self, letters, is_write):
-        self.before_set = self.after_set = set(letters)
+    def __init__(self, letters, is_write, after=None):
+        self.before_set, self.after_set = set(letters), set(letters if after is None else after)
         self.is_write = is_write
 
     def __str__(self):
-        return f"({'|'.join(sorted(self.before_set))}{'!' if self.is_write else ''})"
+        after = "" if self.after_set == self.before_set else f" -> {'|'.join(sorted(self.after_set))}"
+        return f"({'|'.join(sorted(self.before_set))}{'!' if self.is_write else ''}{after})"
 
 
 class Type:
@@ -222,6 +223,7 @@ class _Reader:
 
     def __init__(self, text):
         self.text, self.at = text, 0
+        self.unnamed = 0                                 # how many `Tensor!` there were
 
     def peek(self):
         found = TOKEN.match(self.text, self.at)
@@ -259,7 +261,11 @@ class _Reader:
         if base not in TYPE_NAMES and not base.startswith("__torch__"):
             self.fail("\nunknown type specifier. Common valid schema types include Tensor, SymInt, int, float, bool, "
                       "Scalar; the full list is " + ", ".join(TYPE_NAMES) + ":", found)
-        alias = self.alias() if self.peek() == "(" else None
+        if self.next_is("!"):                            # `Tensor! out`: written, and no result shares its memory
+            alias = AliasInfo({f"${self.unnamed}"}, True, ())
+            self.unnamed += 1
+        else:
+            alias = self.alias() if self.peek() == "(" else None
         suffixes = []
         while self.peek() in ("?", "["):
             if self.take() == "?":

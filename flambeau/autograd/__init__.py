@@ -8,12 +8,17 @@ from .engine import backward, grad
 from .function import Function, FunctionCtx, once_differentiable
 from .gradcheck import GradcheckError, gradcheck, gradgradcheck
 from .graph import detect_anomaly, set_detect_anomaly
-from .modes import enable_grad, inference_mode, no_grad, set_grad_enabled, set_multithreading_enabled
+from .modes import enable_grad, inference_mode, modes, no_grad, set_grad_enabled, set_multithreading_enabled
 from .variable import Variable
 
 __all__ = ["Function", "Variable", "backward", "detect_anomaly", "enable_grad", "grad", "grad_mode", "gradcheck",
            "gradgradcheck", "inference_mode", "no_grad", "set_detect_anomaly", "set_grad_enabled",
            "set_multithreading_enabled", "variable"]
+
+
+def _is_checkpoint_valid():
+    """Whether a checkpoint of the reentrant kind may run its function again now: not for `grad`. deepspeed, dgl."""
+    return modes.backward_pass is None or modes.backward_pass.whole
 
 
 def _profiler_enabled():
@@ -24,5 +29,6 @@ def _profiler_enabled():
 
 # names of what stands in the package flambeau.profiler
 __getattr__ = import_when_asked(
-    __name__, {"profiler": "profiler.autograd_profiler", "profiler_util": "profiler.events"},
+    __name__, {"profiler": "profiler.autograd_profiler", "profiler_util": "profiler.events",
+               "DeviceType": "profiler.events:DeviceType"},
     lambda name: attribute_error("torch.autograd", name, globals().keys))

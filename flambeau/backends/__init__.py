@@ -9,7 +9,7 @@ from .backend import Backend, register
 __all__ = ["Backend", "register"]
 
 _SWITCHES = frozenset("cuda cudnn cusparselt kleidiai mha miopen mkl mkldnn mps nnpack openmp opt_einsum "
-                      "quantized".split())
+                      "quantized flags_frozen __allow_nonbracketed_mutation".split())
 
 
 def __getattr__(name):

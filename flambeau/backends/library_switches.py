@@ -140,6 +140,7 @@ class Attention(Switches):
             allow_fp16_reduced_precision_reduction=True, allow_bf16_reduced_precision_reduction=True))
         for kind in ("flash", "math", "mem_efficient", "cudnn"):
             self._add(kind)
+        self.SDPAParams = SDPAParams
         self.__all__ = [name for name in vars(self) if not name.startswith("_") and "flags" not in name
                         and name not in ("is_available", "version")]
 
@@ -168,11 +169,30 @@ class Attention(Switches):
         from .cuda import chain
         return chain.library() is not None
 
+    def can_use_flash_attention(self, params, debug=False):
+        """Whether PyTorch's kernel of that name could compute attention with these arguments: it is not here."""
+        return False
+
+    can_use_efficient_attention = can_use_cudnn_attention = can_use_flash_attention
+
+    def is_flash_attention_available(self):
+        """Whether PyTorch would have been built with that kernel: it is not here."""
+        return False
+
     def preferred_linalg_library(self, backend=None):
         """The library of CUDA's linear algebra: none."""
         return "default"
 
     preferred_blas_library = preferred_linalg_library
+
+
+class SDPAParams:
+    """The arguments of a call of attention, which `can_use_flash_attention` and its kin are asked about. keras,
+    transformers."""
+
+    def __init__(self, query, key, value, attn_mask, dropout, is_causal, enable_gqa):
+        self.query, self.key, self.value, self.attn_mask = query, key, value, attn_mask
+        self.dropout, self.is_causal, self.enable_gqa = dropout, is_causal, enable_gqa
 
 
 class FastPath(Switches):
@@ -226,3 +246,14 @@ cusparselt = Switches("cusparselt", "NVIDIA's library for sparse matrices.",
 kleidiai = Switches("kleidiai", "Arm's library for neural networks.")
 mha = FastPath("mha", "Multi-head attention.")
 cpu = CPUSwitches("cpu", "The CPU.", __all__=["get_cpu_capability"])
+
+
+def flags_frozen():
+    """Whether switches may only be set by `flags()`, in a `with` block: they may be set anywhere."""
+    return False
+
+
+@contextlib.contextmanager
+def __allow_nonbracketed_mutation():
+    """A context in which switches may be set outside of `flags()`, which they may anyway. monai."""
+    yield

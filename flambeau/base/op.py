@@ -246,6 +246,12 @@ class Op(function.CalledOp, metaclass=Kind):
 
     __signature__ = Arguments()
 
+    @property
+    def __kwdefaults__(op):
+        """As of a function: the defaults of arguments that go by name alone. monai asks for those of `meshgrid`."""
+        parameters = op.__signature__.parameters.values()
+        return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is not p.empty} or None
+
     @classmethod
     def meaning(op):
         """The function whose parameters are the operation's, and how many of them are not: `ref` starts with xp."""

@@ -5,7 +5,7 @@ from ..base import dtypes
 from . import constraints
 from .functions import cat, cholesky, eye, logsigmoid, pad, softplus, stack, tensor
 from .transform import Plain, Transform
-from .utils import _sum_rightmost, clipped_sigmoid, tril_matrix_to_vec, vec_to_tril_matrix
+from .utils import _clipped_sigmoid, _sum_rightmost, tril_matrix_to_vec, vec_to_tril_matrix
 
 
 class SoftmaxTransform(Plain):
@@ -28,7 +28,7 @@ class StickBreakingTransform(Plain):
     domain, codomain, bijective = constraints.real_vector, constraints.simplex, True
 
     def _call(self, x):
-        part = clipped_sigmoid(x - left_log(x))
+        part = _clipped_sigmoid(x - left_log(x))
         left = (1 - part).cumprod(-1)
         return pad(part, [0, 1], value=1) * pad(left, [1, 0], value=1)
 

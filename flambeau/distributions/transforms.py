@@ -27,7 +27,7 @@ from .transform import (
     deepened,
     identity_transform,
 )
-from .utils import _sum_rightmost, clipped, clipped_sigmoid, lazy_property
+from .utils import _clipped_sigmoid, _sum_rightmost, clipped, lazy_property
 
 __all__ = ["AbsTransform", "AffineTransform", "CatTransform", "ComposeTransform", "CorrCholeskyTransform",
            "CumulativeDistributionTransform", "ExpTransform", "IndependentTransform", "LowerCholeskyTransform",
@@ -55,7 +55,7 @@ class SigmoidTransform(Increasing):
     """y = 1 / (1 + exp(-x)), kept inside (0, 1)."""
 
     codomain = constraints.unit_interval
-    def _call(self, x):    return clipped_sigmoid(x)
+    def _call(self, x):    return _clipped_sigmoid(x)
     def _inverse(self, y): return clipped(y).logit()
     def log_abs_det_jacobian(self, x, y): return -softplus(-x) - softplus(x)
 

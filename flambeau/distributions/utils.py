@@ -72,7 +72,7 @@ def clipped(y):
     return y.clamp(min=info.tiny, max=1 - info.eps)
 
 
-def clipped_sigmoid(x):
+def _clipped_sigmoid(x):
     return clipped(x.sigmoid())
 
 

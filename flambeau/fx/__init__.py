@@ -8,7 +8,7 @@ It is about Python calls, and has nothing to do with how Flambeau runs operation
 `torch.compile`.
 """
 from ..missing import rest_of
-from . import graph, graph_module, immutable_collections, interpreter, node, proxy
+from . import experimental, graph, graph_module, immutable_collections, interpreter, node, proxy
 from ._symbolic_trace import PH, ProxyableClassMeta, Tracer, symbolic_trace, wrap
 from .graph import CodeGen, Graph
 from .graph_module import GraphModule
@@ -19,4 +19,4 @@ from .proxy import Proxy
 __all__ = ["Graph", "GraphModule", "Interpreter", "Node", "Proxy", "Tracer", "Transformer", "has_side_effect",
            "map_arg", "symbolic_trace", "wrap"]
 
-__getattr__ = rest_of("torch.fx", experimental="only symbolic tracing is here", passes="change the Graph itself")
+__getattr__ = rest_of("torch.fx", passes="change the Graph itself")

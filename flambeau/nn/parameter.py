@@ -13,7 +13,7 @@ __all__ = ["Buffer", "Parameter", "UninitializedBuffer", "UninitializedParameter
            "UninitializedTensorMixin"]
 
 
-class MarkedType(TensorType):
+class _ParameterMeta(TensorType):
     """`isinstance(x, Parameter)` also holds for a tensor of the user's own class that was made a parameter.
 
     A buffer is always such a tensor: it keeps the class it had, and is marked.
@@ -31,7 +31,7 @@ def _nothing():
     return from_array(np.empty(0, dtypes.get_default_dtype().np))
 
 
-class Parameter(Tensor, metaclass=MarkedType):
+class Parameter(Tensor, metaclass=_ParameterMeta):
     """A tensor that a module registers as one of its parameters; it asks for gradients unless told not to.
 
     Operations on a parameter give plain tensors.
@@ -71,7 +71,7 @@ class Parameter(Tensor, metaclass=MarkedType):
         return memo[id(self)]
 
 
-class Buffer(Tensor, metaclass=MarkedType):
+class Buffer(Tensor, metaclass=_ParameterMeta):
     """A tensor that a module registers as a buffer when it is assigned: state that is not trained.
 
     `persistent=False` keeps it out of the state dict.

@@ -328,7 +328,7 @@ class expand_as(Composite):
 class broadcast_to(Composite):
     """`input` expanded to `size`."""
 
-    def of(input, size): return _expand(input, ints((size,)))
+    def of(input, *sizes, size=None): return _expand(input, several(sizes, size, "size"))
 
 
 class sum_to_size(Composite):

@@ -13,7 +13,7 @@ from ..base.errors import warn
 from ..base.spec import CPU, place, spec
 from ..tensor import oom, overrides
 from ..tensor.create import from_value
-from ..tensor.functions import full
+from ..tensor.functions import full, view_as_real
 from ..tensor.tensor import Tensor
 from ..tensor.write import may_refill, refill
 from ..trace.record import Trace, current, milestone
@@ -515,3 +515,25 @@ def _kept_by(optimizer):
 
 
 oom.keepers[Optimizer] = _kept_by
+
+
+StateDict = dict[str, Any]                            # torchao (annotation)
+DeviceDict = dict                                     # deepspeed: device → a tensor
+
+
+def _disable_dynamo_if_unsupported(single_tensor_fn=None):
+    """A decorator for functions that may not be compiled, which changes nothing. deepspeed."""
+    return lambda function: function
+
+
+def _view_as_real(params, *state_and_grads):
+    """Take views of two real numbers in the place of complex tensors, in these lists. deepspeed."""
+    for i, p in enumerate(params):
+        if p.is_complex():
+            for held in (params, *state_and_grads):
+                held[i] = view_as_real(held[i])
+
+
+def _stack_if_compiling(x):
+    """`x`: a compiled function takes it as it is. deepspeed."""
+    return x

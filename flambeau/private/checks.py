@@ -6,8 +6,8 @@ from ..base.errors import warn
 from ..tensor.overrides import handle_torch_function, has_torch_function
 from ..tensor.tensor import Tensor
 
-__all__ = ["_assert", "_check", "_check_index", "_check_is_size", "_check_not_implemented", "_check_tensor_all",
-           "_check_tensor_all_with", "_check_type", "_check_value", "_check_with"]
+__all__ = ["_assert", "_assert_async", "_check", "_check_index", "_check_is_size", "_check_not_implemented",
+           "_check_tensor_all", "_check_tensor_all_with", "_check_type", "_check_value", "_check_with"]
 
 _NO_MESSAGE = "Expected cond to be True, but got False. (Could this error message be improved? If so, please report " \
               "an enhancement request to PyTorch.)"
@@ -81,3 +81,10 @@ def _assert(condition, message):
         return handle_torch_function(_assert, (condition,), condition, message)
     assert condition, message
     return None
+
+
+def _assert_async(input, assert_msg=None):
+    """Raise RuntimeError, unless the only element of a tensor is not zero."""
+    if not input.is_nonzero():
+        raise RuntimeError("Expected Tensor with single nonzero value, but got zero" if assert_msg is None
+                           else assert_msg)

@@ -1,10 +1,12 @@
-"""Which module answers for a device: `torch.get_device_module`, and how `torch._utils` asks for it."""
+"""Which module answers for a device: `torch.get_device_module`; and what code for several kinds of devices asks of
+tensors."""
 from importlib import import_module
 
 from ..accelerator import current_accelerator
 from ..base.spec import CPU, device as device_type
+from ..tensor.create import tensor
 
-__all__ = ["get_device_module"]
+__all__ = ["_has_compatible_shallow_copy_type", "_shape_as_tensor", "get_device_module"]
 
 
 def get_device_module(device=None):
@@ -13,3 +15,13 @@ def get_device_module(device=None):
     if kind not in ("cpu", "cuda", "mps", "xpu"):
         raise RuntimeError(f"Device '{kind}' does not have a corresponding module registered as 'torch.{kind}'.")
     return import_module(f"..{kind}", __package__)
+
+
+def _has_compatible_shallow_copy_type(input, from_):
+    """Whether `input.data = from_` may be done: they are of one kind of device. torchao, unsloth, composer."""
+    return input.device.type == from_.device.type
+
+
+def _shape_as_tensor(input):
+    """The shape as a tensor, which PyTorch's ONNX export needs it to be. torchvision, kornia."""
+    return tensor(tuple(input.shape))

@@ -5,6 +5,8 @@ quantisation, checkpointing by operator) counts on just those operators with jus
 are others, so a mode would see what it was not written for. It can be derived from; entering it is refused, with a word
 on what there is instead.
 """
+import contextlib
+
 from ..tensor.tensor import Tensor
 
 __all__ = ["TorchDispatchMode", "is_traceable_wrapper_subclass"]
@@ -45,6 +47,12 @@ def _get_current_dispatch_mode_stack():
 
 def _len_torch_dispatch_stack():
     return 0
+
+
+@contextlib.contextmanager
+def _disable_current_modes():
+    """A context in which no TorchDispatchMode is active, as ever. unsloth, torchao."""
+    yield []
 
 
 def is_in_torch_dispatch_mode(include_infra_modes=True):

@@ -345,6 +345,109 @@ def a_dictionary_of_attributes(torch):
     assert "mark" in dir(x)
 
 
+def what_the_library_is_built_with(torch):
+    assert isinstance(torch.__config__.show(), str) and len(torch.__config__.show()) > 50
+    assert f"at::get_num_threads() : {torch.get_num_threads()}\n" in torch.__config__.parallel_info()
+
+
+def names_of_types(torch):
+    """Programs annotate with them, and ask whether something is of them."""
+    for name in ("TensorType", "DeviceObjType", "ListType", "NoneType", "qscheme", "ScriptObject"):
+        assert not isinstance(torch.ones(1), getattr(torch, name))
+
+    def annotated(x: torch.TensorType) -> torch.DeviceObjType:
+        return x
+    assert annotated(1) == 1
+    assert issubclass(torch.AcceleratorError, RuntimeError)
+
+
+def asserted_tensors(torch):
+    torch._assert_async(torch.tensor(1))
+    torch._assert_async(torch.tensor(True), "no")
+    with pytest.raises(RuntimeError, match="single nonzero value, but got zero"):
+        torch._assert_async(torch.tensor(0))
+    with pytest.raises(RuntimeError, match="no more"):
+        torch._assert_async(torch.tensor(0.0), "no more")
+    with pytest.raises(RuntimeError, match="ambiguous"):
+        torch._assert_async(torch.ones(2))
+
+
+def marks_for_compilers(torch):
+    def function(x):
+        return x + 1
+    assert torch._disable_dynamo(function)(1) == torch._disable_dynamo(recursive=False)(function)(1) == 2
+
+    def declared(x):
+        pass
+    assert torch.jit._overload(declared) is declared
+    with torch.jit.optimized_execution(False):
+        assert part(torch, "fx.experimental.proxy_tensor").get_proxy_mode() is None
+
+
+def functions_of_two_homes(torch):
+    assert torch.functional.F is torch.nn.functional
+    assert list(torch.meshgrid.__kwdefaults__) == ["indexing"]
+    assert torch._C._nn.linear(torch.ones(1, 2), torch.ones(3, 2)).tolist() == [[2.0] * 3]
+    assert torch._shape_as_tensor(torch.ones(2, 3)).tolist() == [2, 3]
+    assert torch._has_compatible_shallow_copy_type(torch.ones(1), torch.ones(2))
+    assert torch.ones(1).broadcast_to(2, 3).shape == torch.ones(1).broadcast_to((2, 3)).shape == (2, 3)
+
+
+def switches_outside_of_their_block(torch):
+    allow = getattr(torch.backends, "__allow_nonbracketed_mutation")
+    with allow():
+        before, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, True
+        assert torch.backends.cudnn.benchmark
+        torch.backends.cudnn.benchmark = before
+    assert not torch.backends.flags_frozen()
+    x = torch.ones(1, 1, 2, 2)
+    asked = torch.backends.cuda.SDPAParams(x, x, x, None, 0.0, False, False)
+    assert not torch.backends.cuda.can_use_flash_attention(asked, False) and asked.query is x
+
+
+def errors_of_workers(torch):
+    try:
+        {}["missing"]
+    except KeyError:
+        held = torch._utils.ExceptionWrapper(where="in a test")
+    with pytest.raises(KeyError, match="Caught KeyError in a test.\nOriginal Traceback"):
+        held.reraise()
+
+
+def parts_of_distributions(torch):
+    squashed = part(torch, "distributions.transforms")._clipped_sigmoid(torch.tensor([-1e4, 0.0, 1e4]))
+    assert 0 < squashed[0] < 1e-30 and squashed[1] == 0.5 and 0.999 < squashed[2] < 1
+
+
+def parts_of_optimizers(torch):
+    module = part(torch, "optim.optimizer")
+
+    def function():
+        return 1
+    assert module._disable_dynamo_if_unsupported()(function)() == 1 and module.DeviceDict and module.StateDict
+    params, grads = [torch.ones(2), torch.ones(2) * 1j], [torch.ones(2), torch.ones(2) * 2j]
+    module._view_as_real(params, grads)
+    assert params[0].shape == (2,) and params[1].tolist() == [[0, 1]] * 2 and grads[1].tolist() == [[0, 2]] * 2
+
+
+def a_metaclass_of_parameters(torch):
+    class Marked(torch.Tensor, metaclass=torch.nn.parameter._ParameterMeta):
+        pass
+    assert isinstance(torch.ones(1).as_subclass(Marked), Marked) and not isinstance(torch.ones(1), Marked)
+    assert type(torch.nn.Parameter) is torch.nn.parameter._ParameterMeta
+
+
+def the_backward_that_runs(torch):
+    seen = []
+    x = torch.ones(2, requires_grad=True)
+    y = x * 2
+    y.register_hook(lambda g: seen.append((torch._C._current_graph_task_id(), torch.autograd._is_checkpoint_valid())))
+    y.sum().backward(retain_graph=True)
+    torch.autograd.grad(y.sum(), x)
+    assert torch._C._current_graph_task_id() == -1 and torch.autograd._is_checkpoint_valid()
+    assert [valid for _, valid in seen] == [True, False] and all(number >= 0 for number, _ in seen)
+
+
 CASES = [held for name, held in list(globals().items())
          if callable(held) and getattr(held, "__module__", None) == __name__ and name != "part"]
 

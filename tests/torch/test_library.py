@@ -162,6 +162,7 @@ def test_operators_go_with_their_library():
     "f(Tensor x) -> Tensor", "f(Tensor(a!) x, int[2] y=[1, 2], *, float? z=None, str s='a') -> (Tensor, Tensor[])",
     "f.out(Tensor? x=None, bool[] b=[], *, Tensor(a!) out) -> Tensor(a!)", "f(SymInt[]? size=None, float x=1e-3) -> ()",
     "f(Tensor[] xs, Scalar s=2, Device? d=None, ScalarType? t=None) -> (Tensor a, int b)", "f(Tensor?[] i) -> Tensor[]",
+    "f(Tensor x, Tensor! out, *, Tensor![] more) -> ()",
 ])
 def test_schemas_are_read_alike(schema):
     from flambeau._library.schema import parse

@@ -9,15 +9,20 @@ from types import SimpleNamespace
 
 from ...accelerator import current_accelerator
 from ...amp import autocast
+from ...autograd.modes import inference_mode as _InferenceMode, is_grad_enabled, modes
+from ...backends.library_switches import cudnn
 from ...base.dtypes import dtype
+from ...base.errors import LinAlgError as _LinAlgError
 from ...base.layout import layout, memory_format
 from ...base.spec import CPU, Size, device
 from ...jit import ScriptFunction, ScriptModule
 from ...missing import missing, refusal
 from ...streams import Event, Stream
+from ...tensor.about import get_default_device
 from ...tensor.overrides import DisableTorchFunction, DisableTorchFunctionSubclass
 from ...tensor.random import Generator
 from ...tensor.storage import StorageBase
+from ...tensor.subclass import opted_out as _disabled_torch_function_impl      # tensordict and others: a class's handler
 from ...tensor.tensor import Tensor, TensorType
 from . import _functorch, _nn
 from ._jit import (
@@ -38,6 +43,8 @@ _VariableFunctionsClass = _VariableFunctions = import_module(__name__.partition(
 _fft, _linalg, _special = (SimpleNamespace(**{f"{space}_{name}": held for name, held in vars(
     import_module(f"...{space}", __name__)).items() if callable(held)})
     for space in ("fft", "linalg", "special"))        # in the code of a GraphModule of PyTorch's
+_GLIBCXX_USE_CXX11_ABI = True                         # unsloth, sglang: of the library that extensions are built for
+_has_xpu = False                                      # bitsandbytes
 Graph, Value = missing("torch._C.Graph"), missing("torch._C.Value")       # transformers (annotations)
 
 
@@ -83,14 +90,34 @@ def _is_alias_of(a, b):
     return a._storage is b._storage
 
 
-def _disabled_torch_function_impl(func, types, args=(), kwargs=None):
-    """tensordict, and subclasses of Tensor that want no part in dispatch: call `func` as for plain tensors."""
-    with DisableTorchFunctionSubclass():
-        return func(*args, **(kwargs or {}))
-
-
 def _set_math_sdp_allow_fp16_bf16_reduction(enabled):
     """diffusers: a switch of PyTorch's attention, which has one way here."""
+
+
+def _current_graph_task_id():
+    """torchtune, trl, deepspeed: the number of the backward that runs in this thread; -1 outside of any."""
+    running = modes.backward_pass
+    return -1 if running is None else running.number
+
+
+def _is_tracing():
+    """asteroid: whether a TorchScript trace is being made: never."""
+    return False
+
+
+def _get_default_device():
+    """torch_geometric: the device of new tensors, as a string."""
+    return str(get_default_device())
+
+
+def _get_cudnn_enabled():
+    """pytorch_forecasting: whether cuDNN may be used."""
+    return cudnn.enabled
+
+
+def _dispatch_key_for_device(device_type):
+    """deepspeed: what PyTorch's dispatcher calls the layer of a device."""
+    return {"mps": "MPS", "meta": "Meta"}.get(device_type, device_type.upper())
 
 
 class DispatchKey(Enum):

@@ -1,9 +1,14 @@
-"""`torch._C._nn`: how the arguments of `to` are read. accelerate, lightning and tensordict write a `to` of their
-own. And the compiled functions of torch.nn.functional, by which PyTorch's pickles and the code of its graphs name them.
+"""`torch._C._nn`: how the arguments of `to` are read (accelerate, lightning and tensordict write a `to` of their own),
+and the compiled functions of torch.nn.functional, by which PyTorch's pickles, the code of its graphs, deepspeed and
+torchao name them.
 """
+from ..._utils import (
+    _flatten_dense_tensors as flatten_dense_tensors,
+    _unflatten_dense_tensors as unflatten_dense_tensors,
+)
 from ...nn import functional, modules
 
-__all__ = ["_parse_to"]
+__all__ = ["_parse_to", "flatten_dense_tensors", "unflatten_dense_tensors"]
 
 _parse_to = modules.module._to_arguments
 globals().update({name: getattr(functional, name) for name in (

@@ -39,3 +39,8 @@ def mark_static(t, index=None):
 
 def mark_unbacked(t, index=None, hint_override=None, strict=False, specialize_on=None):
     """Say that nothing is known of a size."""
+
+
+def _disable_dynamo(fn=None, recursive=True):
+    """`torch._disable_dynamo`: a decorator for functions that are not to be compiled. deepspeed, torchao."""
+    return disable if fn is None else disable(fn, recursive)

@@ -119,7 +119,7 @@ class ExceptionWrapper:
         """Raise an exception of the type it was; a RuntimeError, where that type takes more than a message."""
         message = f"Caught {self.exc_type.__name__} {self.where}.\nOriginal {self.exc_msg}"
         if self.exc_type is KeyError:
-            message = _Lines(message)         # a KeyError shows the repr of its message: keep the lines lines
+            message = KeyErrorMessage(message)       # a KeyError shows the repr of its message: keep the lines lines
         try:
             error = self.exc_type(message)
         except Exception:                     # it wants other arguments
@@ -130,7 +130,9 @@ class ExceptionWrapper:
             del error                         # a frame that holds its own error would keep the workers alive
 
 
-class _Lines(str):
+class KeyErrorMessage(str):
+    """A message whose lines stay lines where its repr is shown."""
+
     def __repr__(self):
         return str(self)
 

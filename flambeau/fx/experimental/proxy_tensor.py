@@ -1,0 +1,9 @@
+"""`torch.fx.experimental.proxy_tensor`: tracing by tensors below autograd, which is not here."""
+from ...missing import rest_of
+
+__all__ = ["get_proxy_mode"]
+__getattr__ = rest_of("torch.fx.experimental.proxy_tensor", make_fx="torch.fx.symbolic_trace traces calls of Python")
+
+
+def get_proxy_mode():
+    """The mode that traces by tensors: there is none."""

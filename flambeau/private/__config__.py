@@ -1,0 +1,16 @@
+"""`torch.__config__`: what the library was built with, in words, as programs print it in reports of mistakes."""
+import flambeau
+
+__all__ = ["parallel_info", "show"]
+
+
+def show():
+    """What computes here: the facts that `flambeau info` gives."""
+    from ..cli.info import report
+    return f"Flambeau, in the place of PyTorch:\n{report()}\n"
+
+
+def parallel_info():
+    """With how many threads operations are computed."""
+    return (f"Flambeau:\n\tat::get_num_threads() : {flambeau.get_num_threads()}\n"
+            f"\tat::get_num_interop_threads() : {flambeau.get_num_interop_threads()}\n")
