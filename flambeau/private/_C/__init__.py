@@ -22,7 +22,7 @@ from ...tensor.about import get_default_device
 from ...tensor.overrides import DisableTorchFunction, DisableTorchFunctionSubclass
 from ...tensor.random import Generator
 from ...tensor.storage import StorageBase
-from ...tensor.subclass import opted_out as _disabled_torch_function_impl      # tensordict and others: a class's handler
+from ...tensor.subclass import opted_out as _disabled_torch_function_impl  # tensordict
 from ...tensor.tensor import Tensor, TensorType
 from . import _functorch, _nn
 from ._jit import (
