@@ -231,8 +231,10 @@ def test_calls_of_functions(name):
     assert nodes(flambeau) == nodes(torch)
 
 
-def test_einsum_of_a_list():
-    """PyTorch's node has the operands one by one, ours as they were given; it computes the same."""
-    def traced(m):
-        return m.fx.symbolic_trace(lambda x, y: m.einsum("ij,jk->ik", [x, y]))(m.ones(2, 3), m.ones(3, 4)).tolist()
-    assert traced(flambeau) == traced(torch)
+def test_operands_of_einsum_stand_beside_each_other_in_the_graph():
+    def arguments(m, operands):
+        graph = m.fx.symbolic_trace(lambda x, y: m.einsum("ij,jk->ik", *operands(x, y))).graph
+        return [str(node.args) for node in graph.nodes if node.op == "call_function"]
+
+    for operands in (lambda x, y: (x, y), lambda x, y: ([x, y],), lambda x, y: ((x, y),)):
+        assert arguments(flambeau, operands) == arguments(torch, operands) == ["('ij,jk->ik', x, y)"]
