@@ -46,7 +46,7 @@ def of(*tensors):
 
 
 def last():
-    """The plan that this thread's last trace ran by; None if the reference executor ran it, or none has run yet.
+    """The plan that this thread's last trace ran by; None if it had none as a whole, or none has run yet.
 
     Functions made by `flambeau.compile` have plans of their own; their `explain()` shows them.
     """

@@ -249,8 +249,8 @@ class Trace(TraceRunner):
                   if last >= 0 and s not in made and values[s].trace is None}
         weight = sum(entry.weight for entry, *_ in code)
         # Python looks for signals at calls and loops: an interrupt finds all of this done, or nothing.
-        self.code, self.last, self.slots, self.bytes, self.begun, self.unsettled, self.values[:] = \
-            code, reads, inputs, weight, None, None, values
+        self.code, self.last, self.slots, self.bytes, self.segments, self.begun, self.unsettled, self.values[:] = \
+            code, reads, inputs, weight, (), None, None, values
 
     def _set_aside(self, code):
         """Move the instructions `code`, which have failed or read what has, to a trace of their own.

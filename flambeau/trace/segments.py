@@ -6,8 +6,8 @@ by instruction, takes several times what its work takes. So it is cut where its 
 runs by plans of its own, which are found and kept as those of whole traces are. Layers that are alike share one.
 
 Which calls are new is counted: an Entry knows in how many traces without a plan it has come. It is settled when it has
-come in other traces at least as often again as this trace has come itself, so that what changes with the step, and
-comes back when another sequence of the same length does, is never mistaken for what every step has.
+come in other traces at least as often as this trace has come itself, so that what changes with the step, and comes back
+when another sequence of the same length does, is not mistaken for what every step has.
 """
 from ..base.ownership import INPUT, RESULT
 from .sole import owns_memory
@@ -18,7 +18,7 @@ FREE_BYTES = 1 << 16          # of an input that nobody else holds, for its memo
 
 def segments_of(trace, sightings):
     """(start, end) of the segments of `trace`, which was run without a plan `sightings` times before."""
-    found, start, number, least = [], -1, trace.emptied, 2 * sightings + 3
+    found, start, number, least = [], -1, trace.emptied, 2 * (sightings + 1)
     for index, instruction in enumerate(trace.code):
         entry = instruction[0]
         if entry.latest != number:

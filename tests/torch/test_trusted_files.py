@@ -338,7 +338,7 @@ def test_functions(space):
 
 @BOTH_WAYS
 def test_dtypes_and_the_like(source, target):
-    thing = lambda lib: [lib.float32, lib.bfloat16, lib.Size([1, 2]), lib.device("cpu"), lib.strided,  # noqa: E731
+    thing = lambda lib: [lib.float32, lib.bfloat16, lib.Size([1, 2]), lib.device("cpu"), lib.strided,
                          lib.nn.Linear, lib.optim.lr_scheduler.StepLR, lib.distributions.StackTransform, lib.Tensor]
     assert moved(thing(source), source, target) == thing(target)
 
@@ -471,7 +471,7 @@ class InPython(pickle._Pickler):
 def test_pickle_modules(pickler, protocol):
     """The module's classes write and read; PyTorch reads the file, too."""
     module = types.SimpleNamespace(__name__="ours", Pickler=pickler, Unpickler=Unpickler)
-    plus = lambda x: x + 1                                                     # noqa: E731
+    plus = lambda x: x + 1
     plus.source = "lambda x: x + 1"
     w, p = fb.arange(6.0).view(2, 3), fb.nn.Parameter(fb.ones(2))
     p.tag = "x"
