@@ -2,6 +2,9 @@
 from .base import core as _core  # before everything else: from here on the core's modules are found, compiled or not
 
 # isort: split
+from .base import requirements as _requirements
+
+# isort: split
 from math import e, inf, nan, pi
 from sys import is_finalizing as _is_finalizing
 from typing import TYPE_CHECKING

@@ -419,6 +419,31 @@ def parts_of_distributions(torch):
     assert 0 < squashed[0] < 1e-30 and squashed[1] == 0.5 and 0.999 < squashed[2] < 1
 
 
+def matrices_of_normal_distributions(torch):
+    """laplace-torch and pyro call these."""
+    full, low = (part(torch, f"distributions.{name}multivariate_normal") for name in ("", "lowrank_"))
+    root = torch.tensor([[2.0, 0.0], [1.0, 3.0]], dtype=torch.float64)
+    covariance, x = root @ root.mT, torch.tensor([0.5, -1.0], dtype=torch.float64)
+    torch.testing.assert_close(full._precision_to_scale_tril(covariance.inverse()), root)
+    torch.testing.assert_close(full._batch_mv(root, x), root @ x)
+    torch.testing.assert_close(full._batch_mahalanobis(root, x), x @ covariance.inverse() @ x)
+    wide, diagonal = torch.tensor([[1.0], [2.0]], dtype=torch.float64), torch.tensor([0.5, 2.0], dtype=torch.float64)
+    covariance = wide @ wide.mT + diagonal.diag()
+    capacitance = low._batch_capacitance_tril(wide, diagonal)
+    torch.testing.assert_close(low._batch_lowrank_logdet(wide, diagonal, capacitance), covariance.logdet())
+    torch.testing.assert_close(low._batch_lowrank_mahalanobis(wide, diagonal, x, capacitance),
+                               x @ covariance.inverse() @ x)
+
+
+def whether_cuda_was_started(torch):
+    """Reversible nets (reformer_pytorch) ask so whether there are random states of GPUs to keep."""
+    assert torch.cuda._initialized == torch.cuda.is_initialized()
+
+
+def gradients_across_processes(torch):
+    assert part(torch, "distributed.autograd").is_available() in (False, True)
+
+
 def parts_of_optimizers(torch):
     module = part(torch, "optim.optimizer")
 
