@@ -122,8 +122,8 @@ _IMPORTED_WHEN_ASKED = {
     **{name: f"switches:{name}" for name in (
         "are_deterministic_algorithms_enabled", "compiled_with_cxx11_abi", "get_deterministic_debug_mode",
         "get_float32_matmul_precision", "is_deterministic_algorithms_warn_only_enabled", "is_warn_always_enabled",
-        "set_deterministic_debug_mode", "set_float32_matmul_precision", "set_flush_denormal", "set_warn_always",
-        "use_deterministic_algorithms")},
+        "set_deterministic_debug_mode", "set_float32_matmul_precision", "set_flush_denormal", "set_vital",
+        "set_warn_always", "use_deterministic_algorithms")},
 }
 
 
