@@ -2,6 +2,9 @@
 from .base import core as _core  # before everything else: from here on the core's modules are found, compiled or not
 
 # isort: split
+from .base import requirements as _requirements
+
+# isort: split
 from math import e, inf, nan, pi
 from sys import is_finalizing as _is_finalizing
 from typing import TYPE_CHECKING
@@ -119,8 +122,8 @@ _IMPORTED_WHEN_ASKED = {
     **{name: f"switches:{name}" for name in (
         "are_deterministic_algorithms_enabled", "compiled_with_cxx11_abi", "get_deterministic_debug_mode",
         "get_float32_matmul_precision", "is_deterministic_algorithms_warn_only_enabled", "is_warn_always_enabled",
-        "set_deterministic_debug_mode", "set_float32_matmul_precision", "set_flush_denormal", "set_warn_always",
-        "use_deterministic_algorithms")},
+        "set_deterministic_debug_mode", "set_float32_matmul_precision", "set_flush_denormal", "set_vital",
+        "set_warn_always", "use_deterministic_algorithms")},
 }
 
 

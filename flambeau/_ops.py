@@ -495,7 +495,7 @@ class _Ops(types.ModuleType):
     def load_library(self, path):
         """Load a shared library. One that registers operators is made for PyTorch's C++, which is not here: OSError.
 
-        torchvision's are defined by vision/ instead.
+        torchvision's are defined by vision/ instead, and torchaudio's by audio.py.
         """
         path = os.path.realpath(path)
         if path in self.loaded_libraries:
@@ -513,10 +513,15 @@ class _Ops(types.ModuleType):
 
 def _own_operators(path):
     """What stands here for the library at `path`, [(schema, function)], or None."""
-    if os.path.basename(os.path.dirname(path)) != "torchvision":
-        return None
-    from . import vision
-    return vision.OPERATORS.get(os.path.basename(path).split(".")[0].removesuffix("_stable"))
+    folder, file = os.path.split(path)
+    library = file.split(".")[0]
+    if os.path.basename(folder) == "torchvision":
+        from . import vision
+        return vision.OPERATORS.get(library.removesuffix("_stable"))
+    if folder.endswith(os.path.join("torchaudio", "lib")):
+        from . import audio
+        return audio.OPERATORS.get(library)
+    return None
 
 
 ops = _Ops()

@@ -47,7 +47,8 @@ MISSING_MODULES = {
     "torch.utils.bottleneck": "use cProfile",
     "torch.utils.collect_env": "run `flambeau info`",
     "torch.utils.cpp_extension": "operations fuse into native code by themselves; write an autograd.Function",
-    "torch.utils.data.datapipes": "use an IterableDataset",
+    **{f"torch.utils.data.{name}": "write a Dataset or an IterableDataset"
+       for name in ("datapipes", "DFIterDataPipe", "DataChunk", "IterDataPipe", "MapDataPipe")},
     "torch.utils.show_pickle": "use pickletools",
     "torch.utils.tensorboard": "use tensorboardX.SummaryWriter, which writes the same files",
     "torch.utils.throughput_benchmark": "use timeit",

@@ -95,3 +95,8 @@ def set_flush_denormal(mode):
 def compiled_with_cxx11_abi():
     """Whether PyTorch was compiled with the C++11 ABI; nothing was compiled here, so extensions have nothing to fit."""
     return True
+
+
+def set_vital(vital, attr, value):
+    """Note a word about the program for a log of PyTorch's; False, since there is none. torchdata."""
+    return False

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 from tests.patience import PATIENCE
 
@@ -40,3 +41,17 @@ def test_import_prints_nothing_and_warns_of_nothing():
 
 def test_importing_layers_writes_no_help_pages():
     assert "flambeau.tensor.help" not in modules_of("flambeau.nn, flambeau.optim")
+
+
+def test_a_numpy_that_is_too_old_is_named(tmp_path):
+    (tmp_path / "numpy.py").write_text("__version__ = '1.26.4'\n")
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import flambeau"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode and done.stderr.strip().splitlines()[-1].startswith(
+        "ImportError: Flambeau needs NumPy 2.2.5 or later, and 1.26.4 is installed.")
+
+
+def test_the_numpy_that_is_asked_for_is_the_least():
+    from flambeau.base.requirements import LEAST_NUMPY
+    project = (Path(__file__).parent.parent / "pyproject.toml").read_text(encoding="utf-8")
+    assert f'"numpy>={".".join(map(str, LEAST_NUMPY))}"' in project

@@ -38,7 +38,7 @@ EXTRA = {
     "cpu.amp.autocast_mode": ("amp",), "cpu.amp.grad_scaler": ("amp",),
     "cuda.amp.autocast_mode": ("amp",), "cuda.amp.grad_scaler": ("amp",),
     "distributed.distributed_c10d": ("futures",),
-    "_library.aten": ("_ops",), "_library.custom_ops": ("_ops", "amp"), "_ops": ("_library", "vision"),
+    "_library.aten": ("_ops",), "_library.custom_ops": ("_ops", "amp"), "_ops": ("_library", "audio", "vision"),
     "_library.check": ("compiler", "testing"), "library": ("_library", "_ops"),
     "nn.parallel.distributed": ("distributed",), "optim.optimizer": ("utils._foreach_utils", "watch"),
     "config": ("watch",), "lens.graph": ("watch.nonfinite",), "lens.modules": ("watch.holders",),

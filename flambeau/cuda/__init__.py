@@ -395,4 +395,6 @@ def __getattr__(name):
     if name == "default_generators":                   # there are none before CUDA is started
         from .random import generators
         return generators()
+    if name == "_initialized":                         # reformer_pytorch, revtorch and other reversible nets read it
+        return is_initialized()
     return _rest(name)

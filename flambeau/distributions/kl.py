@@ -23,8 +23,8 @@ from .gumbel import Gumbel
 from .half_normal import HalfNormal
 from .independent import Independent
 from .laplace import Laplace
-from .lowrank_multivariate_normal import LowRankMultivariateNormal, low_rank_log_det, low_rank_squared_length
-from .multivariate_normal import MultivariateNormal, log_diagonal, squared_length
+from .lowrank_multivariate_normal import LowRankMultivariateNormal, _batch_lowrank_logdet, _batch_lowrank_mahalanobis
+from .multivariate_normal import MultivariateNormal, _batch_mahalanobis, log_diagonal
 from .normal import Normal
 from .one_hot_categorical import OneHotCategorical
 from .pareto import Pareto
@@ -259,13 +259,14 @@ def _kl_normal_vectors(p, q):
 
 def squared_length_under(q, off):
     if isinstance(q, LowRankMultivariateNormal):
-        return low_rank_squared_length(q._unbroadcasted_cov_factor, q._unbroadcasted_cov_diag, off, q._capacitance_tril)
-    return squared_length(q._unbroadcasted_scale_tril, off)
+        return _batch_lowrank_mahalanobis(q._unbroadcasted_cov_factor, q._unbroadcasted_cov_diag, off,
+                                          q._capacitance_tril)
+    return _batch_mahalanobis(q._unbroadcasted_scale_tril, off)
 
 
 def log_det(p):
     if isinstance(p, LowRankMultivariateNormal):
-        return low_rank_log_det(p._unbroadcasted_cov_factor, p._unbroadcasted_cov_diag, p._capacitance_tril)
+        return _batch_lowrank_logdet(p._unbroadcasted_cov_factor, p._unbroadcasted_cov_diag, p._capacitance_tril)
     return 2 * log_diagonal(p._unbroadcasted_scale_tril)
 
 

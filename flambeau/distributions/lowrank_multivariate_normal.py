@@ -4,27 +4,27 @@ import math
 from . import constraints
 from .distribution import Distribution
 from .functions import broadcast_shapes, cholesky, eye, solve_triangular
-from .multivariate_normal import log_diagonal, squared_length, times
+from .multivariate_normal import _batch_mahalanobis, _batch_mv, log_diagonal
 from .utils import _standard_normal, lazy_property
 
 __all__ = ["LowRankMultivariateNormal"]
 
 
-def capacitance_factor(factor, diagonal):
+def _batch_capacitance_tril(factor, diagonal):
     """The Cholesky factor of I + W.mT D^-1 W, the small matrix in the formulas of Woodbury and Sylvester."""
     small = factor.mT @ (factor / diagonal.unsqueeze(-1))
     return cholesky(small + eye(small.shape[-1], dtype=small.dtype, device=small.device))
 
 
-def low_rank_log_det(factor, diagonal, capacitance):
+def _batch_lowrank_logdet(factor, diagonal, capacitance):
     """The logarithm of the determinant of W W.mT + D."""
     return 2 * log_diagonal(capacitance) + diagonal.log().sum(-1)
 
 
-def low_rank_squared_length(factor, diagonal, off, capacitance):
+def _batch_lowrank_mahalanobis(factor, diagonal, off, capacitance):
     """The squared length of the vectors `off` in the metric of W W.mT + D."""
-    scaled = times(factor.mT, off / diagonal)
-    return (off.square() / diagonal).sum(-1) - squared_length(capacitance, scaled)
+    scaled = _batch_mv(factor.mT, off / diagonal)
+    return (off.square() / diagonal).sum(-1) - _batch_mahalanobis(capacitance, scaled)
 
 
 class LowRankMultivariateNormal(Distribution):
@@ -59,7 +59,7 @@ class LowRankMultivariateNormal(Distribution):
         self.cov_diag = cov_diag.expand(batch_shape + event_shape)
         super().__init__(batch_shape, event_shape, validate_args=validate_args)
         self._unbroadcasted_cov_factor, self._unbroadcasted_cov_diag = cov_factor, cov_diag
-        self._capacitance_tril = capacitance_factor(cov_factor, cov_diag)
+        self._capacitance_tril = _batch_capacitance_tril(cov_factor, cov_diag)
 
     @property
     def mean(self): return self.loc
@@ -98,16 +98,17 @@ class LowRankMultivariateNormal(Distribution):
         shape = self._extended_shape(sample_shape)
         along = _standard_normal(shape[:-1] + self.cov_factor.shape[-1:], self.loc.dtype, self.loc.device)
         each = _standard_normal(shape, self.loc.dtype, self.loc.device)
-        return self.loc + times(self._unbroadcasted_cov_factor, along) + self._unbroadcasted_cov_diag.sqrt() * each
+        return self.loc + _batch_mv(self._unbroadcasted_cov_factor, along) + self._unbroadcasted_cov_diag.sqrt() * each
 
     def log_prob(self, value):
         if self._validate_args:
             self._validate_sample(value)
         parts = self._unbroadcasted_cov_factor, self._unbroadcasted_cov_diag
-        square = low_rank_squared_length(*parts, value - self.loc, self._capacitance_tril)
-        return -0.5 * (self._event_shape[0] * math.log(2 * math.pi) + low_rank_log_det(*parts, self._capacitance_tril)
-                       + square)
+        square = _batch_lowrank_mahalanobis(*parts, value - self.loc, self._capacitance_tril)
+        log_det = _batch_lowrank_logdet(*parts, self._capacitance_tril)
+        return -0.5 * (self._event_shape[0] * math.log(2 * math.pi) + log_det + square)
 
     def entropy(self):
-        log_det = low_rank_log_det(self._unbroadcasted_cov_factor, self._unbroadcasted_cov_diag, self._capacitance_tril)
+        log_det = _batch_lowrank_logdet(self._unbroadcasted_cov_factor, self._unbroadcasted_cov_diag,
+                                        self._capacitance_tril)
         return (0.5 * (self._event_shape[0] * (1 + math.log(2 * math.pi)) + log_det)).expand(self._batch_shape)

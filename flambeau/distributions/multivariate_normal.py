@@ -9,7 +9,7 @@ from .utils import _standard_normal, lazy_property
 __all__ = ["MultivariateNormal"]
 
 
-def times(matrix, vector):
+def _batch_mv(matrix, vector):
     """The product of matrices and vectors, both in batches."""
     return (matrix @ vector.unsqueeze(-1)).squeeze(-1)
 
@@ -19,7 +19,7 @@ def log_diagonal(factor):
     return factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
 
-def squared_length(factor, off):
+def _batch_mahalanobis(factor, off):
     """The squared Mahalanobis length of vectors `off` in the metric of `factor @ factor.mT`.
 
     All vectors that belong to one matrix of the batch are solved for at once.
@@ -34,7 +34,7 @@ def squared_length(factor, off):
     return solve_triangular(factor, columns, upper=False).square().sum(-2).movedim(-1, 0).reshape(shape)
 
 
-def factor_of_inverse(precision):
+def _precision_to_scale_tril(precision):
     """The Cholesky factor of the inverse of positive definite matrices."""
     # Turned by half a turn, the factor of a matrix is an upper one of it, whose inverse is lower again.
     upper = cholesky(precision.flip((-2, -1))).flip((-2, -1)).mT
@@ -62,7 +62,7 @@ class CovarianceForms(Distribution):
         """The Cholesky factor of the covariance, from the given form of the matrix."""
         if name == "scale_tril":
             return matrix
-        return cholesky(matrix) if name == "covariance_matrix" else factor_of_inverse(matrix)
+        return cholesky(matrix) if name == "covariance_matrix" else _precision_to_scale_tril(matrix)
 
     def _whole(self, matrix):
         return matrix.expand(self._batch_shape + matrix.shape[-2:])
@@ -116,12 +116,12 @@ class MultivariateNormal(CovarianceForms):
 
     def rsample(self, sample_shape=()):
         eps = _standard_normal(self._extended_shape(sample_shape), self.loc.dtype, self.loc.device)
-        return self.loc + times(self._unbroadcasted_scale_tril, eps)
+        return self.loc + _batch_mv(self._unbroadcasted_scale_tril, eps)
 
     def log_prob(self, value):
         if self._validate_args:
             self._validate_sample(value)
-        square = squared_length(self._unbroadcasted_scale_tril, value - self.loc)
+        square = _batch_mahalanobis(self._unbroadcasted_scale_tril, value - self.loc)
         constant = self._event_shape[0] * math.log(2 * math.pi)
         return -0.5 * (constant + square) - log_diagonal(self._unbroadcasted_scale_tril)
 

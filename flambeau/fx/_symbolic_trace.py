@@ -7,6 +7,7 @@ import sys
 import threading
 from types import CodeType, FunctionType
 
+from ..missing import missing
 from ..nn import Module, Parameter
 from ..tensor.tensor import Tensor
 from .graph import Graph
@@ -16,8 +17,9 @@ from .proxy import ParameterProxy, Proxy, TracerBase
 __all__ = ["PH", "PHBase", "ProxyableClassMeta", "Tracer", "is_fx_symbolic_tracing", "is_fx_tracing", "symbolic_trace",
            "wrap"]
 
+ScriptObject = missing("torch.ScriptObject")       # torch_geometric asks whether attributes are one
 _wrapped: dict = {}           # (id of a module's globals, name) → those globals
-_original_call, _original_getattr = Module.__call__, Module.__getattr__
+_orig_module_call, _orig_module_getattr = Module.__call__, Module.__getattr__
 
 
 class _TracingState(threading.local):
@@ -62,9 +64,9 @@ class Tracer(TracerBase):
     """
 
     def __init__(self, autowrap_modules=(math,), autowrap_functions=(), param_shapes_constant=False):
-        self._autowrap = {id(held): held for module in autowrap_modules for name, held in vars(module).items()
-                          if not name.startswith("_") and callable(held)}
-        self._autowrap.update({id(function): function for function in autowrap_functions})
+        self._autowrap_function_ids = {id(held) for module in autowrap_modules for name, held in vars(module).items()
+                                       if not name.startswith("_") and callable(held)}
+        self._autowrap_function_ids.update(id(function) for function in autowrap_functions)
         self._autowrap_search = list(autowrap_modules)
         self.param_shapes_constant = param_shapes_constant
         self.submodule_paths = None
@@ -198,20 +200,20 @@ class Tracer(TracerBase):
 
             def call(module, *args, **kwargs):
                 def forward(*args, **kwargs):
-                    return _original_call(module, *args, **kwargs)
-                self.wrap_in(getattr(getattr(module, "forward", None), "__globals__", {}), patches)
+                    return _orig_module_call(module, *args, **kwargs)
+                _autowrap_check(patches, getattr(getattr(module, "forward", None), "__globals__", {}),
+                                self._autowrap_function_ids)
                 return self.call_module(module, forward, args, kwargs)
 
             def get(module, name):
-                return self.getattr(name, _original_getattr(module, name), proxies)
-            with Patches() as patches:
-                patches.put_attribute(Module, "__call__", call)
-                patches.put_attribute(Module, "__getattr__", get)
-                for (_, name), namespace in list(_wrapped.items()):
-                    patches.put(namespace, name, wrapped(namespace.get(name, getattr(builtins, name, None))))
-                self.wrap_in(getattr(fn, "__globals__", {}), patches)
+                return self.getattr(name, _orig_module_getattr(module, name), proxies)
+            with _Patcher() as patches:
+                patches.patch_method(Module, "__call__", call)
+                patches.patch_method(Module, "__getattr__", get)
+                _patch_wrapped_functions(patches)
+                _autowrap_check(patches, getattr(fn, "__globals__", {}), self._autowrap_function_ids)
                 for module in self._autowrap_search:
-                    self.wrap_in(vars(module), patches)
+                    _autowrap_check(patches, vars(module), self._autowrap_function_ids)
                 returned = fn(*args)
             hint = getattr(inspect.unwrap(fn), "__annotations__", {}).get("return")
             self.create_node("output", "output", (self.create_arg(returned),), {}, type_expr=hint)
@@ -219,15 +221,6 @@ class Tracer(TracerBase):
         finally:
             _state.tracing = before
         return self.graph
-
-    def wrap_in(self, namespace, patches):
-        """Let the functions that are to be single nodes be that where `namespace` has them."""
-        if not self._autowrap or id(namespace) in patches.visited:
-            return
-        patches.visited.add(id(namespace))
-        for name, held in list(namespace.items()):
-            if not name.startswith("_") and id(held) in self._autowrap and callable(held):
-                patches.put(namespace, name, wrapped(held))
 
 
 class Found(dict):
@@ -241,8 +234,9 @@ class Found(dict):
                     self[held] = f"{prefix}.{name}" if prefix else name
 
 
-class Patches:
-    """Things put in the place of others for the time of a `with`."""
+class _Patcher:
+    """Things put in the place of others for the time of a `with`. Tracers of other packages use it, and
+    the two functions below, by these names: torch_geometric's `to_hetero`."""
 
     def __init__(self):
         self.done: list = []
@@ -256,16 +250,32 @@ class Patches:
             undo()
         self.done.clear()
 
-    def put(self, namespace, name, thing):
-        missing = name not in namespace
-        before = namespace.get(name)
-        self.done.append(lambda: namespace.pop(name, None) if missing else namespace.__setitem__(name, before))
-        namespace[name] = thing
+    def patch(self, frame_dict, name, new_fn, deduplicate=True):
+        missing = name not in frame_dict
+        before = frame_dict.get(name)
+        self.done.append(lambda: frame_dict.pop(name, None) if missing else frame_dict.__setitem__(name, before))
+        frame_dict[name] = new_fn
 
-    def put_attribute(self, owner, name, thing):
-        before = getattr(owner, name)
-        self.done.append(lambda: setattr(owner, name, before))
-        setattr(owner, name, thing)
+    def patch_method(self, cls, name, new_fn, deduplicate=True):
+        before = getattr(cls, name)
+        self.done.append(lambda: setattr(cls, name, before))
+        setattr(cls, name, new_fn)
+
+
+def _patch_wrapped_functions(patcher):
+    """Let the functions that `wrap` was told of be single nodes."""
+    for (_, name), namespace in list(_wrapped.items()):
+        patcher.patch(namespace, name, wrapped(namespace.get(name, getattr(builtins, name, None))))
+
+
+def _autowrap_check(patcher, frame_dict, function_ids):
+    """Let the functions with these ids be single nodes where `frame_dict` has them."""
+    if not function_ids or id(frame_dict) in patcher.visited:
+        return
+    patcher.visited.add(id(frame_dict))
+    for name, held in list(frame_dict.items()):
+        if not name.startswith("_") and id(held) in function_ids and callable(held):
+            patcher.patch(frame_dict, name, wrapped(held))
 
 
 def wrapped(function):

@@ -388,8 +388,15 @@ def test_pinning_and_timeouts_without_workers():
 
 def test_what_is_not_there_says_so():
     import flambeau.utils.data as data
-    with pytest.raises(AttributeError, match="DataPipes, which are not in Flambeau; write a Dataset"):
-        getattr(data, "IterDataPipe")                     # noqa: B009
+    with pytest.raises(NotImplementedError, match="no torch.utils.data.IterDataPipe .*: write a Dataset"):
+        data.IterDataPipe()
+    assert not isinstance(Squares(2), data.IterDataPipe)
+
+    @data.functional_datapipe("squares")
+    class Pipe(data.IterDataPipe):
+        pass
+    with pytest.raises(NotImplementedError, match="no torch.utils.data.IterDataPipe"):
+        Pipe()
     assert not hasattr(data, "nonsense")
     assert collections.Counter(data.__all__).most_common(1)[0][1] == 1
     assert all(hasattr(data, name) for name in data.__all__)
@@ -409,3 +416,29 @@ def test_a_loader_of_another_make_will_do():
 
     given = list(loaders._SingleProcessDataLoaderIter(Foreign()))
     assert [t.tolist() for t in given] == [[1.0, 2.0], [3.0]]
+
+
+def test_an_iterator_of_another_make_will_do():
+    """torchdata derives a loader and its iterator from PyTorch's, and writes both anew."""
+    class Iterator(loaders._BaseDataLoaderIter):
+        def __init__(self, loader):
+            super().__init__(loader)
+            self.seeds = self._base_seed, self._shared_seed
+
+        def _next_data(self):
+            return [self._dataset[i] for i in self._next_index()]
+
+    class Loader(DataLoader):
+        def __init__(self, dataset):
+            for name, held in {"dataset": dataset, "num_workers": 0, "timeout": 0, "generator": None, "batch_size": 2,
+                               "drop_last": False, "pin_memory": False, "collate_fn": None,
+                               "batch_sampler": BatchSampler(SequentialSampler(dataset), 2, False)}.items():
+                vars(self)[name] = held
+            self._dataset_kind, self._IterableDataset_len_called = loaders._DatasetKind.Map, None
+
+        def __iter__(self):
+            return Iterator(self)
+
+    loader = Loader([10, 11, 12])
+    assert list(loader) == [[10, 11], [12]]
+    assert [isinstance(seed, int) for seed in iter(loader).seeds] == [True, False]

@@ -419,6 +419,52 @@ def parts_of_distributions(torch):
     assert 0 < squashed[0] < 1e-30 and squashed[1] == 0.5 and 0.999 < squashed[2] < 1
 
 
+def matrices_of_normal_distributions(torch):
+    """laplace-torch and pyro call these."""
+    full, low = (part(torch, f"distributions.{name}multivariate_normal") for name in ("", "lowrank_"))
+    root = torch.tensor([[2.0, 0.0], [1.0, 3.0]], dtype=torch.float64)
+    covariance, x = root @ root.mT, torch.tensor([0.5, -1.0], dtype=torch.float64)
+    torch.testing.assert_close(full._precision_to_scale_tril(covariance.inverse()), root)
+    torch.testing.assert_close(full._batch_mv(root, x), root @ x)
+    torch.testing.assert_close(full._batch_mahalanobis(root, x), x @ covariance.inverse() @ x)
+    wide, diagonal = torch.tensor([[1.0], [2.0]], dtype=torch.float64), torch.tensor([0.5, 2.0], dtype=torch.float64)
+    covariance = wide @ wide.mT + diagonal.diag()
+    capacitance = low._batch_capacitance_tril(wide, diagonal)
+    torch.testing.assert_close(low._batch_lowrank_logdet(wide, diagonal, capacitance), covariance.logdet())
+    torch.testing.assert_close(low._batch_lowrank_mahalanobis(wide, diagonal, x, capacitance),
+                               x @ covariance.inverse() @ x)
+
+
+def a_base_of_transposed_convolutions(torch):
+    """mmengine names it where it counts operations."""
+    conv = part(torch, "nn.modules.conv")
+    assert issubclass(conv._ConvTransposeMixin, conv._ConvTransposeNd)
+    assert not isinstance(torch.nn.ConvTranspose1d(1, 1, 1), conv._ConvTransposeMixin)
+
+
+def calls_that_are_waited_for(torch):
+    """torchkbnufft forks its work; outside of TorchScript a fork is a call."""
+    jit = part(torch, "jit")
+    with pytest.warns(DeprecationWarning, match="torch.jit.fork"):
+        future = jit.fork(lambda a, b: a + b, 1, b=2)
+    with pytest.warns(DeprecationWarning, match="torch.jit.wait"):
+        assert jit.wait(future) == 3 and future.done()
+    with pytest.warns(DeprecationWarning), pytest.raises(ZeroDivisionError):
+        jit.fork(lambda: 1 / 0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert jit._wait(jit._fork(int)) == 0
+
+
+def whether_cuda_was_started(torch):
+    """Reversible nets (reformer_pytorch) ask so whether there are random states of GPUs to keep."""
+    assert torch.cuda._initialized == torch.cuda.is_initialized()
+
+
+def gradients_across_processes(torch):
+    assert part(torch, "distributed.autograd").is_available() in (False, True)
+
+
 def parts_of_optimizers(torch):
     module = part(torch, "optim.optimizer")
 

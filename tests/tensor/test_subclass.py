@@ -201,3 +201,16 @@ def test_what_others_put_on_tensor_is_called_as_it_is(monkeypatch):
             return NotImplemented
 
     assert torch.zeros(2).as_subclass(Refusing).tagged(torch.zeros(1)) == ("Refusing", "Tensor")
+
+
+def test_a_class_takes_no_part_by_the_handler_of_the_private_module():
+    class Out(torch.Tensor):
+        __torch_function__ = torch._C._disabled_torch_function_impl
+
+        def __getitem__(self, index):
+            return super().__getitem__(index)
+
+    x = torch.arange(6.0).view(2, 3).as_subclass(Out)
+    assert type(x) is Out and not has_torch_function_unary(x)
+    assert x[1].tolist() == [3.0, 4.0, 5.0]
+    assert type(x[0]) is type(x + 1) is type(torch.exp(x)) is torch.Tensor

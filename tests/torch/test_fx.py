@@ -231,8 +231,54 @@ def test_calls_of_functions(name):
     assert nodes(flambeau) == nodes(torch)
 
 
-def test_einsum_of_a_list():
-    """PyTorch's node has the operands one by one, ours as they were given; it computes the same."""
-    def traced(m):
-        return m.fx.symbolic_trace(lambda x, y: m.einsum("ij,jk->ik", [x, y]))(m.ones(2, 3), m.ones(3, 4)).tolist()
-    assert traced(flambeau) == traced(torch)
+def test_operands_of_einsum_stand_beside_each_other_in_the_graph():
+    def arguments(m, operands):
+        graph = m.fx.symbolic_trace(lambda x, y: m.einsum("ij,jk->ik", *operands(x, y))).graph
+        return [str(node.args) for node in graph.nodes if node.op == "call_function"]
+
+    for operands in (lambda x, y: (x, y), lambda x, y: ([x, y],), lambda x, y: ((x, y),)):
+        assert arguments(flambeau, operands) == arguments(torch, operands) == ["('ij,jk->ik', x, y)"]
+
+
+def test_a_tracer_that_puts_its_own_functions_in():
+    """What torch_geometric's to_hetero does: `trace` written anew, with the parts that PyTorch's own is made of."""
+    def program(m):
+        import importlib
+        st = importlib.import_module(f"{m.__name__}.fx._symbolic_trace")
+
+        class Tracer(m.fx.Tracer):
+            @st.compatibility(is_backward_compatible=True)
+            def trace(self, root, concrete_args=None):
+                """The graph, with every module as one node."""
+                self.root, self.graph = root, m.fx.Graph(tracer_cls=type(self))
+                self.submodule_paths = {held: name for name, held in root.named_modules()}
+                self.tensor_attrs = {}
+                assert not any(isinstance(held, (m.Tensor, st.ScriptObject)) for held in vars(root).values())
+                fn, args = self.create_args_for_root(type(root).forward, True, concrete_args)
+
+                @st.functools.wraps(st._orig_module_call)
+                def called(mod, *args, **kwargs):
+                    st._autowrap_check(patcher, type(mod).forward.__globals__, self._autowrap_function_ids)
+                    return self.call_module(mod, lambda *a, **k: st._orig_module_call(mod, *a, **k), args, kwargs)
+
+                with st._Patcher() as patcher:
+                    patcher.patch_method(m.nn.Module, "__getattr__", st._orig_module_getattr, deduplicate=False)
+                    patcher.patch_method(m.nn.Module, "__call__", called, deduplicate=False)
+                    st._patch_wrapped_functions(patcher)
+                    st._autowrap_check(patcher, fn.__globals__, self._autowrap_function_ids)
+                    self.create_node("output", "output", (self.create_arg(fn(*args)),), {})
+                return self.graph
+
+        class Net(m.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.one = m.nn.Linear(3, 2)
+
+            def forward(self, x):
+                return self.one(x).relu() + 1
+
+        call = m.nn.Module.__call__
+        nodes = [(node.op, str(node.target)) for node in Tracer().trace(Net()).nodes]
+        return nodes, Tracer.trace.__doc__, m.nn.Module.__call__ is call
+
+    assert program(flambeau) == program(torch)

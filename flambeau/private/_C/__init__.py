@@ -22,6 +22,7 @@ from ...tensor.about import get_default_device
 from ...tensor.overrides import DisableTorchFunction, DisableTorchFunctionSubclass
 from ...tensor.random import Generator
 from ...tensor.storage import StorageBase
+from ...tensor.subclass import opted_out as _disabled_torch_function_impl  # tensordict
 from ...tensor.tensor import Tensor, TensorType
 from . import _functorch, _nn
 from ._jit import (
@@ -87,12 +88,6 @@ def _len_torch_function_stack():
 def _is_alias_of(a, b):
     """tensordict: whether two tensors look at one storage."""
     return a._storage is b._storage
-
-
-def _disabled_torch_function_impl(func, types, args=(), kwargs=None):
-    """tensordict, and subclasses of Tensor that want no part in dispatch: call `func` as for plain tensors."""
-    with DisableTorchFunctionSubclass():
-        return func(*args, **(kwargs or {}))
 
 
 def _set_math_sdp_allow_fp16_bf16_reduction(enabled):

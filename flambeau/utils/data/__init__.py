@@ -6,6 +6,7 @@
     _utils                           samples to batches (collate, gather, fetch), and workers that make them
 """
 from ...base.names import attribute_error
+from ...missing import missing
 from .dataloader import DataLoader, _DatasetKind, default_collate, default_convert, get_worker_info
 from .dataset import (
     ChainDataset,
@@ -33,12 +34,22 @@ __all__ = ["BatchSampler", "ChainDataset", "ConcatDataset", "DataLoader", "Datas
            "Subset", "SubsetRandomSampler", "TensorDataset", "WeightedRandomSampler", "_DatasetKind",
            "default_collate", "default_convert", "get_worker_info", "random_split"]
 
-_PIPES = ("DFIterDataPipe", "DataChunk", "IterDataPipe", "MapDataPipe", "argument_validation", "functional_datapipe",
+# Pipes of data, which are not here. torchdata, torch_geometric and dgl derive from them, and ask `isinstance`.
+_PIPES = ("DFIterDataPipe", "DataChunk", "IterDataPipe", "MapDataPipe", "argument_validation",
           "guaranteed_datapipes_determinism", "non_deterministic", "runtime_validation", "runtime_validation_disabled")
+
+
+class functional_datapipe:
+    """A decorator that makes a class of pipes a method of the others; here it leaves the class as it is."""
+
+    def __init__(self, name, enable_df_api_tracing=False):
+        self.name, self.enable_df_api_tracing = name, enable_df_api_tracing
+
+    def __call__(self, cls):
+        return cls
 
 
 def __getattr__(name):
     if name in _PIPES:
-        raise AttributeError(f"torch.utils.data.{name} belongs to DataPipes, which are not in Flambeau; write a "
-                             "Dataset or an IterableDataset instead")
+        return missing(f"torch.utils.data.{name}")
     raise attribute_error("torch.utils.data", name, globals().keys)

@@ -18,6 +18,7 @@ from ...backends.backend import has_cuda
 from ...base.deferred_signals import when_gone
 from ...base.errors import warn
 from ...base.op import door
+from ...missing import missing
 from ._utils import kept_generators
 from ._utils.collate import default_collate, default_convert
 from ._utils.epochs import Epoch, WorkerProgress, epoch_from, state_of, states_now
@@ -327,6 +328,9 @@ class DataLoader(Generic[_T_co]):
                  "freeze, lower the worker number to avoid potential slowness/freeze if necessary.")
 
 
+_sharding_worker_init_fn = missing("torch.utils.data.dataloader._sharding_worker_init_fn")       # torchdata imports it
+
+
 def process_context(context):
     """The context of `multiprocessing` that `context`, such a thing or its name, says."""
     import multiprocessing
@@ -436,11 +440,13 @@ class _BaseDataLoaderIter:
         self._begin(loader)
 
     _base_seed = None          # what workers are seeded from, until it is drawn
+    _shared_seed = None        # of pipes, which are not here: torchdata keeps it
     _orders = 1                # how often PyTorch asks the sampler for its order; only the last one is used
 
     def _begin(self, loader):
         """Begin an epoch: its order, a seed for the workers with the first one, and the way to where it is resumed."""
-        begin = getattr(loader, "_begin_epoch", None)
+        # A loader of another make has not counted epochs, be it of a class that derives from ours (torchdata).
+        begin = loader._begin_epoch if hasattr(loader, "_epochs_begun") else None
         epoch = self._epoch = Epoch(0, None) if begin is None else begin()
         self._waiting = getattr(loader, "_waiting", None) or Waiting()
         with epoch.replaying(loader):
@@ -507,6 +513,10 @@ class _BaseDataLoaderIter:
 
     def _next_data(self):
         raise NotImplementedError
+
+    def _next_index(self):
+        """The next of the sampler: iterators of another make ask for it."""
+        return next(self._sampler_iter)
 
     def __len__(self):
         return len(self._index_sampler)

@@ -9,6 +9,7 @@ import traceback
 
 import numpy as np
 
+from ....missing import missing
 from ..dataset import IterableDataset
 from .epochs import WorkerProgress
 from .fetch import SampleAddress, _IterableDatasetFetcher, _MapDatasetFetcher
@@ -90,6 +91,11 @@ class WorkerPart:
     def __init__(self, epoch, seed, progress=None, entry=None):
         self.epoch, self.seed = epoch, seed
         self.progress, self.entry = progress, entry           # of a stream that is resumed: WorkerProgress, sampler's
+
+
+# PyTorch's own protocol between a loader and its workers, which torchdata writes anew.
+ManagerWatchdog = missing("torch.utils.data._utils.worker.ManagerWatchdog")
+_ResumeIteration = missing("torch.utils.data._utils.worker._ResumeIteration")
 
 
 class WithProgress:
