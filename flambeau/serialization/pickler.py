@@ -14,6 +14,7 @@ from ..autograd.edges import requires
 from ..base import dtypes, layout
 from ..base.errors import warn
 from ..base.op import Op
+from ..base.public_names import home
 from ..base.spec import META, Size, device
 from ..tensor.create import LEGACY_TENSOR_TYPES
 from ..tensor.storage import UntypedStorage
@@ -235,7 +236,7 @@ class Pickler:
             self._global(module, name)
             return
         module, name = getattr(thing, "__module__", None), thing.__qualname__
-        held = sys.modules.get(module)
+        held = sys.modules.get(module) or sys.modules.get(home(thing))
         for part in name.split("."):
             held = getattr(held, part, None)
         if held is not thing:
