@@ -8,11 +8,13 @@ import contextlib
 from typing import Final as Final
 
 from .base.errors import warn
+from .futures import Future
 from .missing import refusal, rest_of
 from .nn import Module
 
-__all__ = ["Attribute", "ScriptFunction", "ScriptModule", "annotate", "export", "freeze", "ignore", "interface",
-           "isinstance", "optimize_for_inference", "script", "script_if_tracing", "trace", "trace_module", "unused"]
+__all__ = ["Attribute", "Future", "ScriptFunction", "ScriptModule", "annotate", "export", "fork", "freeze", "ignore",
+           "interface", "isinstance", "optimize_for_inference", "script", "script_if_tracing", "trace", "trace_module",
+           "unused", "wait"]
 
 _said: set = set()
 __path__: list = []
@@ -105,6 +107,21 @@ def trace_module(mod, inputs=None, *args, **kwargs):
     return _as_it_is("trace_module", mod)
 
 
+def fork(func, *args, **kwargs):
+    """A Future of `func(*args, **kwargs)`, which is called at once: only TorchScript would go on meanwhile."""
+    warn("`torch.jit.fork` is deprecated. Please use `torch.compile` instead.", DeprecationWarning)
+    made = Future()
+    made.set_result(func(*args, **kwargs))
+    return made
+
+
+def wait(future):
+    """What the Future of a `fork` holds."""
+    warn("`torch.jit.wait` is deprecated. Please use `torch.compile` instead.", DeprecationWarning)
+    return future.wait()
+
+
+_fork, _wait = fork, wait
 _script_if_tracing = script_if_tracing        # torchvision, before it had a public name
 
 

@@ -44,7 +44,7 @@ EXTRA = {
     "config": ("watch",), "lens.graph": ("watch.nonfinite",), "lens.modules": ("watch.holders",),
     "reporting.recorder": ("lens", "memory", "optim.optimizer", "profiler", "watch"),
     "reporting.data": ("cli", "profiler.model", "watch"),
-    "hub": ("serialization",), "storage": ("serialization",), "utils.model_zoo": ("hub",),
+    "hub": ("serialization",), "jit": ("futures",), "storage": ("serialization",), "utils.model_zoo": ("hub",),
     "utils.flop_counter": ("_ops",), "profiler.operators": ("_library",), "profiler.autograd_profiler": ("cuda",),
     "memory.recording": ("profiler",), "cuda.memory": ("memory",), "version": ("torch_version",),
     "cuda.streams": ("streams",), "cuda.graphs": ("streams", "compiler"), "accelerator": ("cuda", "streams"),

@@ -20,11 +20,16 @@ from ..trace import new, value as values
 from ..trace.quick import here
 from ..trace.record import current, run_all
 from ..trace.value import TensorBase
-from .user_attributes import OWN_FIELDS, TensorFields, attributes, replace_attributes
+from .user_attributes import OWN_FIELDS, USER_ATTRIBUTES, TensorFields, hides_attributes
 
 
 class TensorType(type):
     """The class of the class: a call of it (create.py), names that it does not have, its signature."""
+
+    def __new__(kind, name, bases, namespace, **kwargs):
+        if hides_attributes(bases):
+            namespace.setdefault("__dict__", USER_ATTRIBUTES)
+        return super().__new__(kind, name, bases, namespace, **kwargs)
 
     def __getattr__(cls, name):
         near = words("torch.Tensor", name, lambda: dir(Tensor))
@@ -41,7 +46,7 @@ class TensorType(type):
 class Tensor(TensorFields, metaclass=TensorType):
     """A multi-dimensional array of one dtype that can be differentiated."""
 
-    __dict__ = property(attributes, replace_attributes)      # type: ignore[assignment]  # see user_attributes.py
+    __dict__ = USER_ATTRIBUTES                               # type: ignore[assignment]
 
     # What most tensors never set stays on the class. Fields that recording asks for stand in TensorBase.
     _retains = None           # the node that will put its gradient into `.grad`

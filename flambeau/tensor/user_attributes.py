@@ -114,3 +114,20 @@ def replace_attributes(tensor, new):
     new = dict(new)                                   # it may be the same
     held.clear()
     held.update(new)
+
+
+USER_ATTRIBUTES = property(attributes, replace_attributes)                # what `__dict__` is in a class of tensors
+
+
+def hides_attributes(bases):
+    """Whether a class of tensors with these bases would take Python's own `__dict__` from one before the tensor.
+
+    A plain class has one, so `class Named(Mixin, Tensor)` would show our fields, and lose them where a method of the
+    mixin sets `self.__dict__`. monai's MetaTensor is made that way.
+    """
+    for base in bases:
+        for kind in base.__mro__:
+            found = vars(kind).get("__dict__")
+            if found is not None:
+                return isinstance(found, GetSetDescriptorType) and kind is not TensorFields
+    return False

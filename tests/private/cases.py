@@ -435,6 +435,27 @@ def matrices_of_normal_distributions(torch):
                                x @ covariance.inverse() @ x)
 
 
+def a_base_of_transposed_convolutions(torch):
+    """mmengine names it where it counts operations."""
+    conv = part(torch, "nn.modules.conv")
+    assert issubclass(conv._ConvTransposeMixin, conv._ConvTransposeNd)
+    assert not isinstance(torch.nn.ConvTranspose1d(1, 1, 1), conv._ConvTransposeMixin)
+
+
+def calls_that_are_waited_for(torch):
+    """torchkbnufft forks its work; outside of TorchScript a fork is a call."""
+    jit = part(torch, "jit")
+    with pytest.warns(DeprecationWarning, match="torch.jit.fork"):
+        future = jit.fork(lambda a, b: a + b, 1, b=2)
+    with pytest.warns(DeprecationWarning, match="torch.jit.wait"):
+        assert jit.wait(future) == 3 and future.done()
+    with pytest.warns(DeprecationWarning), pytest.raises(ZeroDivisionError):
+        jit.fork(lambda: 1 / 0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert jit._wait(jit._fork(int)) == 0
+
+
 def whether_cuda_was_started(torch):
     """Reversible nets (reformer_pytorch) ask so whether there are random states of GPUs to keep."""
     assert torch.cuda._initialized == torch.cuda.is_initialized()

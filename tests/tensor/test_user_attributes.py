@@ -53,6 +53,31 @@ def test_what_a_program_sets_is_there_and_can_be_changed_there():
     assert "only" not in dir(x) and "shape" in dir(x)
 
 
+def test_a_class_before_the_tensor_among_the_bases():
+    """A plain class has a `__dict__` of Python's own, which comes first; monai's MetaTensor is made like this."""
+    class Named:
+        def take(self, other):
+            self.__dict__ = {"name": other.name}
+
+    class Marked(Named, torch.Tensor):
+        pass
+
+    class Other:
+        pass
+
+    class Twice(Other, Marked):
+        pass
+
+    for kind in (Marked, Twice):
+        one, two = torch.ones(2, 3).as_subclass(kind), torch.zeros(4).as_subclass(kind)
+        assert vars(one) == {} and isinstance(one, Named)
+        one.name, two.other = "one", 1
+        two.take(one)
+        assert vars(two) == {"name": "one"} and two.shape == (4,) and not hasattr(two, "other")
+        two.__dict__ = one.__dict__.copy()
+        assert torch.equal(two + 1, torch.ones(4)) and one.view(-1).shape == (6,)
+
+
 def test_our_fields_cannot_be_written_through_it():
     x = torch.ones(2)
     for name in ("_spec", "_node"):

@@ -4,6 +4,7 @@ A lazy one finds `in_channels` from its first input, and becomes an ordinary one
 """
 import math
 
+from ...base.errors import warn
 from ...tensor.functions import empty
 from .. import functional as F, init
 from ..parameter import Parameter, UninitializedParameter
@@ -168,6 +169,14 @@ class _ConvTransposeNd(_ConvNd):
             raise ValueError(f"requested an output size of {list(output_size)}, but valid sizes range from {least} to "
                              f"{most} (for an input of {size})")
         return [wanted - low for wanted, low in zip(output_size, least, strict=True)]
+
+
+class _ConvTransposeMixin(_ConvTransposeNd):
+    """The base of transposed convolutions, by a name that PyTorch had before; mmengine counts operations by it."""
+
+    def __init__(self, *args, **kwargs):
+        warn("`_ConvTransposeMixin` is a deprecated internal class. Please consider using public APIs.", FutureWarning)
+        super().__init__(*args, **kwargs)
 
 
 class _ConvTranspose(_ConvTransposeNd):
