@@ -24,6 +24,7 @@ from .base.dtypes import can_cast, dtype, finfo, get_default_dtype, iinfo, promo
 from .base.layout import layout, memory_format
 from .base.once import imported as _imported
 from .base.op import door
+from .base.presented import known_as as _known_as
 from .base.spec import Size, device, set_default_device
 from .tensor import (
     create as _create,
@@ -41,6 +42,8 @@ from .tensor.tensor import Tensor
 from .tensor.typed_storage import LEGACY_STORAGES as _legacy_storages, TypedStorage
 
 _tracebacks.install()
+_known_as("torch", Tensor, Size, device, dtype, finfo, iinfo, layout, memory_format)
+_known_as("torch.storage", TypedStorage, UntypedStorage)
 _forms.attach_all()
 globals().pop("ops")          # the package of declarations: `torch.ops` is PyTorch's, in _ops.py
 from .tensor import (

@@ -53,6 +53,31 @@ def _unflatten_dense_tensors(flat, tensors):
     return tuple(made)
 
 
+def _take_tensors(tensors, size_limit):
+    """Lists of tensors of one type each, in their order, that have `size_limit` bytes together where more than one is
+    in a list. mmengine and mmcv send parameters to other processes so.
+    """
+    lists: dict = {}                     # type → (bytes so far, tensors)
+    for t in tensors:
+        held, chosen = lists.get(t.type(), (0, []))
+        if held and held + t.nbytes > size_limit:
+            yield chosen
+            held, chosen = 0, []
+        chosen.append(t)
+        lists[t.type()] = held + t.nbytes, chosen
+    for _, chosen in lists.values():
+        yield chosen
+
+
+def _reorder_tensors_as(tensors, ordered_tensors):
+    """`tensors`, whose order is right among those of a type, in the order of types of `ordered_tensors`."""
+    lists: dict = {}
+    for t in tensors:
+        lists.setdefault(t.type(), []).append(t)
+    nexts = {name: iter(held) for name, held in lists.items()}
+    return tuple(next(nexts[t.type()]) for t in ordered_tensors)
+
+
 def _element_size(dtype):
     """Bytes per element of a dtype. lightning."""
     return dtype.itemsize

@@ -253,10 +253,16 @@ def get_kernel(op, dispatch_key):
     return kernel
 
 
-def triton_op(name, fn=None, /, *, mutates_args):
-    """An operator over Triton kernels: there is no GPU, and no Triton, here."""
-    raise NotImplementedError(f"triton_op({name!r}): Flambeau runs no Triton kernels; use torch.library.custom_op with "
-                              "a kernel for the CPU")
+def triton_op(name, fn=None, /, *, mutates_args, schema=None):
+    """An operator of a function that may start Triton kernels, on a device that has any; elsewhere a `custom_op`.
+
+    What is registered for the CPU runs there. `wrap_triton`, where a kernel would be started, refuses.
+    """
+    def define(fn):
+        made = custom_op(name, fn, mutates_args=mutates_args, schema=schema)
+        made.register_fake(fn)                    # as in PyTorch, which requires that it can be traced
+        return made
+    return define if fn is None else define(fn)
 
 
 def wrap_triton(triton_kernel, /):

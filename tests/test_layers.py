@@ -37,7 +37,7 @@ EXTRA = {
     # PyTorch's names for what stands elsewhere here
     "cpu.amp.autocast_mode": ("amp",), "cpu.amp.grad_scaler": ("amp",),
     "cuda.amp.autocast_mode": ("amp",), "cuda.amp.grad_scaler": ("amp",),
-    "distributed.distributed_c10d": ("futures",),
+    "distributed.distributed_c10d": ("futures",), "jit": ("futures",),
     "_library.aten": ("_ops",), "_library.custom_ops": ("_ops", "amp"), "_ops": ("_library", "audio", "vision"),
     "_library.check": ("compiler", "testing"), "library": ("_library", "_ops"),
     "nn.parallel.distributed": ("distributed",), "optim.optimizer": ("utils._foreach_utils", "watch"),

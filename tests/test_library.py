@@ -88,8 +88,25 @@ def test_every_aten_name_can_be_named_and_those_we_lack_say_so():
     assert reached > 700, reached
 
 
+def test_an_operator_over_triton_runs_what_is_registered_for_the_cpu():
+    """Packages declare such operators when they are imported, also where there is no GPU."""
+    @torch.library.triton_op("tests::grown", mutates_args=())
+    def grown(x: torch.Tensor) -> torch.Tensor:
+        return torch.library.wrap_triton(None)[(1,)](x) if x.is_cuda else x + 1
+
+    @torch.library.triton_op("tests::on_gpus", mutates_args=())
+    def on_gpus(x: torch.Tensor) -> torch.Tensor:
+        return torch.library.wrap_triton(None)[(1,)](x)
+
+    assert torch.ops.tests.grown(torch.zeros(2)).tolist() == [1, 1] == grown(torch.zeros(2)).tolist()
+    with pytest.raises(NotImplementedError, match="wrap_triton: Flambeau runs no Triton kernels"):
+        on_gpus(torch.zeros(2))
+    on_gpus.register_kernel("cpu")(lambda x: x + 2)
+    assert on_gpus(torch.zeros(2)).tolist() == [2, 2]
+
+
 @pytest.mark.parametrize("call, words", [
-    (lambda: torch.library.triton_op("a::b", mutates_args=()), "custom_op"),
+    (lambda: torch.library.wrap_triton(None), "custom_op"),
     (lambda: torch.library.Library("aten", "IMPL").impl("sin", torch.sin, "CPU"), "namespace of your own"),
     (lambda: torch.library.Library("a", "FRAGMENT").impl("f", torch.sin, with_keyset=True), "register_autograd"),
     (lambda: torch.library.Library("_", "IMPL").fallback(torch.sin, "CPU"), "TorchFunctionMode"),

@@ -20,6 +20,7 @@ import flambeau
 from ..base.lazy import LazyModule, names_held
 from ..base.names import packages
 from ..base.places import ELSEWHERE, PRIVATE_MODULES, PYTORCH_PACKAGES, exists, is_pytorchs, place_of
+from ..base.presented import present
 from ..missing import MissingModule, is_module, no_attribute
 from ..version import __version__ as TORCH_VERSION
 from .torchvision import need_of_torchvision, torchvision_spec
@@ -60,6 +61,7 @@ def install_as_torch():
     if STARTUP_FOLDER not in sys.path:
         sys.path.insert(min(1, len(sys.path)), STARTUP_FOLDER)  # before any place that may hold the real one
     sys.modules["torch"] = Torch()
+    present()
 
 
 class Torch(LazyModule):

@@ -456,6 +456,17 @@ def calls_that_are_waited_for(torch):
         assert jit._wait(jit._fork(int)) == 0
 
 
+def tensors_in_lists_of_a_size(torch):
+    """mmengine sends parameters to other processes in such lists."""
+    utils = part(torch, "_utils")
+    small, wide = [torch.full((2,), float(n)) for n in range(5)], torch.zeros(3, dtype=torch.float64)
+    lists = list(utils._take_tensors([small[0], wide, *small[1:]], 16))
+    assert [[t[0].item() for t in held] for held in lists] == [[0, 1], [2, 3], [4], [0]]
+    assert lists[3][0] is wide and list(utils._take_tensors([], 16)) == []
+    ordered = utils._reorder_tensors_as([small[0], small[1], wide], [small[3], wide, small[4]])
+    assert all(a is b for a, b in zip(ordered, (small[0], wide, small[1]), strict=True))
+
+
 def whether_cuda_was_started(torch):
     """Reversible nets (reformer_pytorch) ask so whether there are random states of GPUs to keep."""
     assert torch.cuda._initialized == torch.cuda.is_initialized()
