@@ -25,7 +25,8 @@ def compared():
         value.backward()
         found[name] = {"loss": value, "gradient": one.grad}
     dino = losses_of.DINOLoss(output_dim=8, warmup_teacher_temp_epochs=2)
-    found["dino"] = [dino([array(4, 8), array(4, 8, seed=1)], [array(4, 8, seed=2)] * 3, epoch=epoch) for epoch in range(3)]
+    found["dino"] = [dino([array(4, 8), array(4, 8, seed=1)], [array(4, 8, seed=2)] * 3, epoch=epoch)
+                     for epoch in range(3)]
     return found
 
 

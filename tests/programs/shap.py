@@ -9,13 +9,14 @@ PACKAGES = ["shap"]
 
 
 def _net():
-    return fill(torch.nn.Sequential(torch.nn.Linear(5, 12), torch.nn.ReLU(), torch.nn.Linear(12, 3), torch.nn.Sigmoid()))
+    return fill(torch.nn.Sequential(torch.nn.Linear(5, 12), torch.nn.ReLU(), torch.nn.Linear(12, 3),
+                                    torch.nn.Sigmoid()))
 
 
 def deep():
     """DeepLIFT's rules through hooks of modules, of a plain and of a convolutional net."""
-    conv = fill(torch.nn.Sequential(torch.nn.Conv2d(1, 3, 3), torch.nn.ReLU(), torch.nn.MaxPool2d(2), torch.nn.Flatten(),
-                                    torch.nn.Linear(27, 2)))
+    conv = fill(torch.nn.Sequential(torch.nn.Conv2d(1, 3, 3), torch.nn.ReLU(), torch.nn.MaxPool2d(2),
+                                    torch.nn.Flatten(), torch.nn.Linear(27, 2)))
     plain = shap.DeepExplainer(_net(), array(20, 5))
     pictures = shap.DeepExplainer(conv, array(6, 1, 8, 8))
     return {"plain": plain.shap_values(array(4, 5, seed=1)), "expected": plain.expected_value,
@@ -25,8 +26,9 @@ def deep():
 def by_gradients():
     """Expected gradients, of the input and of a layer inside."""
     net = _net()
-    return {"input": shap.GradientExplainer(net, array(20, 5)).shap_values(array(3, 5, seed=1), nsamples=40, rseed=2),
-            "layer": shap.GradientExplainer((net, net[2]), array(20, 5)).shap_values(array(2, 5, seed=1), nsamples=20, rseed=2)}
+    whole, inside = (shap.GradientExplainer(of, array(20, 5)) for of in (net, (net, net[2])))
+    return {"input": whole.shap_values(array(3, 5, seed=1), nsamples=40, rseed=2),
+            "layer": inside.shap_values(array(2, 5, seed=1), nsamples=20, rseed=2)}
 
 
 @tolerance(1e-4, "a regression over samples of inputs left out amplifies rounding")
