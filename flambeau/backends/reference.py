@@ -136,7 +136,8 @@ def fresh(result, inputs, xp=np):
 
 def owned(result, inputs, xp=np):
     """An array without holes in memory of its own."""
-    if result.flags.forc and fresh(result, inputs, xp):
+    outer_first = sorted(range(result.ndim), key=lambda d: -result.strides[d])
+    if result.transpose(outer_first).flags.c_contiguous and fresh(result, inputs, xp):
         return result
     return xp.array(result, order="C", copy=True)
 

@@ -103,6 +103,20 @@ def landing(shape, parts):
     return (*rest[:start], *together, *rest[start:]), start, together
 
 
+def layout_of(shape, start, block, strides, indices):
+    """The strides of a result that has `shape`, as `landing` gives it: from the strides of the input, and indices.
+
+    PyTorch lays it out as its iterator walks: the input stands still along the indexed dimensions.
+    """
+    stay = [s for d, s in enumerate(strides) if d >= len(indices) or indices[d] is None]
+    looks = [(shape, (*stay[:start], *(0,) * len(block), *stay[start:]))]
+    for i in indices:
+        if i is not None:
+            steps = shapes.expand_strides(i.shape, i.strides, block)
+            looks.append((shape, (*(0,) * start, *steps, *(0,) * (len(shape) - start - len(block)))))
+    return shapes.elementwise_strides(shape, looks)
+
+
 def is_mask(array):
     return array.dtype.kind in "bu" and array.dtype.itemsize == 1
 
@@ -255,21 +269,27 @@ class index(Op):
         shape, start, block = landing(input.shape, [(i and i.shape, width) for i, width in parts])
         if input.contiguous and all(i is None or i.contiguous for i in indices):
             return input.like(shape=shape)
-        # PyTorch lays the result out as its iterator walks: the input stands still along the indexed dimensions
-        stay = [s for d, s in enumerate(input.strides) if d >= len(indices) or indices[d] is None]
-        looks = [(shape, (*stay[:start], *(0,) * len(block), *stay[start:]))]
-        for i in indices:
-            if i is not None:
-                steps = shapes.expand_strides(i.shape, i.strides, block)
-                looks.append((shape, (*(0,) * start, *steps, *(0,) * (len(shape) - start - len(block)))))
-        return input.like(shape=shape, strides=shapes.elementwise_strides(shape, looks))
+        return input.like(shape=shape, strides=layout_of(shape, start, block, input.strides, indices))
 
     def verify(input_spec, indices):
         verify_positions(input_spec.shape, indices)
 
     def ref(xp, input, indices):
-        shape = landing(input.shape, positions_of(indices))[0]
-        return input[keys(indices)] if 0 not in shape else xp.empty(shape, input.dtype)
+        shape, start, block = landing(input.shape, positions_of(indices))
+        if 0 in shape:
+            return xp.empty(shape, input.dtype)
+        found = input[keys(indices)]
+        if not any(i is not None and is_mask(i) for i in indices):
+            return found                                       # `meta` has said how it is laid out
+        opened = []                                            # a mask is positions in each of its dimensions
+        for i in indices:
+            opened += [i] if i is None or not is_mask(i) else xp.nonzero(i)
+        if len(opened) != input.ndim and all(i is None for i in opened):
+            return found                                       # masks without dimensions
+        strides = [step // input.itemsize for step in input.strides]
+        strides = layout_of(shape, start, block, strides, opened)
+        order = sorted(range(len(shape)), key=lambda d: -strides[d])
+        return xp.ascontiguousarray(found.transpose(order)).transpose([order.index(d) for d in range(len(shape))])
 
     def d_input(g, input_spec, indices): return _index_backward(g, input_spec.shape, indices)
 

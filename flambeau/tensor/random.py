@@ -664,7 +664,13 @@ def normal(mean=None, std=None, size=None, *, generator=None, out=None, dtype=No
     >>> torch.normal(0.0, torch.ones(3)).shape
     torch.Size([3])
     """
+    if size is not None:                                       # a tensor without dimensions is a number there
+        mean, std = (t.item() if isinstance(t, Tensor) and not t.dim() and not t.requires_grad else t
+                     for t in (mean, std))
     tensors = [t for t in (mean, std) if isinstance(t, Tensor)]
+    if tensors and size is not None:
+        raise TypeError("normal() received an invalid combination of arguments: a size goes with numbers for mean and "
+                        "std; expand() the tensors instead")
     if not tensors:
         if size is None:
             raise TypeError("received an invalid combination of arguments: with numbers for mean and std, give a size")

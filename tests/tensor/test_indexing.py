@@ -273,3 +273,13 @@ def test_adding_to_an_expanded_tensor_is_refused():
         with pytest.raises(RuntimeError, match="more than one element"):
             call()
     assert x.tolist() == [0.0] * 6
+
+
+def test_what_a_mask_picks_lies_as_what_positions_pick():
+    """torchani views such a result as a row, which takes elements that lie one after the other."""
+    for x in (fb.rand(3, 4, 5), fb.rand(5, 3, 4).permute(1, 2, 0)):
+        mask = fb.tensor([True, False, True, True])
+        for kept, at in ((x[:, mask], x[:, mask.nonzero()[:, 0]]), (x[0, mask, 1:], x[0, mask.nonzero()[:, 0], 1:])):
+            assert kept.stride() == at.stride() and fb.equal(kept, at)
+    pairs = fb.arange(12).view(2, 6)[:, fb.arange(6) > 2]
+    assert pairs.is_contiguous() and pairs.view(-1).tolist() == [3, 4, 5, 9, 10, 11]

@@ -718,3 +718,12 @@ def test_a_state_goes_on_in_the_other_library():
     assert flambeau.rand(6).tolist() == torch.rand(6).tolist()
     torch.set_rng_state(torch.tensor(flambeau.get_rng_state().numpy()))
     assert flambeau.randint(0, 100, (9,)).tolist() == torch.randint(0, 100, (9,)).tolist()
+
+
+def test_normal_of_a_size_takes_tensors_without_dimensions():
+    """torch_audiomentations draws its noise so."""
+    for lib in (flambeau, torch):
+        assert lib.normal(lib.tensor(5.0), lib.tensor(0.0), (2, 3)).tolist() == [[5.0] * 3] * 2
+        for mean, std in ((lib.zeros(3), 1.0), (0.0, lib.ones(1)), (lib.zeros((), requires_grad=True), 1.0)):
+            with pytest.raises(TypeError, match="invalid combination of arguments"):
+                lib.normal(mean, std, (3,))
