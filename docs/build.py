@@ -18,9 +18,9 @@ import markdown
 import flambeau
 
 HERE = Path(__file__).parent
-NAV = ["index", "training", "porting", "packages", "data", "saving", "amp", "distributions", "compile", "design",
-       "native", "doctor", "report", "containers", "processors", "operations", "autograd", "extending", "dtypes",
-       "numpy", "random", "errors", "differences", "conformance", "speed"]
+NAV = ["index", "training", "porting", "packages", "packages_tried", "data", "saving", "amp", "distributions",
+       "compile", "design", "native", "doctor", "report", "containers", "processors", "operations", "autograd",
+       "extending", "dtypes", "numpy", "random", "errors", "differences", "conformance", "speed"]
 API = ["flambeau", "flambeau.Tensor", "flambeau.nn", "flambeau.nn.functional", "flambeau.nn.init",
        "flambeau.nn.utils", "flambeau.optim", "flambeau.optim.lr_scheduler", "flambeau.utils.data", "flambeau.amp",
        "flambeau.distributions", "flambeau.func", "flambeau.serialization", "flambeau.linalg", "flambeau.special",

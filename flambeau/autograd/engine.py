@@ -376,7 +376,7 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=Fal
             raise ValueError("Expected allow_unused to be True or not passed when materialize_grads=True, but got: "
                              "allow_unused=False.")
         allow_unused = True
-    retain = create_graph if retain_graph is None else retain_graph
+    retain = (create_graph if retain_graph is None else retain_graph) or modes.other_slices
     if is_grads_batched:
         made = _grad_batched(outputs, inputs, given, retain, create_graph, allow_unused, materialize_grads)
         return made if names is None else dict(zip(names, made, strict=True))

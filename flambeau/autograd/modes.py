@@ -19,6 +19,7 @@ class _Modes(threading.local):
     copies_inference = False  # whether a node keeps a copy of an inference tensor instead of refusing it
     saved_hooks = ()          # the innermost (pack, unpack) last
     saved_refusal = None      # why saved-tensor hooks are not allowed here
+    other_slices = False      # whether `vmap` calls this function again, for slices that need the same graph
     backward_pass = None      # the BackwardPass that runs now; see engine.py
     autocast = None           # {type of device: dtype that autocast computes in}, None: off; see tensor/autocast.py
 

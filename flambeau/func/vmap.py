@@ -5,7 +5,7 @@ refuses (looking at values, `if` on a tensor) works as well; for many slices a f
 """
 import functools
 
-from ..autograd.modes import no_grad
+from ..autograd.modes import modes, no_grad
 from ..backends import random as streams
 from ..base.pytree import broadcast_prefix, tree_flatten, tree_structure, tree_unflatten
 from ..tensor.forms import namespace
@@ -97,7 +97,7 @@ def _run(calls, randomness, whole):
     for call in calls:
         if made and randomness == "same":
             start.restore()
-        made.append(call())
+        made.append(_one_of(calls, call))
         if randomness == "error" and len(made) == 1 and before != _positions():
             raise RuntimeError("vmap: called random operation while in randomness error mode. Please either use the "
                                "'same' or 'different' randomness flags on vmap or perform the randomness operation out "
@@ -106,6 +106,16 @@ def _run(calls, randomness, whole):
             raise RuntimeError("vmap: an argument that is not mapped over (its in_dim is None) was written in place "
                                "inside. Use the out-of-place form, or map over it.")
     return made
+
+
+def _one_of(calls, call):
+    """What the call for a slice gives; a graph that it goes back through is kept for the slices that follow."""
+    before = modes.other_slices
+    modes.other_slices = before or call is not calls[-1]
+    try:
+        return call()
+    finally:
+        modes.other_slices = before
 
 
 def _positions():

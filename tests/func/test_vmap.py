@@ -98,3 +98,16 @@ def test_misuse_is_said():
             (lambda: vmap(torch.sum, randomness="some")(batch), RuntimeError, "Only allowed values for randomness")):
         with pytest.raises(kind, match=words):
             call()
+
+
+def test_a_graph_is_kept_for_all_slices():
+    """torchjd goes back through one graph for each row of a Jacobian, inside of vmap; afterwards the graph is gone."""
+    x = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    y = x ** 2
+
+    def back(g):
+        return torch.autograd.grad(y, x, g)[0]
+
+    assert torch.equal(vmap(back)(torch.eye(3)), torch.diag(2 * x.detach()))
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        back(torch.ones(3))
