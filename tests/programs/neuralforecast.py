@@ -1,4 +1,4 @@
-"""neuralforecast: many series forecast by NHITS, LSTM, PatchTST, TFT; quantiles, cross validation and files."""
+"""neuralforecast: many series forecast by nets: NHITS, LSTM, PatchTST; quantiles, cross validation, files."""
 import logging
 
 import numpy as np
