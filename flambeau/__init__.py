@@ -24,7 +24,7 @@ from .base.dtypes import can_cast, dtype, finfo, get_default_dtype, iinfo, promo
 from .base.layout import layout, memory_format
 from .base.once import imported as _imported
 from .base.op import door
-from .base.presented import known_as as _known_as
+from .base.public_names import publish as _publish
 from .base.spec import Size, device, set_default_device
 from .tensor import (
     create as _create,
@@ -42,8 +42,6 @@ from .tensor.tensor import Tensor
 from .tensor.typed_storage import LEGACY_STORAGES as _legacy_storages, TypedStorage
 
 _tracebacks.install()
-_known_as("torch", Tensor, Size, device, dtype, finfo, iinfo, layout, memory_format)
-_known_as("torch.storage", TypedStorage, UntypedStorage)
 _forms.attach_all()
 globals().pop("ops")          # the package of declarations: `torch.ops` is PyTorch's, in _ops.py
 from .tensor import (
@@ -54,6 +52,11 @@ from .tensor import (
     ufuncs as _ufuncs,
 )
 
+for _kind in (Tensor, Size, OutOfMemoryError, device, dtype, finfo, iinfo, layout, memory_format, _random.Generator):
+    _publish(_kind, __name__)
+for _kind in (UntypedStorage, TypedStorage):
+    _publish(_kind, f"{__name__}.storage")
+del _kind
 globals().update({d.name: d for d in (*_dtypes.ALL, *_dtypes.NAMES_ONLY)})
 globals().update(_dtypes.ALIASES)
 globals().update({found.name: found for found in _layout.LAYOUTS_AND_FORMATS})

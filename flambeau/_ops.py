@@ -520,7 +520,7 @@ def _own_operators(path):
         return vision.OPERATORS.get(library.removesuffix("_stable"))
     if folder.endswith(os.path.join("torchaudio", "lib")):
         from . import audio
-        return audio.OPERATORS.get(library)
+        return audio.LIBRARIES.get(library)
     return None
 
 

@@ -1,7 +1,7 @@
 """`torch._utils`: what pickles of PyTorch's tensors name, and the packing of tensors into one."""
 from importlib import import_module
 
-from .base.lazy import import_when_asked
+from .base.lazy import import_when_asked, names_there
 from .base.names import attribute_error
 from .base.spec import device as device_type, spec
 from .nn import Parameter
@@ -12,7 +12,7 @@ cat = namespace[""]["cat"]
 # How exceptions travel between processes: torchdata, accelerate.
 __getattr__ = import_when_asked(__name__, {name: f"utils.data._utils.worker:{name}"
                                            for name in ("ExceptionWrapper", "KeyErrorMessage")},
-                                lambda name: attribute_error("torch._utils", name, globals().keys))
+                                lambda name: attribute_error("torch._utils", name, lambda: names_there(__name__)))
 
 
 def _rebuild_tensor(storage, storage_offset, size, stride):

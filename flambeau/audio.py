@@ -184,7 +184,7 @@ class _transduced(Op):
 
 
 # library → [(schema, function)]; see load_library in _ops.py
-OPERATORS = {
+LIBRARIES = {
     "_torchaudio": [
         ("_torchaudio::cuda_version() -> int?", no_cuda),
         ("_torchaudio::is_align_available() -> bool", with_alignment),

@@ -1,6 +1,6 @@
 """`torch.version`: the PyTorch version whose behaviour this is, and what it was built with."""
 from .backends.cuda import chain
-from .base.lazy import import_when_asked
+from .base.lazy import import_when_asked, names_there
 from .base.names import attribute_error
 from .torch_version import TorchVersion
 
@@ -16,4 +16,4 @@ git_version = "unknown"
 
 
 __getattr__ = import_when_asked(__name__, {"cuda": chain.built_for}, lambda name: attribute_error(
-    "torch.version", name, globals().keys))
+    "torch.version", name, lambda: names_there(__name__)))

@@ -6,17 +6,17 @@ import pytest
 
 import flambeau as torch
 from flambeau import _ops
-from flambeau.audio import OPERATORS
+from flambeau.audio import LIBRARIES
 
 
 @pytest.fixture(autouse=True)
 def loaded(tmp_path):
     """torchaudio's libraries, loaded as torchaudio does; the operators go away afterwards."""
-    paths = [str(tmp_path / "torchaudio" / "lib" / f"{name}.abi3.so") for name in OPERATORS]
+    paths = [str(tmp_path / "torchaudio" / "lib" / f"{name}.abi3.so") for name in LIBRARIES]
     for path in paths:
         torch.ops.load_library(path)
     yield
-    for library in OPERATORS.values():
+    for library in LIBRARIES.values():
         for schema, _ in library:
             _ops.undefine(_ops.lookup(schema.partition("(")[0]))
     for path in paths:

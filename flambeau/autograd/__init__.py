@@ -1,7 +1,7 @@
 """Gradients: nodes recorded beside each call, and the engine that walks them backwards."""
 from sys import modules
 
-from ..base.lazy import import_when_asked
+from ..base.lazy import import_when_asked, names_there
 from ..base.names import attribute_error
 from . import anomaly_mode, forward_ad, functional, grad_mode, graph
 from .engine import backward, grad
@@ -31,4 +31,4 @@ def _profiler_enabled():
 __getattr__ = import_when_asked(
     __name__, {"profiler": "profiler.autograd_profiler", "profiler_util": "profiler.events",
                "DeviceType": "profiler.events:DeviceType"},
-    lambda name: attribute_error("torch.autograd", name, globals().keys))
+    lambda name: attribute_error("torch.autograd", name, lambda: names_there(__name__)))

@@ -8,6 +8,7 @@ which names are there by now asks `names_held`.
 The package itself is a plain module, because Python reads names several times as fast from one, and every `torch.…` of
 a program is such a read: `dir(flambeau)` is whole, `vars(flambeau)` is not. `torch` of `install_as_torch` is.
 """
+import sys
 from importlib import import_module
 from types import ModuleType
 
@@ -30,6 +31,11 @@ class LazyModule(ModuleType):
     def __dir__(self):
         held = names_held(self)
         return sorted({*held, *held["_IMPORTED_WHEN_ASKED"]})
+
+
+def names_there(module):
+    """The names in the module called `module`, with those that are imported when they are asked for."""
+    return dir(sys.modules[module])
 
 
 def import_when_asked(module, places, refuse, kind=LazyModule):

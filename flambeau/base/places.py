@@ -4,6 +4,7 @@ import importlib.util
 import sys
 
 from .names import modules
+from .public_names import home
 
 # Modules whose place in Flambeau is not that in PyTorch.
 ELSEWHERE = {
@@ -68,6 +69,8 @@ def exists(ours):
 def torch_module(thing, module, name):
     """The module in which PyTorch has the class or function `thing`, which is `name` in `module`; `module` itself if
     it is none of ours, or PyTorch has none."""
+    if isinstance(thing, type) and thing.__module__ == module:
+        module = home(thing)
     own = module.removeprefix("flambeau.")
     if own == module:
         return module

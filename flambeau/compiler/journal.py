@@ -37,7 +37,7 @@ from ..backends.random import RandomStream
 from ..base.dtypes import dtype as Dtype
 from ..base.layout import layout as Layout, memory_format as MemoryFormat
 from ..base.op import Op
-from ..base.presented import home_of
+from ..base.public_names import home
 from ..base.spec import Spec, device as Device
 from ..tensor.forms import FORM_TYPE
 from ..tensor.random import Generator
@@ -372,7 +372,7 @@ ENGINE_FOLDERS = frozenset("base loops backends trace ops autograd tensor".split
 
 def is_engine(kind):
     """Whether a class is one of the engine's: tensors, dtypes, contexts."""
-    parts = home_of(kind).split(".")
+    parts = home(kind).split(".")
     return parts[0] == __name__.partition(".")[0] and len(parts) > 1 and parts[1] in ENGINE_FOLDERS
 
 

@@ -74,7 +74,7 @@ class Reading:
         if name in held and self._sees(tensor):
             return self.place("attribute", tensor, name, f"{journal.path(tensor)}.{name}", held[name])
         cls = type(tensor)
-        if not is_engine(cls) and cls.__module__.partition(".")[0] != __name__.partition(".")[0]:
+        if not is_engine(cls) and not is_ours(cls):
             found = self._lookup(cls, name)
             if isinstance(found, property) and isinstance(found.fget, types.FunctionType):
                 self._guard_lookup(cls, name)

@@ -18,7 +18,7 @@ from ..backends.random import RandomStream
 from ..base import observers
 from ..base.errors import PACKAGE, line_of
 from ..base.op import known
-from ..base.presented import home_of
+from ..base.public_names import home
 from ..tensor import random
 from .rewrite import copy_of, is_copy
 
@@ -79,17 +79,17 @@ def is_engine_function(f):
 
 def is_ours(thing):
     """Whether a module, or a class, is one of this package."""
-    name = home_of(thing) if isinstance(thing, type) else thing.__name__
+    name = home(thing) if isinstance(thing, type) else thing.__name__
     return name.partition(".")[0] == __name__.partition(".")[0]
 
 
 def effect_of(function):
     """What a function or class written in C may do that a replay would not repeat, in words; None for nothing."""
     if isinstance(function, type):
-        root = home_of(function).partition(".")[0]
+        root = (function.__module__ or "").partition(".")[0]
         pure = root in PURE_MODULES and not function.__module__.startswith("numpy.random") or \
             isinstance(vars(function).get("__init__"), types.FunctionType) or issubclass(function, BaseException) or \
-            root == __name__.partition(".")[0] or issubclass(function, (tuple, list, dict, set, str, int, float)) or \
+            is_ours(function) or issubclass(function, (tuple, list, dict, set, str, int, float)) or \
             "__dict__" in vars(function) or function.__flags__ & (1 << 9)    # made by a `class` statement
         return None if pure else f"{function.__module__}.{function.__qualname__}()"
     owner, name = getattr(function, "__self__", None), getattr(function, "__name__", type(function).__name__)
@@ -105,11 +105,11 @@ def effect_of(function):
             return None
         return f"{where}.{name}()"
     kind = owner if isinstance(owner, type) else type(owner)
-    where = home_of(kind)
+    where = kind.__module__ or ""
     if where.startswith("numpy.random.mtrand") and owner is getattr(sys.modules.get("numpy.random.mtrand"), "_rand", 0):
         return None                                          # how far it was drawn is compared
     if where.partition(".")[0] in PURE_MODULES and not where.startswith("numpy.random") \
-            or where.partition(".")[0] == __name__.partition(".")[0] or name in HARMLESS_FUNCTIONS \
+            or is_ours(kind) or name in HARMLESS_FUNCTIONS \
             or name.startswith("__"):
         return None
     for base in kind.__mro__:                                # a class of the user's: a method that it inherits

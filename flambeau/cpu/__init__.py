@@ -5,7 +5,7 @@ what the allocator has from the system. Arrays that NumPy made itself are not in
 counts every tensor.
 """
 from ..backends import memory as _memory, memory_limits as _machine
-from ..base.lazy import import_when_asked as _import_when_asked
+from ..base.lazy import import_when_asked as _import_when_asked, names_there as _names_there
 from ..base.names import attribute_error as _attribute_error
 from ..base.spec import CPU as _CPU, place as _place
 from ..tensor import oom as _oom
@@ -115,7 +115,7 @@ def memory_summary(device=None, abbreviated=False):
 
 
 __getattr__ = _import_when_asked(__name__, {"amp": "cpu.amp"},
-                                 lambda name: _attribute_error("torch.cpu", name, globals().keys))
+                                 lambda name: _attribute_error("torch.cpu", name, lambda: _names_there(__name__)))
 
 
 def _check(device):

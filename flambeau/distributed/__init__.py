@@ -6,4 +6,4 @@ distributed_c10d.
 """
 from . import rpc
 from .distributed_c10d import *
-from .distributed_c10d import __getattr__, is_available, reduce_op
+from .distributed_c10d import __getattr__, is_available

@@ -242,7 +242,7 @@ def type_text(kind):
     """An annotation as source."""
     if isinstance(kind, type) and not hasattr(kind, "__args__"):
         return kind.__name__ if kind.__module__ == "builtins" else qualified_name(kind)
-    return repr(kind).replace("flambeau.tensor.tensor.", "torch.")
+    return repr(kind).replace("flambeau.", "torch.")
 
 
 def _text(a):

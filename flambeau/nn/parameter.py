@@ -2,7 +2,6 @@
 import numpy as np
 
 from ..base import dtypes
-from ..base.presented import known_as
 from ..base.spec import device as device_type
 from ..tensor.create import from_array
 from ..tensor.functions import empty
@@ -197,6 +196,3 @@ def _rebuild_uninitialized(cls, requires_grad, device, dtype):
 def is_lazy(param):
     """Whether a parameter or buffer waits for its shape."""
     return isinstance(param, UninitializedTensorMixin)
-
-
-known_as("torch.nn.parameter", Parameter, Buffer, UninitializedParameter, UninitializedBuffer)

@@ -15,6 +15,7 @@ from ..base import dtypes, layout
 from ..base.errors import warn
 from ..base.op import Op
 from ..base.places import torch_module
+from ..base.public_names import home
 from ..base.spec import META, Size, device
 from ..tensor.create import LEGACY_TENSOR_TYPES
 from ..tensor.storage import UntypedStorage
@@ -245,7 +246,7 @@ class Pickler:
             self._global(module, name)
             return
         module, name = getattr(thing, "__module__", None), thing.__qualname__
-        held = sys.modules.get(module)
+        held = sys.modules.get(module) or sys.modules.get(home(thing))
         for part in name.split("."):
             held = getattr(held, part, None)
         if held is not thing:

@@ -16,7 +16,6 @@ from ..backends.memory import explained as out_of_memory
 from ..base import dtypes, limited_dtypes, observers, shapes
 from ..base.arguments import C_NAMES, asked, fitting, like, number, options, shape_of
 from ..base.errors import argument_error, need
-from ..base.presented import known_as
 from ..base.spec import CPU, META, default_device, place, spec
 from ..trace.quick import here
 from ..trace.value import Storage
@@ -855,7 +854,6 @@ def _is_drawn_there(self):
 
 
 Tensor._dropout_mask, Tensor._coins, Tensor._is_drawn_there = _dropout_mask, _coins, _is_drawn_there
-known_as("torch._C", Generator)
 for form in IN_PLACE_METHODS:
     setattr(Tensor, form.__name__, form)
 for form in (bernoulli, multinomial):

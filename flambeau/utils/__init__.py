@@ -1,7 +1,7 @@
 """Helpers around the core: checkpointing, DLPack, and data loading (`utils.data`, imported when asked for)."""
 import weakref
 
-from ..base.lazy import import_when_asked
+from ..base.lazy import import_when_asked, names_there
 from ..base.names import attribute_error
 from ..tensor.user_attributes import swap_fields
 from . import checkpoint, dlpack
@@ -31,4 +31,4 @@ def swap_tensors(t1, t2):
 _UTILITY_MODULES = ("_contextlib", "_foreach_utils", "_python_dispatch", "_pytree", "benchmark", "data", "flop_counter",
                     "hooks", "module_tracker", "weak")
 __getattr__ = import_when_asked(__name__, {name: f"utils.{name}" for name in _UTILITY_MODULES},
-                                lambda name: attribute_error("torch.utils", name, globals().keys))
+                                lambda name: attribute_error("torch.utils", name, lambda: names_there(__name__)))

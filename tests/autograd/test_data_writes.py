@@ -7,6 +7,8 @@ from hypothesis import given, settings, strategies as st
 import flambeau as torch
 from flambeau.trace import value as values
 
+from ..thorough import THOROUGH
+
 CELLS = 24
 
 
@@ -29,7 +31,7 @@ def cells(look):
     return set(np.lib.stride_tricks.as_strided(np.arange(CELLS)[offset:], size, [8 * s for s in strides]).ravel())
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300 if THOROUGH else 100, deadline=None, derandomize=True)
 @given(looks(), looks(), st.booleans(), st.sampled_from(["view of data", "data of view", "detached"]))
 def test_what_is_kept_and_what_is_written(kept, written, result, how):
     memory = torch.arange(1.0, CELLS + 1)

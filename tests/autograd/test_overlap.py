@@ -5,6 +5,8 @@ from hypothesis import given, settings, strategies as st
 
 import flambeau as torch
 
+from ..thorough import THOROUGH
+
 CELLS = 9
 
 
@@ -16,7 +18,7 @@ def looks(draw):
     return tuple(size), tuple(strides), draw(st.lists(st.booleans(), min_size=27, max_size=27))
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300 if THOROUGH else 100, deadline=None, derandomize=True)
 @given(looks(), st.sampled_from(["mask", "positions", "fill", "fill a tensor", "set item"]))
 def test_a_cell_is_written_or_not(look, how):
     size, strides, marks = look

@@ -9,6 +9,8 @@ from hypothesis import HealthCheck, assume, event, given, settings, strategies a
 
 import flambeau as torch
 
+from ..thorough import THOROUGH
+
 
 def weight(t):
     return np.cos(np.arange(t.size, dtype=np.float64)).reshape(t.shape)
@@ -110,7 +112,8 @@ def start():
     return np.sin(np.arange(1.0, 13.0)).reshape(3, 4)
 
 
-@settings(max_examples=400, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=400 if THOROUGH else 120, deadline=None, derandomize=True,
+          suppress_health_check=list(HealthCheck))
 @given(programs)
 def test_values_and_gradients(program):
     at = start()
@@ -139,7 +142,8 @@ def test_values_and_gradients(program):
     assert abs(slope - (up - down) / (2 * h)) < 1e-5 * scale, taken
 
 
-@settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100 if THOROUGH else 40, deadline=None, derandomize=True,
+          suppress_health_check=list(HealthCheck))
 @given(programs)
 def test_without_gradients_the_same_values(program):
     """No history, so no refusals; the trace alone must keep old values and new ones apart."""

@@ -71,25 +71,6 @@ def test_the_names_from_inside():
     assert (done.returncode, done.stdout) == (0, "fine\n"), done.stderr
 
 
-def test_types_are_where_programs_look_for_them():
-    """`type(x).__module__` is what packages tell a tensor by that do not import torch (autoray, eagerpy, wandb)."""
-    done = run("-c", """import pickle, torch
-print(*(f"{kind.__module__}.{kind.__qualname__}" for kind in map(type, (
-    torch.ones(1), torch.nn.Parameter(torch.ones(1)), torch.float32, torch.device("cpu"), torch.Size(),
-    torch.strided, torch.contiguous_format, torch.Generator(), torch.finfo(), torch.ones(1).untyped_storage()))))
-kinds = torch.Tensor, torch.nn.Parameter, torch.Size, torch.dtype
-assert pickle.loads(pickle.dumps(kinds)) == kinds and torch.nn.Linear.__module__ == torch.nn.modules.linear.__name__
-@torch.compile
-def double(x):
-    return x * 2 if isinstance(x, torch.Tensor) and x.dtype == torch.float32 else x
-assert [double(torch.ones(2)).sum().item() for _ in range(3)] == [4, 4, 4]
-""")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == [
-        "torch.Tensor", "torch.nn.parameter.Parameter", "torch.dtype", "torch.device", "torch.Size", "torch.layout",
-        "torch.memory_format", "torch._C.Generator", "torch.finfo", "torch.storage.UntypedStorage"]
-
-
 def test_every_module_of_pytorch():
     done = run("modules.py", command=())
     assert (done.returncode, done.stdout) == (0, "fine\n"), done.stderr

@@ -19,7 +19,7 @@ from .containers import Draw, check, run
 
 pytestmark = pytest.mark.pinned
 
-EXAMPLES = int(os.environ.get("FLAMBEAU_TEST_EXAMPLES", 800 if THOROUGH else 120))
+EXAMPLES = int(os.environ.get("FLAMBEAU_TEST_EXAMPLES", 800 if THOROUGH else 60))
 TOGETHER = 40
 
 

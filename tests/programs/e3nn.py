@@ -1,4 +1,4 @@
-"""e3nn: layers that turn with the space they are in: spherical harmonics, tensor products, a net of points that learns."""
+"""e3nn: layers that turn with the space they are in: spherical harmonics, products, a net of points that learns."""
 import torch
 from e3nn import o3
 from e3nn.math import soft_one_hot_linspace

@@ -23,7 +23,8 @@ class _Net(torch.nn.Module):
 
 def counted():
     """Parameters by module, and their table."""
-    found = {name: parameter_count(net) for name, net in (("small", _Net()), ("resnet18", torchvision.models.resnet18()))}
+    nets = {"small": _Net(), "resnet18": torchvision.models.resnet18()}
+    found = {name: parameter_count(net) for name, net in nets.items()}
     return {"small": dict(found["small"]), "resnet18": found["resnet18"][""],
             "table": parameter_count_table(_Net(), max_depth=2)}
 
@@ -31,7 +32,8 @@ def counted():
 def losses():
     """Focal, smooth and overlap losses with their gradients."""
     found = {}
-    for name, loss, target in (("focal", lambda x, y: sigmoid_focal_loss(x, y, 0.25, 2, "sum"), (array(6, 4) > 0).float()),
+    positive = (array(6, 4) > 0).float()
+    for name, loss, target in (("focal", lambda x, y: sigmoid_focal_loss(x, y, 0.25, 2, "sum"), positive),
                                ("smooth", lambda x, y: smooth_l1_loss(x, y, 0.5, "mean"), array(6, 4, seed=1))):
         x = array(6, 4, seed=2).requires_grad_()
         value = loss(x, target)

@@ -34,7 +34,8 @@ def instantiated():
     (folder / "optimizer").mkdir(parents=True)
     (folder / "run.yaml").write_text(CONFIG)
     (folder / "optimizer" / "adam.yaml").write_text("{_target_: torch.optim.Adam, _partial_: true, lr: 0.01}")
-    (folder / "optimizer" / "sgd.yaml").write_text("{_target_: torch.optim.SGD, _partial_: true, lr: 0.01, momentum: 0.9}")
+    (folder / "optimizer" / "sgd.yaml").write_text(
+        "{_target_: torch.optim.SGD, _partial_: true, lr: 0.01, momentum: 0.9}")
     found = {}
     with initialize_config_dir(str(folder), version_base="1.3"):
         for name in ("adam", "sgd"):
@@ -56,5 +57,6 @@ def instantiated():
 
 def named():
     """Classes and functions found by their paths."""
-    return {"class": get_class("torch.nn.Linear") is torch.nn.Linear, "called": call({"_target_": "torch.arange", "end": 4}),
+    return {"class": get_class("torch.nn.Linear") is torch.nn.Linear,
+            "called": call({"_target_": "torch.arange", "end": 4}),
             "tensor": call(OmegaConf.create({"_target_": "torch.tensor", "data": [1.0, 2.0]}))}

@@ -1,10 +1,26 @@
 """pytorch-ignite: trainers and evaluators with metrics, schedules, early stopping and checkpoints."""
 import torch
 from ignite.engine import Engine, Events, create_supervised_evaluator, create_supervised_trainer
-from ignite.handlers import (Checkpoint, DiskSaver, EarlyStopping, EMAHandler, TerminateOnNan,
-                             create_lr_scheduler_with_warmup)
-from ignite.metrics import (SSIM, Accuracy, ConfusionMatrix, Fbeta, Loss, MeanSquaredError, Precision, Recall,
-                            RunningAverage, TopKCategoricalAccuracy)
+from ignite.handlers import (
+    Checkpoint,
+    DiskSaver,
+    EarlyStopping,
+    EMAHandler,
+    TerminateOnNan,
+    create_lr_scheduler_with_warmup,
+)
+from ignite.metrics import (
+    SSIM,
+    Accuracy,
+    ConfusionMatrix,
+    Fbeta,
+    Loss,
+    MeanSquaredError,
+    Precision,
+    Recall,
+    RunningAverage,
+    TopKCategoricalAccuracy,
+)
 
 from tests.programs import array, fill
 
@@ -37,7 +53,8 @@ def trained():
     average.attach(trainer)
     precision, recall = Precision(average=False), Recall(average=False)
     evaluator = create_supervised_evaluator(net, {
-        "accuracy": Accuracy(), "loss": Loss(cross), "precision": precision, "recall": recall, "top": TopKCategoricalAccuracy(2),
+        "accuracy": Accuracy(), "loss": Loss(cross), "precision": precision, "recall": recall,
+        "top": TopKCategoricalAccuracy(2),
         "f": Fbeta(1.0, precision=precision, recall=recall), "confusion": ConfusionMatrix(3)})
     found = {"running": [], "rates": [], "evaluated": []}
 

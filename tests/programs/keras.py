@@ -1,4 +1,4 @@
-"""keras 3 over its torch backend: models fitted, evaluated, saved; layers of each kind; optimizers; a step of one's own."""
+"""keras over its torch backend: models fitted, evaluated, saved; each kind of layer; optimizers; a step of its own."""
 import os
 
 import numpy as np
@@ -6,11 +6,11 @@ import numpy as np
 os.environ["KERAS_BACKEND"] = "torch"
 os.environ["KERAS_HOME"] = "."
 
-import keras  # noqa: E402
-import torch  # noqa: E402
-from keras import layers, ops  # noqa: E402
+import keras
+import torch
+from keras import layers, ops
 
-from tests.programs import array, tokens  # noqa: E402
+from tests.programs import array, tokens
 
 PACKAGES = ["keras"]
 
@@ -28,7 +28,8 @@ def fitted():
     model = _filled(keras.Sequential([keras.Input((12, 12, 1)), layers.Conv2D(4, 3, activation="relu"),
                                       layers.MaxPooling2D(), layers.BatchNormalization(), layers.Flatten(),
                                       layers.Dense(3, activation="softmax")]))
-    model.compile(keras.optimizers.SGD(0.05, momentum=0.9), "sparse_categorical_crossentropy", metrics=["accuracy"], run_eagerly=True)
+    model.compile(keras.optimizers.SGD(0.05, momentum=0.9), "sparse_categorical_crossentropy", metrics=["accuracy"],
+                  run_eagerly=True)
     x, y = array(24, 12, 12, 1).numpy(), tokens(24, below=3).numpy()
     history = model.fit(x, y, epochs=3, batch_size=8, shuffle=False, verbose=0, validation_split=0.25)
     model.save("model.keras")
@@ -95,7 +96,8 @@ def own_step():
     model = _Own()
     model(np.zeros((1, 5), "float32"))
     _filled(model).compile("sgd", "mse", run_eagerly=True)
-    history = model.fit(array(16, 5).numpy(), array(16, 1, seed=1).numpy(), epochs=3, batch_size=8, shuffle=False, verbose=0)
+    history = model.fit(array(16, 5).numpy(), array(16, 1, seed=1).numpy(), epochs=3, batch_size=8, shuffle=False,
+                        verbose=0)
     x = ops.convert_to_tensor(array(3, 4).numpy())
     return {"history": history.history, "ops": [ops.softmax(x), ops.einsum("ij,kj->ik", x, x), ops.top_k(x, 2)[1],
                                                 ops.segment_sum(x, ops.array([0, 0, 1])), ops.qr(x)[1],

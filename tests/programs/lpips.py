@@ -12,7 +12,8 @@ def measured():
     """With each of its nets: the distance, that of each layer, the map of it, and the gradient."""
     found = {}
     for name in ("alex", "squeeze"):
-        net = fill(lpips.LPIPS(pretrained=False, net=name, pnet_rand=True, verbose=False, spatial=name == "alex").eval())
+        net = lpips.LPIPS(pretrained=False, net=name, pnet_rand=True, verbose=False, spatial=name == "alex")
+        fill(net.eval())
         one, other = array(1, 3, 48, 48).tanh().requires_grad_(), array(1, 3, 48, 48, seed=1).tanh()
         distance, layers = net(one, other, retPerLayer=True)
         distance.sum().backward()

@@ -2,8 +2,16 @@
 import torch
 from nflows.distributions.normal import ConditionalDiagonalNormal, StandardNormal
 from nflows.flows.base import Flow
-from nflows.transforms import (ActNorm, AffineCouplingTransform, BatchNorm, CompositeTransform, LULinear,
-                               MaskedAffineAutoregressiveTransform, RandomPermutation, ReversePermutation)
+from nflows.transforms import (
+    ActNorm,
+    AffineCouplingTransform,
+    BatchNorm,
+    CompositeTransform,
+    LULinear,
+    MaskedAffineAutoregressiveTransform,
+    RandomPermutation,
+    ReversePermutation,
+)
 from nflows.transforms.autoregressive import MaskedPiecewiseRationalQuadraticAutoregressiveTransform
 
 from tests.programs import array, fill, tolerance
@@ -32,7 +40,8 @@ def chained():
         return [ReversePermutation(3), fill(MaskedAffineAutoregressiveTransform(3, 12), n), LULinear(3), ActNorm(3),
                 RandomPermutation(3), BatchNorm(3)]
 
-    spline = fill(MaskedPiecewiseRationalQuadraticAutoregressiveTransform(3, 12, num_bins=5, tails="linear", tail_bound=4.0))
+    spline = fill(MaskedPiecewiseRationalQuadraticAutoregressiveTransform(3, 12, num_bins=5, tails="linear",
+                                                                          tail_bound=4.0))
     return {"affine": _trained(Flow(CompositeTransform(part(0) + part(1)), StandardNormal([3]))),
             "spline": _trained(Flow(spline, StandardNormal([3])))}
 

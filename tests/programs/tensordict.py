@@ -20,7 +20,8 @@ def views():
     held["inner", "d"] = held["a"].exp()
     return {"row": held[1]["a"], "reshaped": held.reshape(12)["inner", "b"], "stacked": stacked["inner", "c"],
             "joined": torch.cat([held, held], 0).batch_size, "keys": sorted(map(str, held.keys(True, True))),
-            "flat": sorted(held.flatten_keys(".").keys()), "sum": (held + 1)["a"].sum(), "same": bool((held == held).all()),
+            "flat": sorted(held.flatten_keys(".").keys()), "sum": (held + 1)["a"].sum(),
+            "same": bool((held == held).all()),
             "picked": held.select("a")[:, :2]["a"], "parts": [list(part.shape) for part in held.split(3, 0)],
             "gathered": held.gather(1, torch.zeros(4, 1, dtype=torch.int64))["a"], "text": repr(held)}
 

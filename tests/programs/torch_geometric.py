@@ -3,8 +3,17 @@ import torch
 import torch_geometric as pyg
 from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.loader import DataLoader
-from torch_geometric.nn import (GATConv, GCNConv, GINConv, SAGEConv, TransformerConv, global_add_pool, global_max_pool,
-                                global_mean_pool, to_hetero)
+from torch_geometric.nn import (
+    GATConv,
+    GCNConv,
+    GINConv,
+    SAGEConv,
+    TransformerConv,
+    global_add_pool,
+    global_max_pool,
+    global_mean_pool,
+    to_hetero,
+)
 from torch_geometric.utils import add_self_loops, degree, softmax, to_dense_adj, to_undirected
 
 from tests.programs import array, fill, gradients, tokens

@@ -3,8 +3,7 @@ import math
 
 import torch
 import torchaudio
-from torchaudio import functional as F
-from torchaudio import transforms as T
+from torchaudio import functional as F, transforms as T
 
 from tests.programs import array, fill, gradients, tolerance
 
@@ -26,8 +25,10 @@ def spectra():
     return {"power": power, "mel": mel, "decibels": T.AmplitudeToDB(top_db=80)(mel),
             "mfcc": T.MFCC(8000, 12, melkwargs={"n_fft": 256, "n_mels": 20, "center": False})(x),
             "lfcc": T.LFCC(8000, n_lfcc=10, speckwargs={"n_fft": 256})(x), "deltas": T.ComputeDeltas()(mel),
-            "back": T.InverseSpectrogram(n_fft=256)(whole, 4000), "stretched": T.TimeStretch(128, 129, 1.3)(whole).abs(),
-            "centroid": T.SpectralCentroid(8000, 256)(x), "scale": F.melscale_fbanks(33, 0.0, 4000.0, 8, 8000, "slaney")}
+            "back": T.InverseSpectrogram(n_fft=256)(whole, 4000),
+            "stretched": T.TimeStretch(128, 129, 1.3)(whole).abs(),
+            "centroid": T.SpectralCentroid(8000, 256)(x),
+            "scale": F.melscale_fbanks(33, 0.0, 4000.0, 8, 8000, "slaney")}
 
 
 @tolerance(1e-3, "the phase of a weak frequency is decided by rounding, and each of the iterations carries it on")

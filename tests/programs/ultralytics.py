@@ -28,7 +28,8 @@ def _net():
 
 
 def _batch():
-    return {"img": array(2, 3, 64, 64).sigmoid(), "batch_idx": torch.tensor([0.0, 0, 1]), "cls": torch.tensor([[0.0], [2], [1]]),
+    return {"img": array(2, 3, 64, 64).sigmoid(), "batch_idx": torch.tensor([0.0, 0, 1]),
+            "cls": torch.tensor([[0.0], [2], [1]]),
             "bboxes": torch.tensor([[0.5, 0.5, 0.4, 0.3], [0.3, 0.6, 0.2, 0.2], [0.6, 0.4, 0.5, 0.5]])}
 
 
@@ -45,7 +46,7 @@ def trained():
             found = gradients(net)
         sgd.step()
         losses.append(items)
-    return {"losses": losses, "gradients": {name: held for name, held in list(found.items())[::9]}}
+    return {"losses": losses, "gradients": dict(list(found.items())[::9])}
 
 
 @tolerance(1e-4, "batch norms after each other carry rounding on")
@@ -66,7 +67,8 @@ def kept():
     yolo = YOLO("own.pt")
     raw = yolo.model.float().eval()(_batch()["img"])[0]
     result = yolo.predict(np.full((64, 64, 3), 114, np.uint8), imgsz=64, conf=0.001, verbose=False, max_det=5)[0]
-    return {"names": len(yolo.names), "raw": raw, "boxes": list(result.boxes.xywhn.shape), "class": type(yolo.model).__name__}
+    return {"names": len(yolo.names), "raw": raw, "boxes": list(result.boxes.xywhn.shape),
+            "class": type(yolo.model).__name__}
 
 
 @tolerance(1e-3, "each epoch carries rounding on, and what is reported is rounded to five digits")

@@ -1,6 +1,6 @@
 """vector-quantize-pytorch: codebooks of every kind: codes, losses, what they learn from batches."""
 import torch
-from vector_quantize_pytorch import (FSQ, LFQ, RandomProjectionQuantizer, ResidualFSQ, ResidualVQ, SimVQ, VectorQuantize)
+from vector_quantize_pytorch import FSQ, LFQ, RandomProjectionQuantizer, ResidualFSQ, ResidualVQ, SimVQ, VectorQuantize
 
 from tests.programs import array, fill, tolerance
 
@@ -11,7 +11,8 @@ PACKAGES = ["vector-quantize-pytorch"]
 def codebooks():
     """Over three batches: codes, losses, and the codebook after moving averages; with k-means to begin."""
     found = {}
-    for name, how in {"plain": {}, "cosine": {"use_cosine_sim": True}, "kmeans": {"kmeans_init": True, "kmeans_iters": 4},
+    for name, how in {"plain": {}, "cosine": {"use_cosine_sim": True},
+                      "kmeans": {"kmeans_init": True, "kmeans_iters": 4},
                       "heads": {"heads": 2, "separate_codebook_per_head": True}, "small": {"codebook_dim": 4},
                       "learned": {"learnable_codebook": True, "ema_update": False}}.items():
         torch.manual_seed(1)
@@ -42,6 +43,6 @@ def without_lookup():
     signs, indices, loss = lfq(array(2, 9, 4))
     torch.manual_seed(3)
     sim = SimVQ(dim=8, codebook_size=16)(array(2, 10, 8))
+    random = RandomProjectionQuantizer(dim=8, num_codebooks=2, codebook_size=10, codebook_dim=4)
     return {"scalars": out, "codes": codes, "again": fsq.indices_to_codes(codes), "signs": signs, "indices": indices,
-            "loss": loss, "projected": RandomProjectionQuantizer(dim=8, num_codebooks=2, codebook_size=10, codebook_dim=4)(
-                array(2, 5, 8)), "sim": list(sim)}
+            "loss": loss, "projected": random(array(2, 5, 8)), "sim": list(sim)}

@@ -31,7 +31,8 @@ def fitted():
             adam.step()
             losses.append(loss)
         torch.manual_seed(5)
-        found[name] = {"losses": losses, "sampled": flow(context[0]).sample((4,)), "density": flow(context).log_prob(x)[:5]}
+        found[name] = {"losses": losses, "sampled": flow(context[0]).sample((4,)),
+                       "density": flow(context).log_prob(x)[:5]}
     return found
 
 

@@ -173,7 +173,7 @@ def case(seed):
     return name, changed(data, draw)
 
 
-HOW: tuple = ({}, {}, {}, {"map_location": "meta"}, {"verify": False}, {"encoding": "bytes"}, {"weights_only": False},
+HOW: tuple = ({}, {}, {}, {"map_location": "meta"}, {"verify": False}, {"encoding": "bytes"},
               {"mmap": True})
 
 

@@ -326,7 +326,7 @@ def test_collate_of_tensors(name):
 def test_the_map_of_collate_functions():
     def run(library):
         known = data_of(library)._utils.collate
-        names = sorted(str(key).replace("torch.", "").replace("flambeau.tensor.tensor.", "")
+        names = sorted(str(key).replace("torch.", "").replace("flambeau.", "")
                        for key in known.default_collate_fn_map)
         return [names, known.collate([1, True], collate_fn_map={int: lambda batch, *, collate_fn_map=None: batch})]
     same(run)

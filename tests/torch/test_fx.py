@@ -203,6 +203,7 @@ def test_interpreters_and_transformers():
 # Functions that go by lists of tensors, by sizes, or that are no operations.
 CALLS = {
     "einsum": lambda m, x, y: m.einsum("ij,jk->ik", x, y),
+    "einsum of a list": lambda m, x, y: m.einsum("ij,jk->ik", [x, y]),
     "multi_dot": lambda m, x, y: m.linalg.multi_dot([x, y]),
     "cat": lambda m, x, y: m.cat([x, y], 1),
     "stack": lambda m, x, y: m.stack((x, y)),

@@ -64,7 +64,7 @@ def agree(leaf_args, program):
             np.testing.assert_array_equal(mine[0][1], again[0][1], err_msg=f"tensor {number}, 1 thread and 2")
 
 
-@tuned(max_examples=400 if THOROUGH else 120, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@tuned(max_examples=400 if THOROUGH else 40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(leaves, steps)
 def test_native_means_what_the_reference_means(small_tiles, leaf_args, program):
     agree(leaf_args, program)

@@ -701,7 +701,7 @@ def test_an_observer_that_comes_amid_a_run_of_another_thread_hears_of_the_next(m
     assert names(i for r in log.of("ran") for i in r.instructions) == ["mul"]
 
 
-@tuned(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@tuned(max_examples=40 if THOROUGH else 12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(leaves, steps)
 def test_random_programs_are_the_same_when_observed(leaf_args, program):
     """Results, errors, and what is told: nothing runs that was not recorded, and no step twice."""

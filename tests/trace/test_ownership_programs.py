@@ -14,6 +14,8 @@ import flambeau as torch
 from flambeau.base import settings
 from flambeau.trace.record import current
 
+from ..thorough import THOROUGH
+
 pytestmark = pytest.mark.pinned
 
 SIZE = 12
@@ -185,7 +187,7 @@ def run(program):
 
 @pytest.mark.parametrize("executor", ["auto", "native", "reference"])
 def test_a_program_means_what_it_means_in_numpy(executor):
-    @tuned(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+    @tuned(max_examples=150 if THOROUGH else 60, deadline=None, suppress_health_check=list(HealthCheck))
     @given(programs)
     def agrees(program):
         current().run()

@@ -16,7 +16,7 @@ from flambeau.trace.record import current
 from ..ops import rows as tables
 from ..ops.test_bodies import WITH_BODY, calls, recorded
 from ..ops.test_tables import TABLES
-from ..thorough import sample
+from ..thorough import THOROUGH, sample
 from .cuts import cut_everywhere
 from .programs import leaves, run, steps
 
@@ -159,7 +159,7 @@ def test_a_reduction_keeps_its_order_in_every_trace(shape, operand):
         assert bits(reduce(make())) == alone
 
 
-@tuned(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@tuned(max_examples=60 if THOROUGH else 20, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(leaves, steps)
 def test_random_programs(leaf_args, program):
     """Every tensor of a program, and the gradients of its leaves."""

@@ -2,7 +2,8 @@
 from ...missing import rest_of
 
 __all__ = ["get_proxy_mode"]
-__getattr__ = rest_of("torch.fx.experimental.proxy_tensor", make_fx="torch.fx.symbolic_trace traces calls of Python")
+__getattr__ = rest_of("torch.fx.experimental.proxy_tensor",
+                      make_fx="only symbolic tracing is here, torch.fx.symbolic_trace")
 
 
 def get_proxy_mode():

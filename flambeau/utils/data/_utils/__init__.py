@@ -1,11 +1,11 @@
 """How samples become batches, and who makes them. `DataLoader` puts it together.
 
-Of what PyTorch has here, some names are missing: torchdata imports them for workers of its own.
+Of PyTorch's own protocol between a loader and its workers, names are missing that torchdata imports.
 """
-from ....missing import rest_of
+from ....missing import missing
 from . import collate, fetch, pin_memory, worker
 
 HAS_NUMPY = True
 MP_STATUS_CHECK_INTERVAL = worker.SHUTDOWN_SECONDS
 python_exit_status = False    # whether the interpreter ends
-__getattr__ = rest_of("torch.utils.data._utils", signal_handling="workers of torch.utils.data.DataLoader are watched")
+signal_handling = missing("torch.utils.data._utils.signal_handling")

@@ -7,6 +7,7 @@ state of its own (`state_dict` and `load_state_dict`, of it or of its iterator).
 """
 from contextlib import nullcontext
 
+from ....base.public_names import home
 from ....tensor.random import Generator
 from ..dataset import IterableDataset
 from ..sampler import Sampler
@@ -71,9 +72,9 @@ def states_now(loader):
 
 def drawn_by_us(loader):
     """Whether the order comes from samplers of this package, which draw from torch's generators alone."""
-    ours = Sampler.__module__.rpartition(".")[0] + "."
+    ours = home(Sampler).rpartition(".")[0] + "."
     return not isinstance(loader.dataset, IterableDataset) \
-        and all(one is None or type(one).__module__.startswith(ours) for one in samplers_of(loader).values())
+        and all(one is None or home(type(one)).startswith(ours) for one in samplers_of(loader).values())
 
 
 # --- the state of a loader --------------------------------------------------

@@ -1,0 +1,17 @@
+"""The names that classes go by: where a program finds them, `flambeau.Tensor`, not where they are written.
+
+wandb, tensorboardX and others ask for `type(x).__module__`, and pickles name a class so. Under the name of PyTorch
+(`install_as_torch`) it is PyTorch's: `torch.Tensor`. What asks whether a class is ours goes by `home`.
+"""
+_homes: dict = {}             # class → the module that it is written in
+
+
+def publish(kind, module):
+    """Let the class `kind` go by the name that it has in `module`."""
+    _homes.setdefault(kind, kind.__module__)
+    kind.__module__ = module
+
+
+def home(kind):
+    """The module that the class `kind` is written in."""
+    return _homes.get(kind) or getattr(kind, "__module__", None) or ""
