@@ -71,6 +71,8 @@ def torch_module(thing, module, name):
     it is none of ours, or PyTorch has none."""
     if isinstance(thing, type) and thing.__module__ == module:
         module = home(thing)
+    if module == "flambeau" and holds(module, name, thing):
+        return "torch"
     own = module.removeprefix("flambeau.")
     if own == module:
         return module

@@ -10,6 +10,7 @@ from types import CodeType, FunctionType
 from ..missing import missing
 from ..nn import Module, Parameter
 from ..tensor.tensor import Tensor
+from ._compatibility import compatibility as compatibility
 from .graph import Graph
 from .graph_module import GraphModule
 from .proxy import ParameterProxy, Proxy, TracerBase

@@ -13,12 +13,13 @@ IN_PLACE = frozenset("""
 """.split())
 # Names of PyTorch's that its star leaves out.
 NOT_TAKEN = frozenset("""
-    BFloat16Storage BFloat16Tensor ComplexDoubleStorage ComplexFloatStorage HalfStorage HalfTensor TYPE_CHECKING
+    BFloat16Storage BFloat16Tensor ComplexDoubleStorage ComplexFloatStorage HalfStorage HalfTensor StorageBase
+    TYPE_CHECKING
     broadcast_shapes channels_last channels_last_3d compiled_with_cxx11_abi contiguous_format from_dlpack
     get_printoptions grouped_mm jagged legacy_contiguous_format pca_lowrank
     per_channel_affine per_channel_affine_float_qparams per_channel_symmetric per_tensor_affine per_tensor_symmetric
     preserve_format set_default_dtype
-    set_grad_enabled sparse_bsc sparse_bsr sparse_coo sparse_csc sparse_csr strided svd_lowrank unique
+    set_grad_enabled set_vital sparse_bsc sparse_bsr sparse_coo sparse_csc sparse_csr strided svd_lowrank unique
 """.split())
 FLAMBEAUS_OWN = frozenset("doctor expect install_as_torch ops report".split())
 

@@ -43,11 +43,13 @@ from .options import (
 )
 from .saving import save
 
-__all__ = ["LoadEndianness", "SourceChangeWarning", "add_safe_globals", "clear_safe_globals",
-           "default_restore_location", "get_crc32_options", "get_default_load_endianness", "get_default_mmap_options",
-           "get_safe_globals", "get_unsafe_globals_in_checkpoint", "load", "location_tag", "register_package",
-           "safe_globals", "save", "set_crc32_options", "set_default_load_endianness", "set_default_mmap_options",
-           "skip_data"]
+__all__ = ["LoadEndianness", "SourceChangeWarning", "StorageType", "add_safe_globals",
+           "check_module_version_greater_or_equal", "clear_safe_globals", "default_restore_location",
+           "get_crc32_options", "get_default_load_endianness", "get_default_mmap_options", "get_safe_globals",
+           "get_unsafe_globals_in_checkpoint", "load", "location_tag", "mkdtemp", "normalize_storage_type",
+           "register_package", "safe_globals", "save", "set_crc32_options", "set_default_load_endianness",
+           "set_default_mmap_options", "skip_data", "storage_to_tensor_type", "validate_cuda_device",
+           "validate_hpu_device"]
 
 MAP_LOCATION: TypeAlias = Callable[[UntypedStorage, str], UntypedStorage] | device | str | dict[str, str] | None
 STORAGE: TypeAlias = TypedStorage | UntypedStorage

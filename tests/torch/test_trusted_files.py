@@ -18,6 +18,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.nn.utils import prune  # noqa: F401  (torch.nn does not import it)
 
 import flambeau as fb
+import flambeau.nn.utils.prune
 
 BOTH_WAYS = pytest.mark.parametrize("source, target", [(torch, fb), (fb, torch)], ids=["theirs", "ours"])
 pytestmark = pytest.mark.filterwarnings("ignore")        # that a file holds more than tensors; schedules and steps
