@@ -19,6 +19,7 @@ has none, and with ATEN_CPU_CAPABILITY=default, its bits are others.
 import math
 import operator
 import os
+import sys
 from contextlib import contextmanager
 
 import numpy as np
@@ -37,6 +38,7 @@ CHUNK_NORMALS = 1 << 14             # the same, of what takes most temporaries
 SMALL_PERMUTATION = (2**32 - 1) // 20
 SIGNIFICAND_BITS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
 REAL_DTYPE = {"complex64": np.dtype(np.float32), "complex128": np.dtype(np.float64)}
+NUMPY_RANDOM_BYTES = 16 << 20       # room for numpy.random to load: measured 7 MiB
 FEW_SAMPLES = 16                    # of normal numbers, which Python makes sooner than NumPy
 UINT64 = np.uint64
 
@@ -490,6 +492,10 @@ def seed_words(seed):
 
 
 def twister(words, position):
+    # Refused memory half-way through, its modules raise ImportErrors and SystemErrors that do not say so.
+    if "numpy.random" not in sys.modules and not memory.has_room(NUMPY_RANDOM_BYTES):
+        raise memory.failure(None, said="NumPy's generators take up to "
+                                        f"{memory.bytes_in_words(NUMPY_RANDOM_BYTES)} to load")
     from numpy.random import MT19937
     made = MT19937(0)
     made.state = {"bit_generator": "MT19937", "state": {"key": words, "pos": position}}
