@@ -32,5 +32,6 @@ def test_limits_of_memory_end_in_an_error():
     found = stress.limits(4)
     assert len(found) == 4
     for (when, megabytes), words in found.items():         # once there, we say what is missing, whoever is refused it
-        assert words.startswith(("ended, ", "could not begin: ")[:1 + (when == "before the import")]), (megabytes, words)
+        known = ("ended, ", "could not begin: ") if when == "before the import" else "ended, "
+        assert words.startswith(known), (when, megabytes, words)
     assert any(words.startswith("ended, 12 programs ran") for words in found.values())

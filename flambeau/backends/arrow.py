@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..base.weakbag import at_end
+
 EXACT_POWERS = 22             # 10**22 is the largest power of ten that a float64 holds exactly
 VIEW_BYTES, INLINE_BYTES = 16, 12       # of an entry of a view array, and of the text that it can hold itself
 
@@ -136,11 +138,12 @@ class ArrowStream:
     def batch(self):
         """(how many rows, ArrowColumns), or None after the last batch."""
         if self._stream is not None:
-            owner = _Batch(ArrowArray())
-            self._call(self._stream.get_next, owner.array)
-            if not owner.array.release:                         # the end of the stream
+            array = ArrowArray()
+            self._call(self._stream.get_next, array)
+            if not array.release:                               # the end of the stream
                 self.close()
                 return None
+            owner = _Batch(array)
         elif self._single is not None:
             owner, self._single = self._single, None
         else:
@@ -212,10 +215,7 @@ class _Batch:
 
     def __init__(self, array):
         self.array = array
-
-    def __del__(self):
-        if self.array.release:
-            self.array.release(self.array)
+        at_end(self, array.release, array)
 
 
 class _Memory:

@@ -6,14 +6,15 @@ ever left behind. It is handed on by its descriptor: inherited by a process that
 import mmap
 import os
 import sys
-import weakref
 
 import numpy as np
+
+from ..base.weakbag import WeakTable, at_end
 
 WITHOUT_OWN_FILE = {"trackfd": False} if sys.version_info >= (3, 13) and os.name == "posix" else {}
 BLOCK_ALIGNMENT_BYTES = 64    # of what lies in a block: vectors are read from there
 
-_blocks: weakref.WeakValueDictionary = weakref.WeakValueDictionary()     # identity of a file → its block here
+_blocks = WeakTable()         # identity of a file → its block here
 
 
 class SharedBlock:
@@ -21,13 +22,13 @@ class SharedBlock:
 
     def __init__(self, file, nbytes):
         self.file, self.nbytes = file, nbytes
-        self.cells = weakref.WeakValueDictionary()
+        self.cells = WeakTable()
         try:
             self._map = mmap.mmap(file, nbytes, **WITHOUT_OWN_FILE)           # shared, to be read and written
         except BaseException:
             os.close(file)
-            self.file = None
             raise
+        at_end(self, os.close, file)          # the mapping ends with the last array over it
         _blocks[identity(file)] = self
 
     @classmethod
@@ -58,10 +59,6 @@ class SharedBlock:
         """For the pickler of `multiprocessing` alone: the other process gets the open file."""
         from multiprocessing import reduction
         return received, (reduction.DupFd(self.file), self.nbytes)
-
-    def __del__(self):
-        if self.file is not None:
-            os.close(self.file)               # the mapping ends with the last array over it
 
 
 def received(file, nbytes):

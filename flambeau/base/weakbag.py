@@ -1,14 +1,20 @@
-"""Things to go through as long as they live."""
+"""Things as long as they live, and what is done at their end, with no Python code in it.
+
+Python looks for signals where a function begins, `__del__` and the callback of a weak reference among them. What a
+handler raises there is reported and forgotten: the Ctrl-C never reaches the program, and what the function was there
+for is not done. See also Note [Finalisers] in backends/memory.py, and `when_gone` in deferred_signals.py for what takes
+its time.
+"""
+import functools
 import itertools
+import operator
 import weakref
 
 SPARE_REFERENCES = 64         # so many more than lived last time may be kept before the dead ones are dropped
 
 
-class WeakBag:
-    """Holds things weakly, as a `weakref.WeakSet` does, but runs no Python code when one of them ends.
-
-    An interrupt that comes inside such code is swallowed; see Note [Finalisers] in backends/memory.py.
+class WeakTable:
+    """Values by keys, as long as they live, as a `weakref.WeakValueDictionary` holds them.
 
     Note [A copy to go through]: a dictionary that somebody's finaliser may add to is copied first. `list(d.items())` is
     no copy: it makes a tuple for each item, the collector may come with any of them, and finalisers with the collector.
@@ -16,20 +22,59 @@ class WeakBag:
     """
 
     def __init__(self):
-        self._held: dict = {}                       # number → weak reference; a number never means another thing
-        self._numbers, self._most = itertools.count(), SPARE_REFERENCES
+        self._held: dict = {}                       # key → weak reference
+        self._most = SPARE_REFERENCES
+
+    def __setitem__(self, key, value):
+        self.hold(key, weakref.ref(value))
+
+    def hold(self, key, reference):
+        """Keep this weak reference, until it is dead."""
+        self._held[key] = reference
+        if len(self._held) > self._most:
+            for known, held in self._held.copy().items():       # see Note [A copy to go through]
+                if held() is None and self._held.get(known) is held:
+                    self._held.pop(known, None)
+            self._most = 2 * len(self._held) + SPARE_REFERENCES
+
+    def get(self, key):
+        """The value of `key`, or None."""
+        held = self._held.get(key)
+        return None if held is None else held()
+
+    def all(self):
+        """A list of those that live."""
+        return [thing for held in list(self._held.values()) if (thing := held()) is not None]
+
+
+class WeakBag:
+    """Things to go through, held weakly, as a `weakref.WeakSet` does."""
+
+    def __init__(self):
+        self._table, self._numbers = WeakTable(), itertools.count()     # a number never means another thing
 
     def add(self, thing):
-        self._held[next(self._numbers)] = weakref.ref(thing)
-        if len(self._held) > self._most:
-            for number, held in self._held.copy().items():      # see Note [A copy to go through]
-                if held() is None:
-                    self._held.pop(number, None)
-            self._most = 2 * len(self._held) + SPARE_REFERENCES
+        self._table[next(self._numbers)] = thing
 
     def __iter__(self):
         return iter(self.all())
 
     def all(self):
         """A list of those that live."""
-        return [thing for held in list(self._held.values()) if (thing := held()) is not None]
+        return self._table.all()
+
+
+class _End(weakref.ref):
+    """A reference whose end is an act."""
+
+    __slots__ = ("act",)
+
+
+_ends, _numbers, _act = WeakTable(), itertools.count(), operator.methodcaller("act")
+
+
+def at_end(thing, function, *args):
+    """Call `function(*args)`, a function of C's, when `thing` is no more."""
+    end = _End(thing, _act)
+    end.act = functools.partial(function, *args)
+    _ends.hold(next(_numbers), end)

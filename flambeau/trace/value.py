@@ -26,6 +26,7 @@ from ..base.counting import count_in
 from ..base.ownership import RESULT, outside_holds_keeper, shares_value
 from ..base.shapes import extent
 from ..base.spec import CPU, spec as make_spec
+from ..base.weakbag import at_end
 
 events = vars(observers)          # a load nearer
 _looks = 0                        # how often somebody looked at contents, or waited for them
@@ -290,7 +291,7 @@ class Storage:
     def lend(self, array):
         """Make the array that this memory belongs to read-only, until this storage is gone."""
         array.flags.writeable = False
-        weakref.finalize(self, setattr, array.flags, "writeable", True).atexit = False
+        at_end(self, setattr, array.flags, "writeable", True)
 
     def export(self, spec, offset):
         """An array over this storage's memory for the outside, and mark the storage exported.

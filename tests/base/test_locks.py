@@ -1,6 +1,7 @@
 """Locks in a forked child: all of them are free there, and none is made where the child would not find it."""
 
 import ast
+import contextlib
 import gc
 import os
 import pathlib
@@ -14,7 +15,7 @@ import flambeau as torch
 from flambeau.autograd import accumulate
 from flambeau.backends import compile_thread, memory, random, threads
 from flambeau.base import locks
-from flambeau.base.weakbag import WeakBag
+from flambeau.base.weakbag import WeakBag, WeakTable, at_end
 from flambeau.tensor import overrides
 from flambeau.trace import record
 
@@ -129,6 +130,48 @@ def test_nobody_forks_while_llvm_works():
     thread.join()
 
 
+def test_a_table_forgets_the_dead():
+    class Thing:
+        pass
+    table, kept = WeakTable(), [Thing() for _ in range(5)]
+    for n, thing in enumerate(kept):
+        table[n] = thing
+    for n in range(5, 1000):
+        table[n] = Thing()
+    assert [table.get(n) for n in range(6)] == [*kept, None] and table.get("other") is None
+    assert table.all() == kept and len(table._held) < 200
+    table[3] = kept[0]
+    assert table.get(3) is kept[0]
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs signals")
+def test_an_interrupt_does_not_keep_a_thing_from_its_end():
+    """Whichever moment it comes in: nothing at the end of a thing is Python's to interrupt."""
+    class Thing:
+        pass
+
+    def act():
+        thing = Thing()
+        at_end(thing, ended.append, 1)
+        begun.append(1)
+        del thing
+
+    ended, begun, swallowed = [], [], []
+    hook, sys.unraisablehook = sys.unraisablehook, swallowed.append
+    handler = signal.signal(signal.SIGALRM, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    try:
+        for n in range(300):
+            with contextlib.suppress(KeyboardInterrupt):
+                signal.setitimer(signal.ITIMER_REAL, 1e-5 * (1 + n % 30))
+                while not swallowed:
+                    act()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, handler)
+        sys.unraisablehook = hook
+    assert len(ended) >= len(begun) > 300 and not swallowed
+
+
 def test_a_bag_forgets_the_dead():
     class Thing:
         pass
@@ -137,7 +180,7 @@ def test_a_bag_forgets_the_dead():
         bag.add(thing)
     for _ in range(1000):
         bag.add(Thing())
-    assert list(bag) == kept and len(bag._held) < 200
+    assert list(bag) == kept and len(bag._table._held) < 200
     kept.clear()
     del thing
     assert list(bag) == []

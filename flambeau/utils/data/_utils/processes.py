@@ -154,6 +154,10 @@ class Processes:
             until = time.monotonic() + patience
             for process in alive:
                 process.join(max(0.0, until - time.monotonic()))
+        for process in self.workers:          # `multiprocessing` does this in a finaliser, where interrupts are lost
+            popen = getattr(process, "_popen", None)
+            if popen is not None and process.exitcode is not None:
+                popen.close()
 
 
 def close_pipe(pipe):
