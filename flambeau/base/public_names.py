@@ -12,6 +12,11 @@ def publish(kind, module):
     kind.__module__ = module
 
 
+def published():
+    """The classes that go by such a name."""
+    return list(_homes)
+
+
 def home(kind):
     """The module that the class `kind` is written in."""
     return _homes.get(kind) or getattr(kind, "__module__", None) or ""

@@ -20,14 +20,12 @@ import flambeau
 from ..base.lazy import LazyModule, names_held
 from ..base.names import packages
 from ..base.places import ELSEWHERE, PRIVATE_MODULES, PYTORCH_PACKAGES, exists, is_pytorchs, place_of
-from ..base.public_names import publish
+from ..base.public_names import publish, published
 from ..missing import MissingModule, is_module, no_attribute
 from ..version import __version__ as TORCH_VERSION
 from .torchvision import need_of_torchvision, torchvision_spec
 
-# Classes of these names go by PyTorch's module; Parameter and its kin do once `torch.nn` is imported.
-PUBLIC_CLASSES = {"torch": "Tensor Size OutOfMemoryError device dtype finfo iinfo layout memory_format",
-                  "torch._C": "Generator", "torch.storage": "UntypedStorage TypedStorage"}
+# They go by PyTorch's module once `torch.nn` is imported.
 PARAMETER_CLASSES = ("Parameter", "UninitializedParameter", "Buffer", "UninitializedBuffer")
 # Modules of PyTorch's that it has loaded with itself, and that nothing of ours is the name of.
 PRIVATE_NAMES = ("_C", "_dynamo", "_guards", "_inductor", "_jit_internal", "_library", "_lowrank", "_prims_common",
@@ -62,9 +60,8 @@ def install_as_torch():
                            "a program cannot change over half-way: call flambeau.install_as_torch() before anything "
                            "imports torch, or start the program with `flambeau run`")
     sys.meta_path.insert(0, FacadeFinder())
-    for module, names in PUBLIC_CLASSES.items():
-        for name in names.split():
-            publish(getattr(flambeau, name), module)
+    for kind in published():
+        publish(kind, "torch._C" if kind is flambeau.Generator else kind.__module__.replace("flambeau", "torch", 1))
     if STARTUP_FOLDER not in sys.path:
         sys.path.insert(min(1, len(sys.path)), STARTUP_FOLDER)  # before any place that may hold the real one
     sys.modules["torch"] = Torch()

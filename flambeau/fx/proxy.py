@@ -180,8 +180,6 @@ class Proxy:
         name = getattr(func, "__name__", "")
         if getattr(Tensor, name, None) is func:
             return tracer.create_proxy("call_method", name, args, kwargs or {})
-        if name == "einsum" and len(args) == 2 and isinstance(args[1], (tuple, list)):
-            args = (args[0], *args[1])            # as PyTorch's node has them; opt_einsum_fx reads them so
         return tracer.create_proxy("call_function", func, args, kwargs or {})
 
 

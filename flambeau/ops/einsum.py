@@ -186,9 +186,10 @@ class einsum(Composite):
     """
 
     forms = "function"
-    lists = True
 
     def of(*args):
+        if len(args) == 2 and isinstance(args[0], str) and isinstance(args[1], (tuple, list)):
+            return einsum(args[0], *args[1])             # one of these may take the call over, as a Proxy of fx does
         need(len(args) >= 2, "einsum(): must specify the equation string and at least one operand, or at least one "
              "operand and its subscripts list", ValueError)
         operands, labels, target = subscripts(args)
@@ -199,8 +200,6 @@ def subscripts(args):
     """(operands, labels of each, labels of the output or None) from either way of writing the call."""
     if isinstance(args[0], str):
         equation, *operands = args
-        if len(operands) == 1 and isinstance(operands[0], (tuple, list)):
-            operands = list(operands[0])
         for at, x in enumerate(operands):
             if not isinstance(x, door.tensor):
                 raise TypeError(f"einsum(): expected Tensor as element {at} in argument 1, but got {type(x).__name__}")
