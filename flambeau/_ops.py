@@ -6,6 +6,7 @@ goes down the same steps as in PyTorch: arguments are bound to the schema, overr
 (by the formula that was registered, over an `autograd.Function`), and the kernel for the tensors' device runs, where
 gradients are off.
 """
+import contextlib
 import enum
 import functools
 import os
@@ -42,9 +43,28 @@ IGNORED = ("ADInplaceOrView", "BackendSelect", "FuncTorchBatched", "Functionaliz
 class _DispatchState(threading.local):
     below_autograd = False    # inside an autograd kernel that calls its operator again
     fake: tuple = ()          # the operators whose fake implementations run now, innermost last
+    replace = None            # of (operator, how to run its kernel, args, kwargs): asked instead of the kernel
 
 
 state = _DispatchState()
+
+
+@contextlib.contextmanager
+def kernels_replaced(function):
+    """Inside, this thread calls `function(operator, run, args, kwargs)` instead of an operator's kernel, `run(args,
+    kwargs)`."""
+    def called(*args):
+        state.replace = before                # a kernel may call operators, which are its own affair
+        try:
+            return function(*args)
+        finally:
+            state.replace = called
+
+    before, state.replace = state.replace, called
+    try:
+        yield
+    finally:
+        state.replace = before
 
 
 class OperatorBase:
@@ -169,6 +189,11 @@ class OpOverload(OperatorBase):
 
     def run(self, args, kwargs):
         """Run the kernel for the arguments' device, with gradients off."""
+        if state.replace is not None:
+            return state.replace(self, self.run_kernel, args, kwargs)
+        return self.run_kernel(args, kwargs)
+
+    def run_kernel(self, args, kwargs):
         place = device_of(args, kwargs)
         key = _key_of(place)
         if place == "meta" and self.fake is not None and key not in self.kernels:

@@ -45,7 +45,8 @@ EXTRA = {
     "reporting.recorder": ("lens", "memory", "optim.optimizer", "profiler", "watch"),
     "reporting.data": ("cli", "profiler.model", "watch"),
     "hub": ("serialization",), "jit": ("futures",), "storage": ("serialization",), "utils.model_zoo": ("hub",),
-    "utils.flop_counter": ("_ops",), "profiler.operators": ("_library",), "profiler.autograd_profiler": ("cuda",),
+    "utils.flop_counter": ("_ops",), "utils.selective_checkpoint": ("_library", "_ops"),
+    "profiler.operators": ("_library",), "profiler.autograd_profiler": ("cuda",),
     "memory.recording": ("profiler",), "cuda.memory": ("memory",), "version": ("torch_version",),
     "cuda.streams": ("streams",), "cuda.graphs": ("streams", "compiler"), "accelerator": ("cuda", "streams"),
 }

@@ -10,10 +10,11 @@ round.
 """
 import functools
 import os
+import re
 from importlib import import_module
 from importlib.util import find_spec
 
-from .._ops import OpOverload, OpOverloadPacket
+from .._ops import OpOverload, OpOverloadPacket, ops
 from ..base import dtypes
 from ..tensor import create, foreach, forms, indexing, interop, random
 from ..tensor.overrides import handle_torch_function, has_torch_function
@@ -84,6 +85,94 @@ def found(name):
         return getattr(foreach, name, None)              # some exist in place alone
     method = getattr(Tensor, name, None)
     return method if callable(method) else None
+
+
+# --- what an operation of ours is called there --------------------------------------------------
+
+
+# What one of our operations is in PyTorch's library of operators, where the names differ by more than `_`.
+ATEN_NAMES = {
+    "_affine": "addmm", "_bmm_as_it_lies": "bmm", "_attend": "scaled_dot_product_attention",
+    "cross_entropy": "cross_entropy_loss", "_class_entropy": "cross_entropy_loss", "_nll": "nll_loss_forward",
+    "_nll2d": "nll_loss2d_forward", "_nll_backward": "nll_loss_backward", "_mse": "mse_loss",
+    "_bce": "binary_cross_entropy", "_bce_logits": "binary_cross_entropy_with_logits",
+    "_huber": "huber_loss", "_smooth_l1": "smooth_l1_loss", "_soft_margin": "soft_margin_loss",
+    "_convolution_weight": "convolution_backward",
+    "_softmax_backward": "_softmax_backward_data", "_log_softmax_backward": "_log_softmax_backward_data",
+    "_sum_dim": "sum", "_mean_dim": "mean", "_max_dim": "max", "_min_dim": "min", "_prod_dim": "prod",
+    "_median_dim": "median", "_nanmedian_dim": "nanmedian", "_squeeze_dim": "squeeze", "_squeeze_dims": "squeeze",
+    "_clamp_tensor": "clamp", "_fill_tensor": "fill", "_masked_fill_tensor": "masked_fill",
+    "_index_fill_tensor": "index_fill", "_pow_number": "pow", "_pow_of_number": "pow", "_round_decimals": "round",
+    "_scatter_value": "scatter", "_drop": "dropout", "_view_dtype": "view", "_layer_norm": "native_layer_norm",
+    "_batch_norm": "native_batch_norm", "_group_norm": "native_group_norm", "_norm_backward": "native_norm_backward",
+    "_index_backward": "index_put", "_inv": "linalg_inv_ex", "_lu": "linalg_lu_factor_ex", "_solve": "linalg_solve_ex",
+    "_pinv": "linalg_pinv", "_c2c": "_fft_c2c", "_c2r": "_fft_c2r", "_r2c": "_fft_r2c", "__rdiv__": "div",
+    "_lstm_layer": "lstm", "_gru_layer": "gru", "_rnn_layer": "rnn_tanh", "_mean_pool": "avg_pool2d",
+    "_max_pool": "max_pool2d_with_indices", "true_divide": "div", "interpolate": "upsample", "_copy": "copy_",
+    **{f"_{name}": f"{name}_" for name in ("normal", "uniform", "bernoulli", "random", "exponential", "cauchy",
+                                            "geometric", "log_normal")},
+    **dict.fromkeys(("float", "double", "half", "bfloat16", "int", "long", "short", "char", "byte", "bool", "cfloat",
+                     "cdouble", "type", "cpu", "cuda"), "to"),
+}
+PREFIXES = ("", "linalg_", "fft_", "special_")
+ARITHMETIC = ("add", "sub", "rsub", "mul", "div")         # a number is a tensor to these, in PyTorch
+
+
+def operator_of(op, args):
+    """The operator that stands for an operation of ours with these arguments; of the namespace `flambeau`, if PyTorch
+    has none like it."""
+    rest = args[1:]
+    return _operator_of(op, any(isinstance(a, Tensor) for a in rest),
+                        any(isinstance(a, (int, float, complex)) for a in rest))
+
+
+@functools.cache
+def _operator_of(op, tensors, number):
+    name = _aten_name(op)
+    if name not in names():
+        return OpOverload("flambeau", op.__name__.strip("_"), "default")
+    packet = getattr(ops.aten, name)
+    there = packet.overloads()
+    if op.__name__.endswith(("_dim", "_dims")):
+        wanted = ["dim_IntList", "dim", "dims"]
+    elif name == "where":
+        wanted = ["self"]
+    elif name in ("var", "std", "var_mean", "std_mean"):
+        wanted = ["correction"]
+    elif "default" in there:
+        wanted = ["default"]
+    elif name == "pow":
+        wanted = ["Tensor_Tensor" if tensors else "Tensor_Scalar"]
+    elif name not in ARITHMETIC and number:
+        wanted = ["Scalar", "int"]
+    else:
+        wanted = ["Tensor", "int"]
+    return getattr(packet, next((one for one in wanted if one in there), there[0]))
+
+
+def _aten_name(op):
+    """PyTorch's name for what an operation of ours is: by the table, by that of its node, by its own."""
+    node = re.sub(r"Backward\d*$", "", op.node or "").lower()
+    return ATEN_NAMES.get(op.__name__) or _names_of_nodes().get(node) or aten_name(op.__name__)
+
+
+def aten_name(name):
+    """What PyTorch calls our function or operation `name`; None where it has none of that name."""
+    if name in ATEN_NAMES:
+        return ATEN_NAMES[name]
+    known = names()
+    for own in (name, name.removeprefix("_")):
+        for prefix in PREFIXES:
+            if prefix + own in known:
+                return prefix + own
+    return None
+
+
+@functools.cache
+def _names_of_nodes():
+    """{name of a node, in small letters: operator}; what begins with an underscore only if nothing else has it."""
+    ordered = sorted((name for name in names() if name[-1] != "_"), key=lambda name: name[0] != "_")
+    return {name.replace("_", ""): name for name in ordered}
 
 
 # --- other names, or other orders of arguments --------------------------------------------------

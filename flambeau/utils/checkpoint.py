@@ -16,11 +16,19 @@ from ..autograd.modes import enable_grad, modes, no_grad
 from ..autograd.node import Kept, keep
 from ..backends.random import Positions
 from ..base.errors import Ended, here, line_of, warn
+from ..base.lazy import import_when_asked
+from ..base.names import attribute_error
 from ..tensor.autocast import resumed
 from ..tensor.tensor import Tensor
 
-__all__ = ["CheckpointError", "checkpoint", "checkpoint_sequential", "get_device_states", "noop_context_fn",
-           "set_checkpoint_debug_enabled", "set_checkpoint_early_stop", "set_device_states"]
+_SELECTIVE = ("CheckpointPolicy", "SAC_IGNORED_OPS", "SelectiveCheckpointContext",
+              "create_selective_checkpoint_contexts")
+__all__ = ["CheckpointError", *_SELECTIVE, "checkpoint", "checkpoint_sequential", "get_device_states",
+           "noop_context_fn", "set_checkpoint_debug_enabled", "set_checkpoint_early_stop", "set_device_states"]
+
+
+__getattr__ = import_when_asked(__name__, {name: f"utils.selective_checkpoint:{name}" for name in _SELECTIVE},
+                                lambda name: attribute_error("torch.utils.checkpoint", name, lambda: __all__))
 
 
 class CheckpointError(RuntimeError):
@@ -193,8 +201,7 @@ def checkpoint(function, *args, use_reentrant=None, context_fn=noop_context_fn, 
         raise ValueError(f"determinism_check should be one of 'default', 'none', got {determinism_check!r}")
     first, second = context_fn()
     if not modes.grad:
-        with first:
-            return function(*args, **kwargs)
+        return function(*args, **kwargs)
     early_stop = early_stop if asked.early_stop is None else asked.early_stop
     stretch = _Stretch(function, args, kwargs, rng, here(), second, determinism_check == "default", early_stop)
     with saved_tensors_hooks(stretch.pack, stretch.unpack), first:

@@ -43,9 +43,7 @@ LEFT_OUT = {
     "there is one kernel for attention, and no choice":
         "nn.attention: activate_flash_attention_impl current_flash_attention_impl list_flash_attention_impls "
         "register_flash_attention_impl restore_flash_attention_impl",
-    "a choice of what to keep by operators of PyTorch's dispatcher":
-        "utils.checkpoint: CheckpointPolicy SAC_IGNORED_OPS SelectiveCheckpointContext "
-        "create_selective_checkpoint_contexts; autograd.graph: region_activation_memory_budget",
+    "a budget for what a compiled region keeps": "autograd.graph: region_activation_memory_budget",
     "parts of the reentrant way or of its implementation":
         "utils.checkpoint: CheckpointFunction DefaultDeviceType GraphExecGroup check_backward_validity "
         "detach_variable",
