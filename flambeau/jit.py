@@ -5,6 +5,7 @@ compiled program itself (`save`, `load`, its code) is missing.
 """
 import builtins
 import contextlib
+import threading
 from typing import Final as Final
 
 from .base.errors import warn
@@ -64,9 +65,16 @@ def is_scripting():
     return False
 
 
+class _Tracing(threading.local):
+    state = None              # the TracingState (jit_graph.py) of the run whose calls are being listed
+
+
+tracing = _Tracing()
+
+
 def is_tracing():
-    """Whether a TorchScript trace is being made: never."""
-    return False
+    """Whether the graph of a run is being made, by `_get_trace_graph`."""
+    return tracing.state is not None
 
 
 def ignore(drop=False, **kwargs):
@@ -143,10 +151,9 @@ def optimized_execution(should_optimize):
 
 def _get_trace_graph(f, args=(), kwargs=None, strict=True, _force_outplace=False, return_inputs=False,
                      _return_inputs_states=False):
-    """fvcore, thop: the graph of TorchScript that a module is; refused."""
-    raise NotImplementedError("torch.jit._get_trace_graph: there is no TorchScript in Flambeau, so there is no such "
-                              "graph. Count operations with torch.utils.flop_counter.FlopCounterMode, or trace with "
-                              "torch.fx.symbolic_trace")
+    """fvcore, torchprofile: (the graph of the calls that `f(*args, **kwargs)` makes, what it gives)."""
+    from .jit_graph import trace_graph  # for those who count; few ask
+    return trace_graph(f, args, kwargs or {}, return_inputs, tracing)
 
 
 class TracerWarning(Warning):

@@ -44,9 +44,11 @@ EXTRA = {
     "config": ("watch",), "lens.graph": ("watch.nonfinite",), "lens.modules": ("watch.holders",),
     "reporting.recorder": ("lens", "memory", "optim.optimizer", "profiler", "watch"),
     "reporting.data": ("cli", "profiler.model", "watch"),
-    "hub": ("serialization",), "jit": ("futures",), "storage": ("serialization",), "utils.model_zoo": ("hub",),
+    "hub": ("serialization",), "jit": ("futures", "jit_graph"), "jit_graph": ("_library", "overrides"),
+    "storage": ("serialization",), "utils.model_zoo": ("hub",),
     "utils.flop_counter": ("_ops",), "utils.selective_checkpoint": ("_library", "_ops"),
-    "profiler.operators": ("_library",), "profiler.autograd_profiler": ("cuda",),
+    "profiler.building": ("_library",), "profiler.recorder": ("_library",),
+    "profiler.autograd_profiler": ("_library", "cuda"),
     "memory.recording": ("profiler",), "cuda.memory": ("memory",), "version": ("torch_version",),
     "cuda.streams": ("streams",), "cuda.graphs": ("streams", "compiler"), "accelerator": ("cuda", "streams"),
 }

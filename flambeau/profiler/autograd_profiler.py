@@ -1,6 +1,7 @@
 """`torch.autograd.profiler`: the older interface to the same profile, and ranges for NVIDIA's and Intel's tools."""
 from contextlib import ExitStack
 
+from .._library.called import called_name
 from ..base.observers import Observer, observing
 from ..missing import rest_of
 from . import itt
@@ -14,7 +15,6 @@ from .events import (
     Kernel as Kernel,
     StringTable as StringTable,
 )
-from .operators import called_name
 from .profiler import ProfilerActivity, _KinetoProfile, kineto_available as kineto_available, record_function
 
 __all__ = ["EventList", "FunctionEvent", "emit_itt", "emit_nvtx", "load_nvprof", "profile", "record_function"]

@@ -5,12 +5,12 @@ that are open; the moments at which instructions were recorded and nodes made go
 """
 from bisect import bisect_right
 
+from .._library.called import operator_name
 from ..base.errors import line_of
 from ..base.spec import CPU
 from ..trace.steps import TransferStep
 from .data import Profile
 from .model import MemoryChange, Share, Span, StepTime
-from .operators import operator_name
 from .work import bytes_of, flops_of, weight_of
 
 WORDS_IN_NAME = 8

@@ -8,6 +8,7 @@ import threading
 from collections import defaultdict
 from math import prod
 
+from .._library.called import called_name
 from ..backends.backend import has_cuda
 from ..base.errors import PACKAGE, here, line_of
 from ..base.locks import in_child
@@ -18,7 +19,6 @@ from ..tensor.tensor import Tensor
 from .building import built
 from .model import Span
 from .modules import ModulePaths
-from .operators import called_name
 
 _ident = threading.get_ident
 current: list = []            # the Recorders that are at work, for `record_function`

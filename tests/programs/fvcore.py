@@ -1,14 +1,21 @@
 """fvcore: parameters counted by module, losses for detection, statistics of batch norms taken anew."""
 import torch
 import torchvision
-from fvcore.nn import giou_loss, parameter_count, parameter_count_table, sigmoid_focal_loss, smooth_l1_loss
+from fvcore.nn import (
+    ActivationCountAnalysis,
+    FlopCountAnalysis,
+    flop_count_table,
+    giou_loss,
+    parameter_count,
+    parameter_count_table,
+    sigmoid_focal_loss,
+    smooth_l1_loss,
+)
 from fvcore.nn.precise_bn import update_bn_stats
 
 from tests.programs import array, fill
 
 PACKAGES = ["fvcore", "torchvision"]
-LACKS = ["FlopCountAnalysis and ActivationCountAnalysis, which count in graphs of TorchScript: "
-         "torch.utils.flop_counter.FlopCounterMode counts the calls of a program"]
 
 
 class _Net(torch.nn.Module):
@@ -27,6 +34,21 @@ def counted():
     found = {name: parameter_count(net) for name, net in nets.items()}
     return {"small": dict(found["small"]), "resnet18": found["resnet18"][""],
             "table": parameter_count_table(_Net(), max_depth=2)}
+
+
+def operations():
+    """Floating point operations and activations, by operator and by module."""
+    found = {}
+    layer = torch.nn.TransformerEncoderLayer(16, 4, 32, dropout=0.0)
+    for name, net, x in (("small", _Net(), array(2, 3, 8, 8)), ("transformer", layer, array(5, 2, 16)),
+                         ("resnet18", torchvision.models.resnet18(), array(1, 3, 64, 64))):
+        flops = FlopCountAnalysis(net.eval(), x).unsupported_ops_warnings(False).uncalled_modules_warnings(False)
+        activations = ActivationCountAnalysis(net, x).unsupported_ops_warnings(False)
+        operators, modules = ({key: int(n) for key, n in sorted(counts.items()) if n}
+                              for counts in (flops.by_operator(), flops.by_module()))
+        found[name] = {"total": flops.total(), "operators": operators, "modules": modules,
+                       "activations": int(activations.total())}
+    return found | {"table": flop_count_table(FlopCountAnalysis(_Net().eval(), array(2, 3, 8, 8)))}
 
 
 def losses():

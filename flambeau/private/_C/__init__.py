@@ -15,7 +15,7 @@ from ...base.dtypes import dtype
 from ...base.errors import LinAlgError as _LinAlgError
 from ...base.layout import layout, memory_format
 from ...base.spec import CPU, Size, device
-from ...jit import ScriptFunction, ScriptModule
+from ...jit import ScriptFunction, ScriptModule, is_tracing as _is_tracing, tracing
 from ...missing import missing, refusal
 from ...streams import Event, Stream
 from ...tensor.about import get_default_device
@@ -53,7 +53,8 @@ def _log_api_usage_once(event):
 
 
 def _get_tracing_state():
-    """pyro, torchvision: the TorchScript trace that is being made, None for none."""
+    """fvcore, pyro, torchvision: the graph of calls that is being made, None for none."""
+    return tracing.state
 
 
 def _get_privateuse1_backend_name():
@@ -98,11 +99,6 @@ def _current_graph_task_id():
     """torchtune, trl, deepspeed: the number of the backward that runs in this thread; -1 outside of any."""
     running = modes.backward_pass
     return -1 if running is None else running.number
-
-
-def _is_tracing():
-    """asteroid: whether a TorchScript trace is being made: never."""
-    return False
 
 
 def _get_default_device():

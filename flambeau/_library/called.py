@@ -1,7 +1,7 @@
 """What PyTorch's profiler calls the functions that are called here: `aten::add_`, else `flambeau::name`."""
 import functools
 
-from .._library.aten import aten_name
+from .aten import aten_name
 
 # Functions that tell something of a tensor and compute nothing.
 UNSHOWN = frozenset("""dim numel size stride storage_offset get_device is_complex is_conj is_contiguous is_inference
