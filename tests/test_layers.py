@@ -49,7 +49,7 @@ EXTRA = {
     "utils.flop_counter": ("_ops",), "utils.selective_checkpoint": ("_library", "_ops"),
     "profiler.building": ("_library",), "profiler.recorder": ("_library",),
     "profiler.autograd_profiler": ("_library", "cuda"),
-    "memory.recording": ("profiler",), "cuda.memory": ("memory",), "version": ("torch_version",),
+    "memory.recording": ("_library", "profiler"), "cuda.memory": ("memory",), "version": ("torch_version",),
     "cuda.streams": ("streams",), "cuda.graphs": ("streams", "compiler"), "accelerator": ("cuda", "streams"),
 }
 NAMESPACES = ("", "cli", "__main__", "private", "safetensors")      # these gather everything

@@ -14,12 +14,13 @@ import gc
 import threading
 from collections import deque
 
+from .._library.called import operator_name
 from ..backends.backend import has_cuda
 from ..base import settings
 from ..base.errors import line_of
 from ..base.observers import Observer, clock, observing, settle
 from ..base.spec import place
-from ..profiler import modules, operators
+from ..profiler import modules
 from ..tensor import oom
 from ..trace.record import run_all
 from .looking import adopted, snapshot
@@ -133,7 +134,7 @@ class record(Observer):
         line = line_of(first[5] if first is not None else allocation.site)
         live = _Live(allocation.nbytes, name, f"{line} and others (working memory)" if several else line,
                      self._of.get(id(first)) if first is not None and not several else None, "other",
-                     operators.operator_name(first[0].op.__name__) if first is not None else "", allocation.address)
+                     operator_name(first[0].op.__name__) if first is not None else "", allocation.address)
         found.live[id(allocation)] = allocation, live
         found.now += allocation.nbytes
         self._note(allocation.time, live, 1)
