@@ -26,6 +26,8 @@ import sys
 import threading
 import weakref
 
+from .weakbag import at_end
+
 BYTES_OF_SIGACTION = 512      # more than a `struct sigaction` has anywhere
 
 _add = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.py_object)(("Py_AddPendingCall", ctypes.pythonapi))
@@ -36,6 +38,10 @@ _call_soon = functools.partial(_add, _truth)      # of a thing: its `__bool__`, 
 def in_main_thread():
     """Whether this is the thread in which signal handlers run."""
     return threading.get_ident() == threading.main_thread().ident
+
+
+class WhenLeft:
+    """What a function holds whose end something waits for."""
 
 
 class Deferral:
@@ -84,7 +90,10 @@ class Deferral:
         if self._forker is None or not in_main_thread():
             return False
         if frame is not self._forker and self._came_from_forker(frame.f_back):
-            self.deliver_soon()                   # this is a hook of somebody else's
+            # This is a hook of somebody else's, or the warning of forks beside threads. Asked from in here, Python
+            # would see at its next instruction that it is calling already, and forget it (`make_pending_calls`).
+            left = WhenLeft()
+            at_end(left, self.deliver_soon)
             return False
         self._forker = None
         self._deliver(frame)

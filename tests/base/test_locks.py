@@ -6,6 +6,7 @@ import gc
 import os
 import pathlib
 import signal
+import subprocess
 import sys
 import threading
 
@@ -18,6 +19,7 @@ from flambeau.base import locks
 from flambeau.base.weakbag import WeakBag, WeakTable, at_end
 from flambeau.tensor import overrides
 from flambeau.trace import record
+from tests.patience import PATIENCE
 
 PACKAGE = pathlib.Path(torch.__file__).parent
 MAKERS = {"Lock", "RLock", "Condition", "Semaphore", "BoundedSemaphore", "Event", "Barrier", "allocate_lock",
@@ -274,6 +276,36 @@ def test_a_signal_during_a_fork_comes_after_it(monkeypatch):
         assert all(lock.acquire(blocking=False) and lock.release() is None for lock in locks._finish)
     finally:
         signal.signal(signal.SIGUSR1, old)
+
+
+@needs_fork
+def test_a_signal_waits_for_what_python_does_after_the_hooks():
+    """As from Python 3.12 on the warning of forks beside threads, whose code runs before `fork` returns."""
+    program = """
+import os, signal, sys, threading, time, warnings
+from flambeau.base import locks
+class Stop(BaseException):
+    pass
+def handler(number, frame):
+    raise Stop
+signal.signal(signal.SIGUSR1, handler)
+threading.Thread(target=time.sleep, args=(30,), daemon=True).start()
+locks._long_before_fork.append(lambda: os.kill(os.getpid(), signal.SIGUSR1))
+for _ in range(3):
+    with warnings.catch_warnings(record=True):
+        warnings.simplefilter("always")
+        try:
+            if not os.fork():
+                os._exit(0)
+            x = 1
+            where = "late"
+        except Stop:
+            where = "at once"
+    os.wait()
+    print(where)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE)
+    assert done.stdout.split("\n") == ["at once"] * 3 + [""], done.stderr
 
 
 @needs_fork

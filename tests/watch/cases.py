@@ -632,7 +632,7 @@ class Noisy(torch.utils.data.Dataset):
         return 8
     def __getitem__(self, i):
         return torch.tensor(self.random.normal())
-loader = torch.utils.data.DataLoader(Noisy(), num_workers=2)
+loader = torch.utils.data.DataLoader(Noisy(), num_workers=2, multiprocessing_context="fork")
 iter(loader)                        # found
 """, """
 import numpy as np
@@ -643,14 +643,15 @@ class Noisy(torch.utils.data.Dataset):
         return 8
     def __getitem__(self, i):
         return torch.tensor(np.random.normal())
-loader = torch.utils.data.DataLoader(Noisy(), num_workers=2)
+loader = torch.utils.data.DataLoader(Noisy(), num_workers=2, multiprocessing_context="fork")
 iter(loader)
 class Seeded(Noisy):
     def __init__(self):
         self.random = np.random.default_rng(0)
 def seed(worker):
     torch.utils.data.get_worker_info().dataset.random = np.random.default_rng(worker)
-iter(torch.utils.data.DataLoader(Seeded(), num_workers=2, worker_init_fn=seed))
+iter(torch.utils.data.DataLoader(Seeded(), num_workers=2, worker_init_fn=seed,
+                                   multiprocessing_context="fork"))
 for _ in torch.utils.data.DataLoader(Seeded()):
     break
 """)
