@@ -1,4 +1,4 @@
-"""fvcore: parameters counted by module, losses for detection, statistics of batch norms taken anew."""
+"""fvcore: parameters, operations and activations counted by module, losses for detection, statistics of batch norms taken anew."""
 import torch
 import torchvision
 from fvcore.nn import (
@@ -44,8 +44,8 @@ def operations():
                          ("resnet18", torchvision.models.resnet18(), array(1, 3, 64, 64))):
         flops = FlopCountAnalysis(net.eval(), x).unsupported_ops_warnings(False).uncalled_modules_warnings(False)
         activations = ActivationCountAnalysis(net, x).unsupported_ops_warnings(False)
-        operators, modules = ({key: int(n) for key, n in sorted(counts.items()) if n}
-                              for counts in (flops.by_operator(), flops.by_module()))
+        operators, modules = ({key: int(n) for key, n in counts if n}
+                              for counts in (sorted(flops.by_operator().items()), flops.by_module().items()))
         found[name] = {"total": flops.total(), "operators": operators, "modules": modules,
                        "activations": int(activations.total())}
     return found | {"table": flop_count_table(FlopCountAnalysis(_Net().eval(), array(2, 3, 8, 8)))}

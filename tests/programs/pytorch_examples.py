@@ -141,8 +141,8 @@ def mnist_forward_forward():
                          "--test_size", 100, seeded=True), losses=r"Loss:\s+(\S+)", errors=r"error: (\S+)")
 
 
-@tolerance(5e-3, "with a rate of 0.1 on four pictures a step doubles the loss, and rounding with it: PyTorch itself comes "
-                 "to 12.256 on x86-64 and to 12.285 on aarch64")
+@tolerance(5e-3, "with a rate of 0.1 on four pictures a step doubles the loss, and rounding with it: PyTorch itself "
+                 "comes to 12.256 on x86-64 and to 12.285 on aarch64")
 def imagenet():
     """The trainer of ImageNet with a model of torchvision's, on made up pictures: the first steps of its epoch."""
     text = _printed("imagenet/main.py", "--dummy", "-a", "resnet18", "--epochs", 1, "--batch-size", 4, "--workers", 0,
