@@ -1,4 +1,4 @@
-"""fvcore: parameters, operations and activations counted by module, losses for detection, statistics of batch norms taken anew."""
+"""fvcore: parameters, operations and activations counted by module, losses for detection, statistics taken anew."""
 import torch
 import torchvision
 from fvcore.nn import (
