@@ -10,6 +10,7 @@ import warnings
 from .core import COMPILED
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+PACKAGE_FOLDERS = tuple(os.sep + name + os.sep for name in ("site-packages", "dist-packages"))
 COMPILER_FOLDER = PACKAGE + "compiler" + os.sep
 _getframe = sys._getframe
 _ours: dict = {}                      # id of a code object → (the object, kept alive; whether it is Flambeau's own)
@@ -63,6 +64,11 @@ def user_frame():
     while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
         frame = frame.f_back
     return frame
+
+
+def is_packaged(filename):
+    """Whether a file of code is an installed package's, and not the program's own."""
+    return any(folder in filename for folder in PACKAGE_FOLDERS)
 
 
 def place_of(site):

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..backends.random import RandomStream
 from ..base import observers
-from ..base.errors import PACKAGE, line_of
+from ..base.errors import PACKAGE, PACKAGE_FOLDERS, is_packaged, line_of
 from ..base.op import known
 from ..base.public_names import home
 from ..tensor import random
@@ -25,7 +25,6 @@ from .rewrite import copy_of, is_copy
 REWRITE_FILE = copy_of.__code__.co_filename
 OBSERVERS_FILE = observers.gathering.__code__.co_filename
 STDLIB_FOLDERS = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")})
-PACKAGE_FOLDERS = tuple(os.sep + name + os.sep for name in ("site-packages", "dist-packages"))
 LIBRARY_NAMES = ("ml_dtypes", "llvmlite", "scipy", "cupy")
 NUMPY_FOLDER = os.path.dirname(np.__file__) + os.sep
 # Functions written in C that give the same for the same arguments, by the module they are in.
@@ -49,7 +48,7 @@ def trusted(filename):
     """Whether code of this file is ours, that of a library we use, or the standard library's."""
     known = _trusted.get(filename)
     if known is None:
-        inside = filename.startswith(STDLIB_FOLDERS) and not any(site in filename for site in PACKAGE_FOLDERS)
+        inside = filename.startswith(STDLIB_FOLDERS) and not is_packaged(filename)
         known = inside or filename.startswith((PACKAGE, "<frozen", "<flambeau")) or trusted_numpy(filename)
         if len(_trusted) > 10_000:
             _trusted.clear()

@@ -9,7 +9,7 @@ import pickle
 import sys
 import zlib
 
-from ..base.errors import warn
+from ..base.errors import is_packaged, user_frame, warn
 from .allowed_globals import ALLOWED, GlobalNames
 from .archive import ArchiveWriter
 from .atomic import replacing
@@ -57,7 +57,13 @@ def save(obj, f, pickle_module=None, pickle_protocol=2, _use_new_zipfile_seriali
 
 
 def warn_of_refused(writer):
-    """Warn of classes in the pickle that `load` will refuse unless they are declared to be trusted."""
+    """Warn of classes in the pickle that `load` will refuse unless they are declared to be trusted.
+
+    A package that saves is not the user's to change, and loads what it saved by itself.
+    """
+    frame = user_frame()
+    if frame is not None and is_packaged(frame.f_code.co_filename):
+        return
     names = GlobalNames()
     written = {f"{module}.{name}" for module, name in writer.names}
     inner = {f"{module}.{name}" for module, name in writer.names if "." in name}

@@ -1,10 +1,9 @@
 """What is found about data: memory that NumPy wrote to after a tensor was made of it, loaders that repeat or starve."""
-import os
 import sys
 import weakref
 import zlib
 
-from ..base.errors import PACKAGE, here
+from ..base.errors import PACKAGE, here, is_packaged
 from ..base.observers import Observer
 from .around import steps_taken
 from .finding import found, in_force
@@ -87,7 +86,7 @@ def line_of_loop():
     frame = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
-        if not file.startswith(PACKAGE) and f"{os.sep}site-packages{os.sep}" not in file:
+        if not file.startswith(PACKAGE) and not is_packaged(file):
             return frame.f_code, frame.f_lasti
         frame = frame.f_back
     return here()

@@ -697,6 +697,22 @@ def test_plain_contents_raise_no_warning(tmp_path):
         torch.load(tmp_path / "x.pt")
 
 
+def test_what_a_package_saves_raises_no_warning(tmp_path):
+    """It is not the user's to change: a Trainer that saves its own settings."""
+    package = tmp_path / "site-packages" / "trains" / "__init__.py"
+    program = tmp_path / "program.py"
+    for file in (package, program):
+        exec(compile("import flambeau as torch\ndef save(thing, f):\n    torch.save(thing, f)\n", file, "exec"),
+             made := {})
+        if file is program:
+            with pytest.warns(UserWarning, match="what is saved holds more than tensors"):
+                made["save"](Holder(), io.BytesIO())
+        else:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                made["save"](Holder(), io.BytesIO())
+
+
 def test_options_that_are_accepted():
     serialization.set_crc32_options(False)
     assert serialization.get_crc32_options() is True
