@@ -119,15 +119,15 @@ def overridden(op, args, kwargs, out, public=None):
 
 
 def watched(op, args, kwargs, public):
-    """Call an operation, and tell those that watch."""
+    """Call an operation, and tell those that watch. What they call themselves nobody is told of."""
     watchers, function_modes.watchers = function_modes.watchers, ()
     try:
         made = call(op, args, dict(kwargs), public)
+        given = op.bind(args, {name: a for name, a in kwargs.items() if name != "out"})
+        for watcher in watchers:
+            watcher(op, given, made)
     finally:
         function_modes.watchers = watchers
-    given = op.bind(args, {name: a for name, a in kwargs.items() if name != "out"})
-    for watcher in watchers:
-        watcher(op, given, made)
     return made
 
 

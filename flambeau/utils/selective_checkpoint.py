@@ -10,6 +10,7 @@ from collections import defaultdict
 
 from .._library.aten import operator_of
 from .._ops import HigherOrderOperator, OpOverload, OpOverloadPacket, kernels_replaced, ops
+from ..autograd.modes import no_grad
 from ..base.pytree import tree_map
 from ..tensor.function_modes import watching
 from ..tensor.tensor import Tensor
@@ -99,7 +100,9 @@ class _Saving(_Telling):
 
     def ask(self, operator, args, kwargs, made, inputs):
         number = self.number(operator)
-        said = self.policy(SelectiveCheckpointContext(is_recompute=False, op_output=made), operator, *args, **kwargs)
+        with no_grad():                       # what a policy computes is no part of the stretch
+            said = self.policy(SelectiveCheckpointContext(is_recompute=False, op_output=made), operator, *args,
+                               **kwargs)
         if said in OFFLOADED:
             raise NotImplementedError(f"{said} is not in Flambeau: nothing is moved between devices for a checkpoint; "
                                       "CheckpointPolicy.MUST_SAVE keeps the result where it is")
