@@ -5,10 +5,9 @@ handler raises there is reported and forgotten: the Ctrl-C never reaches the pro
 for is not done. See also Note [Finalisers] in backends/memory.py, and `when_gone` in deferred_signals.py for what takes
 its time.
 """
-import functools
-import itertools
 import operator
 import weakref
+from itertools import count, repeat, starmap
 
 SPARE_REFERENCES = 64         # so many more than lived last time may be kept before the dead ones are dropped
 
@@ -51,7 +50,7 @@ class WeakBag:
     """Things to go through, held weakly, as a `weakref.WeakSet` does."""
 
     def __init__(self):
-        self._table, self._numbers = WeakTable(), itertools.count()     # a number never means another thing
+        self._table, self._numbers = WeakTable(), count()     # a number never means another thing
 
     def add(self, thing):
         self._table[next(self._numbers)] = thing
@@ -70,11 +69,11 @@ class _End(weakref.ref):
     __slots__ = ("act",)
 
 
-_ends, _numbers, _act = WeakTable(), itertools.count(), operator.methodcaller("act")
+_ends, _numbers, _act = WeakTable(), count(), operator.methodcaller("act")
 
 
 def at_end(thing, function, *args):
-    """Call `function(*args)`, a function of C's, when `thing` is no more."""
+    """Call `function(*args)`, a function of C's, when `thing` is no more; then nothing here holds `args`."""
     end = _End(thing, _act)
-    end.act = functools.partial(function, *args)
+    end.act = starmap(function, starmap([args].pop, repeat(()))).__next__
     _ends.hold(next(_numbers), end)

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import weakref
 
 import pytest
 
@@ -144,6 +145,20 @@ def test_a_table_forgets_the_dead():
     assert table.all() == kept and len(table._held) < 200
     table[3] = kept[0]
     assert table.get(3) is kept[0]
+
+
+def test_what_an_end_was_given_is_let_go():
+    class Thing:
+        pass
+
+    for _ in range(3):
+        thing, given = Thing(), Thing()
+        held = weakref.ref(given)
+        at_end(thing, setattr, given, "ended", True)
+        del thing
+        assert given.ended
+        del given
+        assert held() is None
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs signals")
