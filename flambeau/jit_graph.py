@@ -27,15 +27,15 @@ ATEN_ORDERS = {
 }
 GIVE_LISTS = ("chunk", "split", "split_with_sizes", "tensor_split", "unbind", "unsafe_chunk", "unsafe_split")
 CONSTANT_TYPES = {bool: ("bool", "i"), int: ("int", "i"), float: ("float", "f"), complex: ("complex", "c"),
-             str: ("str", "s")}
+                  str: ("str", "s")}
 
 
 class ShapedType:
     """What is known of a tensor."""
 
-    def __init__(self, tensor):
-        self._sizes, self._strides = list(tensor.shape), list(tensor.stride())
-        self._scalar, self._device = tensor.dtype.cname, tensor.device
+    def __init__(self, of):
+        self._sizes, self._strides = list(of.shape), list(of.stride())
+        self._scalar, self._device = of.dtype.cname, of.device
 
     def kind(self):
         return "TensorType"
@@ -101,7 +101,7 @@ class CallValue:
 
 
 class TracedCall:
-    """A call."""
+    """A call: what its operator is, takes and gives."""
 
     def __init__(self, kind, scope, attributes=()):
         self._kind, self._scope, self._attributes = kind, scope, dict(attributes)
@@ -267,8 +267,9 @@ def _operator(kind, func, args, kwargs):
         return kind, [args[0], args[1:], None]
     if kind.removeprefix("aten::").rstrip("_") in ARITHMETIC:          # a number is a tensor to these
         return kind, [_as_tensor(one) if isinstance(one, (int, float)) else one for one in bound.args]
-    if name in ATEN_ORDERS:
-        return kind, [called[argument] for argument in ATEN_ORDERS[name].split()]
+    order = ATEN_ORDERS.get(name, "").split()
+    if order and called.keys() >= set(order):         # `torch.embedding` has the operator's own order
+        return kind, [called[argument] for argument in order]
     if name.startswith("conv") and name[-1] == "d":
         sizes = int(name[-2])
         several = {argument: [called[argument]] * sizes if isinstance(called[argument], int) else called[argument]

@@ -1,10 +1,18 @@
 """The graph of a run's calls, for packages that count in it."""
+import importlib
+
 import pytest
 
 import flambeau as torch
 from flambeau.jit import _get_trace_graph, is_tracing
 from flambeau.private import _C
 
+from .ops import rows as tables
+from .ops.test_tables import TABLES
+from .thorough import sample
+
+for _name in TABLES:
+    importlib.import_module(f"tests.ops.{_name}")
 nn, F = torch.nn, torch.nn.functional
 
 
@@ -73,6 +81,21 @@ def test_scopes_are_those_that_hooks_push():
     graph, _ = _get_trace_graph(net, (torch.ones(1, 3, 5, 5),))
     assert [node.scopeName() for node in calls(graph)] == ["conv", "", "", "", ""]
     assert seen == [True] and not is_tracing() and _C._get_tracing_state() is None
+
+
+@pytest.mark.parametrize("row", sample(tables.ROWS, 5), ids=lambda row: row.name)
+def test_every_operation(row):
+    """What is listed computes what it would, and every call takes what was there before it."""
+    state = torch.get_rng_state()
+    expected = tables.results(row.ours(*row.tensors(dtype=torch.float64)))
+    torch.set_rng_state(state)
+    graph, made = _get_trace_graph(row.ours, tuple(row.tensors(dtype=torch.float64)))
+    torch.testing.assert_close(tables.results(made), expected, rtol=0, atol=0, equal_nan=True)
+    known = set(graph.inputs())
+    for node in graph.nodes():
+        assert known >= set(node.inputs()), node
+        known |= set(node.outputs())
+    assert known >= set(graph.outputs()) and str(graph)
 
 
 def test_an_error_leaves_nothing_behind():

@@ -13,7 +13,8 @@ from .._ops import HigherOrderOperator, OpOverload, OpOverloadPacket, kernels_re
 from ..autograd.modes import no_grad
 from ..base.pytree import tree_map
 from ..tensor.function_modes import watching
-from ..tensor.tensor import Tensor
+from ..tensor.tensor import Tensor, wrap
+from ..trace.value import Storage
 
 MISMATCH = ("This can happen if the operations in the checkpointed region are nondeterministic or depend on global "
             "state that changed between forward and backward.")
@@ -47,18 +48,19 @@ class SelectiveCheckpointContext:
 
 
 class _Held:
-    """A tensor of a saved result, as it was."""
+    """A tensor of a saved result, as it was: what is written to it makes its storage another Value."""
 
     def __init__(self, tensor):
-        self.tensor = tensor.detach()
-        self.version = tensor._version
+        self.tensor, self.version = tensor.detach(), tensor._version
+        self.value = tensor._storage.value
 
-    def unchanged(self, may_be_written):
+    def given(self, may_be_written):
         if self.tensor._version != self.version and not may_be_written:
             raise RuntimeError("Tensor cached during selective activation checkpoint has been mutated. Write to a "
                                "clone() of it, or give allow_cache_entry_mutation=True to "
                                "create_selective_checkpoint_contexts")
-        return self.tensor
+        storage = self.tensor._storage
+        return wrap(Storage.of(self.value, storage.nbytes, storage.device), self.tensor._spec, self.tensor._offset)
 
 
 class _Telling:
@@ -132,7 +134,7 @@ class _Restoring(_Telling):
         return run(args, kwargs) if held is RECOMPUTED else self.given(held)
 
     def given(self, held):
-        return tree_map(lambda one: one.unchanged(self.may_be_written) if isinstance(one, _Held) else one, held)
+        return tree_map(lambda one: one.given(self.may_be_written) if isinstance(one, _Held) else one, held)
 
     def taken(self, operator):
         number = self.number(operator)

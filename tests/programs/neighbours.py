@@ -1,6 +1,6 @@
 """Packages that change others by being installed: each at work beside deepspeed, torchdata and bitsandbytes."""
 import bitsandbytes
-import deepspeed  # noqa: F401
+import deepspeed  # noqa: F401  that it is there is what changes others
 import torch
 import torch_geometric
 import torchaudio
