@@ -273,21 +273,16 @@ def _map_fresh(size, own_mapping):
         if not make_room(size):
             raise MemoryError
         _counts.room = available() // 4
-    # Huge pages lie at multiples of their size. The room to move there is never touched, so it is no memory.
-    spare = HUGE_PAGE_BYTES if size >= HUGE_PAGE_BYTES and size % HUGE_PAGE_BYTES else 0
     try:
-        mapping = _map(size + spare)
+        mapping, start = _map_aligned(size)
     except (OSError, MemoryError):
         empty_cache()
         _counts.retries += 1
         try:
-            mapping = _map(size + spare)
+            mapping, start = _map_aligned(size)
         except OSError:
             raise MemoryError from None
     _advise(mapping, size, own_mapping)
-    start = _addressof(ctypes.c_char.from_buffer(mapping))
-    if spare:
-        start = -(-start // HUGE_PAGE_BYTES) * HUGE_PAGE_BYTES
     _counts.room -= size
     _counts.reserved = reserved = _counts.reserved + size
     if reserved > _counts.reserved_peak:
@@ -317,6 +312,19 @@ def has_room(nbytes):
             if not last:
                 empty_cache()
     return False
+
+
+def _map_aligned(size):
+    """(mapping, where its memory starts): from a huge page on, at a multiple of its size, where huge pages lie."""
+    if size < HUGE_PAGE_BYTES or size % HUGE_PAGE_BYTES == 0:
+        mapping = _map(size)
+        start = _addressof(ctypes.c_char.from_buffer(mapping))
+        if size < HUGE_PAGE_BYTES or start % HUGE_PAGE_BYTES == 0:
+            return mapping, start
+        mapping.close()                               # Linux lays such mappings so since 6.7
+    mapping = _map(size + HUGE_PAGE_BYTES)            # the room to move is never touched, so it is no memory
+    start = _addressof(ctypes.c_char.from_buffer(mapping))
+    return mapping, -(-start // HUGE_PAGE_BYTES) * HUGE_PAGE_BYTES
 
 
 def _map(size):

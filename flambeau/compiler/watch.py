@@ -16,7 +16,7 @@ import numpy as np
 
 from ..backends.random import RandomStream
 from ..base import observers
-from ..base.errors import PACKAGE, PACKAGE_FOLDERS, is_packaged, line_of
+from ..base.errors import PACKAGE, is_packaged, line_of
 from ..base.op import known
 from ..base.public_names import home
 from ..tensor import random
@@ -58,8 +58,15 @@ def trusted(filename):
 
 def trusted_numpy(filename):
     """Whether code of this file belongs to NumPy or a library of its kind, which is not followed."""
+    # wherever it was installed: a folder of `pip install --target` has no name to be known by
     return filename.startswith(NUMPY_FOLDER) \
-        or any(folder + name + os.sep in filename for folder in PACKAGE_FOLDERS for name in LIBRARY_NAMES)
+        or any(filename.startswith(folder) for folder in map(library_folder, LIBRARY_NAMES) if folder)
+
+
+def library_folder(name):
+    """Where a library that was imported lies; None before."""
+    file = getattr(sys.modules.get(name), "__file__", None)
+    return file and os.path.dirname(file) + os.sep
 
 
 def is_followed_file(filename):

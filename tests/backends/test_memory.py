@@ -87,6 +87,13 @@ def test_a_block_is_aligned_and_large_enough(nbytes):
     assert array.ctypes.data == made.address and array.min() == 255
 
 
+def test_mappings_begin_where_huge_pages_lie_on_kernels_that_do_not_see_to_it(monkeypatch):
+    real = memory._map                            # Linux before 6.7 lays 2 MiB anywhere: here by a page more
+    monkeypatch.setattr(memory, "_map", lambda size: real(size + memory.PAGE_BYTES))
+    kept = [memory._map_aligned(pages * memory.HUGE_PAGE_BYTES) for pages in (1, 1, 3, 1, 2)]
+    assert [start % memory.HUGE_PAGE_BYTES for _, start in kept] == [0] * 5
+
+
 def test_size_classes_waste_little():
     for n in [*range(1, 5000), *(2**k + d for k in range(12, 45) for d in (-1, 0, 1, 2**(k - 1)))]:
         size = class_size(n)

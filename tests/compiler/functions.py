@@ -318,7 +318,7 @@ def sourced(text, file):
 
 
 def own_modules():
-    return {name: module for name, module in sys.modules.items() if name.startswith("random_")}
+    return {name: module for name, module in list(sys.modules.items()) if name.startswith("random_")}
 
 
 # The call that Python names in some of its errors; the two worlds have addresses of their own.

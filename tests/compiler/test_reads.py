@@ -7,12 +7,17 @@ catches an exception, not for who looks afterwards.
 import gc
 import itertools
 import math
+import os
+import shutil
+import subprocess
 import sys
 import threading
 import types
 import weakref
 from dataclasses import dataclass
+from pathlib import Path
 
+import ml_dtypes
 import pytest
 
 import flambeau as torch
@@ -566,3 +571,23 @@ def test_a_recording_holds_no_argument(executor):
         del x, s
     gc.collect()
     assert all(ref() is None for ref in gone)
+
+
+LIMITS = """import sys
+import flambeau as torch
+import ml_dtypes
+assert ml_dtypes.__file__.startswith(sys.argv[1])
+compiled = torch.compile(lambda x: x + torch.finfo(torch.float32).eps)
+for _ in range(3):
+    compiled(torch.ones(3))
+print(compiled.explain())
+"""
+
+
+def test_libraries_are_known_wherever_they_lie(tmp_path):
+    shutil.copytree(Path(ml_dtypes.__file__).parent, tmp_path / "ml_dtypes")
+    root = Path(__file__).parents[2]
+    (tmp_path / "program.py").write_text(LIMITS)          # what is compiled needs a source
+    done = subprocess.run([sys.executable, tmp_path / "program.py", tmp_path], capture_output=True, text=True, cwd=root,
+                          env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(root)])})
+    assert done.returncode == 0 and "1 recording" in done.stdout, done.stdout + done.stderr
