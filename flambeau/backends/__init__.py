@@ -4,7 +4,8 @@
 """
 from importlib import import_module
 
-from .backend import Backend, register
+from .backend import Backend
+from .devices import register
 
 __all__ = ["Backend", "register"]
 

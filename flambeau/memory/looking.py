@@ -1,5 +1,5 @@
 """Look through what is there: every buffer, whose it is and what it is for."""
-from ..backends.backend import has_cuda
+from ..backends.devices import has_cuda
 from ..base.observers import Allocation
 from ..base.spec import CPU, place
 from ..tensor import oom

@@ -15,7 +15,7 @@ import threading
 from collections import deque
 
 from .._library.called import operator_name
-from ..backends.backend import has_cuda
+from ..backends.devices import has_cuda
 from ..base import settings
 from ..base.errors import line_of
 from ..base.observers import Observer, clock, observing, settle

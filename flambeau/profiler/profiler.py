@@ -12,7 +12,7 @@ import socket
 import time
 from enum import Enum
 
-from ..backends.backend import has_cuda
+from ..backends.devices import has_cuda
 from ..base.errors import warn
 from ..base.paths import inside
 from ..base.spec import CPU, place

@@ -9,7 +9,7 @@ from collections import defaultdict
 from math import prod
 
 from .._library.called import called_name
-from ..backends.backend import has_cuda
+from ..backends.devices import has_cuda
 from ..base.errors import PACKAGE, here, line_of
 from ..base.locks import in_child
 from ..base.observers import Observer, clock, observing

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..autograd.edges import requires
 from ..autograd.modes import modes
-from ..backends.backend import execute as by_reference, has_cuda
+from ..backends.devices import execute as by_reference, has_cuda
 from ..backends.memory import explained as out_of_memory
 from ..base import observers
 from ..base.arguments import DERIVED_BASES, underived

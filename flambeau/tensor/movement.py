@@ -9,7 +9,7 @@ import functools
 from ..autograd.edges import requires
 from ..autograd.modes import modes
 from ..backends import host
-from ..backends.backend import has_cuda
+from ..backends.devices import has_cuda
 from ..base import observers
 from ..base.errors import here, need
 from ..base.spec import CPU, META, place, spec

@@ -25,7 +25,7 @@ import os
 import sys
 import threading
 
-from ..backends.backend import execute
+from ..backends.devices import execute
 from ..base import settings
 from ..base.entry import Entry
 from ..base.locks import long_before_fork

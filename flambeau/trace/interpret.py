@@ -16,7 +16,8 @@ from math import prod
 import numpy as np
 
 from ..backends import memory, reference
-from ..backends.backend import NoCompiler, NotCompiled, NotPrecompiled, Task, execute as by_reference
+from ..backends.backend import NoCompiler, NotCompiled, NotPrecompiled, Task
+from ..backends.devices import execute as by_reference
 from ..base import dtypes, settings
 from ..base.errors import warn
 from ..base.shapes import contiguous_strides

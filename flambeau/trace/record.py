@@ -10,7 +10,7 @@ import time
 
 import numpy as np
 
-from ..backends.backend import execute as by_reference
+from ..backends.devices import execute as by_reference
 from ..base import observers, settings
 from ..base.locks import in_child, new_lock
 from ..base.ownership import INPUT, RESULT, counts, only_traced

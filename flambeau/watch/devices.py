@@ -2,7 +2,7 @@
 import collections
 import weakref
 
-from ..backends.backend import has_cuda
+from ..backends.devices import has_cuda
 from ..base.errors import here
 from ..base.observers import Observer
 from ..base.spec import CPU, META

@@ -191,7 +191,8 @@ def test_no_lane_is_masked_by_branches(name):
 def steps_of_the_library(target):
     """The text of every kind of step that is written by hand, and of the innermost kernels that they call."""
     for element in ("float", "double"):
-        gemm, tap, pool = (kind(element, target) for kind in (kernels.GemmKernels, taps.TapKernels, pools.PoolKernels))
+        gemm, tap, pooling = (kind(element, target)
+                              for kind in (kernels.GemmKernels, taps.TapKernels, pools.PoolKernels))
         yield gemm.gemm(f"gemm_{element}")
         yield gemm.gemm_shared(f"gemm_shared_{element}")
         yield gemm.clear_counts(f"clear_counts_{element}")
@@ -210,7 +211,7 @@ def steps_of_the_library(target):
         for what in ("forth", "back", "spots"):
             yield getattr(tap, what)(f"{what}_{element}")
         for what in ("max_pool", "weigh", "drop", "add_rows", "add_weighted_rows", "sum_weighted_rows", "scan"):
-            yield getattr(pool, what)(f"{what}_{element}")
+            yield getattr(pooling, what)(f"{what}_{element}")
     made = tiles.WinogradKernels("float", target)
     for what in ("filters", "inputs", "tiles", "gradients", "products", "weights", "to_tiles", "from_tiles",
                  "to_gradients", "to_weights"):

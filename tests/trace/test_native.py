@@ -16,7 +16,7 @@ import pytest
 pytest.importorskip("llvmlite")
 
 import flambeau as torch
-from flambeau.backends import cpu, memory, native as machine_code, schedule, threads
+from flambeau.backends import cpu, memory, native as program, schedule, threads
 from flambeau.base import locks, settings
 from flambeau.base.spec import CPU
 from flambeau.trace import plan as planning, record
@@ -29,7 +29,7 @@ F = torch.nn.functional
 
 
 @pytest.fixture(autouse=True)
-def native():
+def native_executor():
     current().run()
     before = threads.get_num_threads()
     with torch.config.using(executor="native"):
@@ -211,7 +211,7 @@ def test_sums_are_right_however_they_are_cut(monkeypatch):
     """Blocks, tails and empty blocks: every size from nothing to some blocks of a reduction cut very small."""
     for module, name, value in ((schedule, "MAP_TILE_ELEMENTS", 64), (schedule, "TILE_LANES", 32),
                                 (CPU.backend, "reductions", CPU.backend.reductions._replace(block_elements=128)),
-                                (machine_code, "PIECE_NANOSECONDS", 1)):
+                                (program, "PIECE_NANOSECONDS", 1)):
         monkeypatch.setattr(module, name, value)
     monkeypatch.setattr(planning, "_plans", {})
     for n in (*range(40), 127, 128, 255, 256, 257, 300, 511, 512, 640, 1000, 1025, 5000):
@@ -575,7 +575,7 @@ class Stop(BaseException):
 
 def new_program(number, monkeypatch):
     """A program of which nothing is compiled yet: its result and its input, and what they are to be."""
-    for module, names in ((planning, ("_plans",)), (machine_code, ("_kernels",)), (cpu, ("_libraries", "_addresses"))):
+    for module, names in ((planning, ("_plans",)), (program, ("_kernels",)), (cpu, ("_libraries", "_addresses"))):
         for name in names:
             monkeypatch.setattr(module, name, {})
     monkeypatch.setattr(cpu._the_host(), "disk", cpu.ObjectCache("", 0))

@@ -6,7 +6,7 @@ import pytest
 pytest.importorskip("llvmlite")
 
 import flambeau as torch
-from flambeau.backends.backend import CPUBackend
+from flambeau.backends.cpu_backend import CPUBackend
 from flambeau.trace import plan as planning
 from flambeau.trace.record import current
 

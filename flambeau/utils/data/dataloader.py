@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from ...backends.backend import has_cuda
+from ...backends.devices import has_cuda
 from ...base.deferred_signals import when_gone
 from ...base.errors import warn
 from ...base.op import door

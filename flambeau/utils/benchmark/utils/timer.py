@@ -10,7 +10,7 @@ import timeit
 from enum import Enum
 from importlib import import_module
 
-from ....backends.backend import has_cuda
+from ....backends.devices import has_cuda
 from ....base.spec import place
 from ....trace.record import current, run_all
 from .common import Measurement, TaskSpec, set_torch_threads
