@@ -2,9 +2,9 @@
 
 FLAMBEAU_BUILD_CORE=0 leaves it out, and the wheel is one for every machine; with 1, not to be able to is an error.
 
-With the core come kernels that most programs ask for first (flambeau/backends/packaged.py), where there is llvmlite to
-compile them. They are for the processor at hand; FLAMBEAU_BUILD_KERNELS names others, for a wheel that goes elsewhere:
-"levels", or some such as "x86-64-v3 native". Then not to be able to is an error; with 0 there are none.
+With the core come kernels that most programs ask for first (flambeau/backends/kernel_store/packaged.py), where there is
+llvmlite to compile them. They are for the processor at hand; FLAMBEAU_BUILD_KERNELS names others, for a wheel that goes
+elsewhere: "levels", or some such as "x86-64-v3 native". Then not to be able to is an error; with 0 there are none.
 
 Everything else about the package is said in pyproject.toml.
 """

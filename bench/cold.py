@@ -29,8 +29,8 @@ TRIES = 3                     # fresh processes per contender, but one of torch.
 
 def compiled():
     """How many kernels this process has compiled; None where nobody counts."""
-    cpu = sys.modules.get("flambeau.backends.cpu")          # not imported here: that is part of the first step
-    return getattr(cpu, "compiled", None)
+    machine_code = sys.modules.get("flambeau.backends.cpu.machine_code")    # importing it is part of the first step
+    return getattr(machine_code, "compiled", None)
 
 
 def child(contender, model):

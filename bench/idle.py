@@ -18,7 +18,7 @@ import time
 
 import numpy as np
 
-from flambeau.backends import native_runtime
+from flambeau.backends.cpu import runtime
 
 RECORDS = 1 << 20
 WORDS_A_RECORD = 8
@@ -64,19 +64,19 @@ def clocked(text, call, kind):
 
 def record_everything():
     """Have the runtime, which is not compiled yet, note what threads do."""
-    run, pool = native_runtime.RUN_TEXT, native_runtime.POOL_TEXT
+    run, pool = runtime.RUN_TEXT, runtime.POOL_TEXT
     run = clocked(run, "  call void %fn(ptr %buffers, ptr %ints, ptr %scalars, i64 0, i64 %tiles, ptr %room)\n", ALONE)
     run = clocked(run, "  call void @parallel(ptr %pool, ptr %fn, ptr %buffers, ptr %ints, ptr %scalars, i64 %tiles, "
                        "i64 %grain, ptr %room)\n", SHARED)
     pool = clocked(pool, "  call void %fn(ptr %buffers, ptr %ints, ptr %scalars, i64 %begin, i64 %stop.min, "
                          "ptr %room)\n", PIECE)
-    native_runtime.RUN_TEXT = run
-    native_runtime.POOL_TEXT = pool + "declare ptr @pthread_self()\n" + NOTE_TEXT
+    runtime.RUN_TEXT = run
+    runtime.POOL_TEXT = pool + "declare ptr @pthread_self()\n" + NOTE_TEXT
 
 
 def names_of_functions():
     """{address: name}, which fills as functions are compiled or found."""
-    from flambeau.backends import cpu
+    from flambeau.backends.cpu import machine_code
     names = {}
 
     def noting(plain):
@@ -87,13 +87,14 @@ def names_of_functions():
             return made
         return found
 
-    cpu.functions, cpu.packaged_functions = noting(cpu.functions), noting(cpu.packaged_functions)
+    for name in ("functions", "packaged_functions"):
+        setattr(machine_code, name, noting(getattr(machine_code, name)))
 
-    def replaceable(name, *args, plain=cpu.replaceable):
+    def replaceable(name, *args, plain=machine_code.replaceable):
         address = plain(name, *args)
         names[address] = name
         return address
-    cpu.replaceable = replaceable
+    machine_code.replaceable = replaceable
     return names
 
 

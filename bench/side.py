@@ -41,7 +41,7 @@ def synchronizer():
     import flambeau
     if hasattr(flambeau, "cpu"):
         return flambeau.cpu.synchronize
-    from flambeau.trace.record import run_all
+    from flambeau.trace.recording.record import run_all
     return run_all
 
 

@@ -17,8 +17,8 @@ from .autograd.modes import (
     no_grad,
     set_grad_enabled,
 )
-from .backends import threads as _threads
-from .backends.memory import OutOfMemoryError
+from .backends.cpu import threads as _threads
+from .backends.cpu.memory.allocator import OutOfMemoryError
 from .base import dtypes as _dtypes, layout as _layout, settings as _settings, tracebacks as _tracebacks
 from .base.dtypes import can_cast, dtype, finfo, get_default_dtype, iinfo, promote_types, set_default_dtype
 from .base.layout import layout, memory_format

@@ -18,7 +18,7 @@ from .autograd.edges import requires
 from .autograd.function import Function
 from .autograd.graph import increment_version
 from .autograd.modes import modes
-from .backends.host import load_library
+from .backends.cpu.host import load_library
 from .base.errors import warn
 from .tensor.autocast import region
 from .tensor.overrides import handle_torch_function, has_torch_function

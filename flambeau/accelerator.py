@@ -20,7 +20,7 @@ from .cuda import (
 from .cuda._utils import there
 from .missing import rest_of
 from .streams import Stream, use
-from .trace.record import run_all
+from .trace.recording.record import run_all
 
 __all__ = ["current_accelerator", "current_device_idx", "current_device_index", "current_stream", "device_count",
            "device_index", "empty_cache", "empty_host_cache", "get_device_capability", "get_memory_info",

@@ -14,9 +14,9 @@ import os as _os
 import sys as _sys
 import types as _types
 
-from .backends import threads as _threads
+from .backends.cpu import threads as _threads
 from .base import settings as _settings
-from .trace import record as _record
+from .trace.recording import record as _record
 
 
 def _one_of(choices):
@@ -49,24 +49,24 @@ def _folder(name, given):
 def _processor(name, given):
     if not isinstance(given, str):
         raise ValueError(f"config.{name} = {given!r}: must be a string such as 'native'")
-    from .backends import cpu
-    cpu.check_processor(given)
+    from .backends.cpu import machine_code
+    machine_code.check_processor(given)
     return given
 
 
 def _set_processor(given):
-    from .backends import cpu
-    from .trace import plan
+    from .backends.cpu import machine_code
+    from .trace.planning import plan
     try:
         _record.run_all()                      # see Note [Run before the switch]
     finally:
         _settings.cpu = given
-        cpu.renew_processor()
+        machine_code.renew_processor()
         plan.forget()
 
 
 def _set_convolutions(given):
-    from .trace import plan
+    from .trace.planning import plan
     try:
         _record.run_all()                      # see Note [Run before the switch]
     finally:
@@ -83,9 +83,9 @@ def _set_executor(given):
 
 def _set_objects(name):
     def put(given):
-        from .backends import cpu
+        from .backends.cpu import machine_code
         setattr(_settings, name, given)
-        cpu.renew_disk()
+        machine_code.renew_disk()
     return put
 
 

@@ -7,7 +7,7 @@
 A plan prints as its steps. `plan.steps` has each of them with its `kind`, `words`, `sizes` and the memory it touches;
 `plan.kernels` are those that are generated code, each with its `loop`, `llvm` and `assembly`. See docs/native.md.
 """
-from .trace.record import current as _current
+from .trace.recording.record import current as _current
 
 
 def recorded():
@@ -20,7 +20,7 @@ def recorded():
     %1: float32[2] = sqrt(%0)
     %2: float32[2] = add(%1, 1, 1)
     """
-    from .trace.steps import Text
+    from .trace.planning.steps import Text
     return Text(_current())
 
 
@@ -37,8 +37,8 @@ def of(*tensors):
                              f"thread has recorded it: {tensor._spec}")
     if not trace.code:
         raise ValueError("nothing waits to run in this thread")
-    from .trace.lower import Unfusable
-    from .trace.plan import made_for
+    from .trace.planning.lower import Unfusable
+    from .trace.planning.plan import made_for
     try:
         return made_for(trace)
     except Unfusable as reason:

@@ -8,7 +8,7 @@ thread has recorded so far, to the streams that were current for it.
 from .backends.cuda import driver
 from .base.observers import timed
 from .base.spec import CPU, device as make_device
-from .trace.record import current, run_all
+from .trace.recording.record import current, run_all
 
 __all__ = ["Event", "Stream"]
 

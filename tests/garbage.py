@@ -16,7 +16,7 @@ import numpy as np
 def spread():
     """From now on, in this process."""
     import flambeau  # noqa: F401  (every module that has taken one of these names is there)
-    from flambeau.backends import memory
+    from flambeau.backends.cpu.memory import allocator
     from flambeau.base.spec import CPU
     kinds = itertools.cycle(os.urandom(251))
 
@@ -47,10 +47,10 @@ def spread():
             return filled(make(*args, **kwargs))
         return dirty
 
-    for module, name, wrap in ((memory, "block", block), (memory, "blank", blank), (np, "empty", empty),
+    for module, name, wrap in ((allocator, "block", block), (allocator, "blank", blank), (np, "empty", empty),
                                (np, "empty_like", empty)):
         clean, dirty = getattr(module, name), wrap(getattr(module, name))
         for other in [*sys.modules.values()]:
             if getattr(other, "__dict__", {}).get(name) is clean:
                 setattr(other, name, dirty)
-    CPU.backend.block, CPU.backend.blank = memory.block, memory.blank
+    CPU.backend.block, CPU.backend.blank = allocator.block, allocator.blank

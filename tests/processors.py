@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 
-from flambeau.backends import cpu
+from flambeau.backends.cpu import machine_code
 
 PINS = ("x86-64", "x86-64-v3", "x86-64-v4", "generic")
 FILES = ("tests/ops/test_bodies.py", "tests/ops/test_bodies_rows.py", "tests/loops/test_scalar.py",
@@ -24,7 +24,7 @@ def main(arguments):
     ran = 0
     for pin in PINS:
         try:
-            cpu.check_processor(pin)
+            machine_code.check_processor(pin)
         except ValueError as error:
             print(f"{pin}: skipped. {error}", flush=True)
             continue
@@ -35,7 +35,7 @@ def main(arguments):
         if code:
             return code
     if not ran:
-        print(f"none of {', '.join(PINS)} can run on this machine: {cpu.processor().triple}")
+        print(f"none of {', '.join(PINS)} can run on this machine: {machine_code.processor().triple}")
     return 0
 
 

@@ -18,9 +18,9 @@ import traceback
 import warnings
 
 import flambeau as torch
-from flambeau.backends import memory
+from flambeau.backends.cpu.memory import allocator
 from flambeau.base import settings
-from flambeau.trace.record import current
+from flambeau.trace.recording.record import current
 from tests.patience import PATIENCE
 
 # --- something to compute --------------------------------------------------
@@ -125,7 +125,7 @@ def interrupts(count, seed=0):
 
     def settled():
         gc.collect()
-        return memory.stats()["allocated_bytes.all.current"]
+        return allocator.stats()["allocated_bytes.all.current"]
 
     # Others may want to be called at garbage collections, as hypothesis does; an interrupt in there is theirs to lose.
     others, gc.callbacks[:] = gc.callbacks[:], []

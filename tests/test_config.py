@@ -7,9 +7,9 @@ import threading
 import pytest
 
 import flambeau as torch
-from flambeau.backends import cpu, threads
+from flambeau.backends.cpu import machine_code, threads
 from flambeau.base import settings
-from flambeau.trace.record import current
+from flambeau.trace.recording.record import current
 from tests.patience import PATIENCE
 
 NAMES = list(settings.SWITCHES)
@@ -176,13 +176,13 @@ def test_threads():
 def test_the_folder_of_kernels_can_be_moved(tmp_path):
     pytest.importorskip("llvmlite")
     text = "define i64 @seven() {\n  ret i64 7\n}\n; " + str(tmp_path)
-    cpu.vector_bytes()                                  # LLVM is there, and with it the old folder
+    machine_code.vector_bytes()                                  # LLVM is there, and with it the old folder
     torch.config.object_dir = tmp_path / "kernels"
     assert torch.config.object_dir == str(tmp_path / "kernels")
-    cpu.function("seven", text)
+    machine_code.function("seven", text)
     assert os.listdir(tmp_path / "kernels")
     torch.config.object_dir = ""
-    cpu.function("seven", text + "!")
+    machine_code.function("seven", text + "!")
     assert len(os.listdir(tmp_path / "kernels")) == 1
 
 

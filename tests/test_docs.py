@@ -28,7 +28,7 @@ import pytest
 
 import flambeau
 from flambeau.base import settings
-from flambeau.trace.lower import Words
+from flambeau.trace.planning.lower import Words
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]

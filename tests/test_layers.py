@@ -55,8 +55,6 @@ EXTRA = {
 NAMESPACES = ("", "cli", "__main__", "private", "safetensors")      # these gather everything
 # Imports inside a function that close a cycle on purpose, and why.
 CLOSING = {
-    ("backends.backend", "backends.cuda"): "what loads CuPy, and a program on the CPU never needs it",
-    ("backends.backend", "backends.native"): "what compiles loads LLVM, and a program on the reference never needs it",
     ("fx.graph_module", "fx._symbolic_trace"): "pickles name the function of this module that traces once more",
     ("_ops", "_library.aten"): "PyTorch's operators by name are looked up when somebody asks for the first",
 }
@@ -64,8 +62,8 @@ CLOSING = {
 WHEN_NEEDED = {
     ("tensor.interop", "backends.cuda.exchange"): "memory of a GPU that another library shows, and its driver",
     ("tensor.dlpack", "backends.cuda.exchange"): "the same",
-    ("trace.runner", "trace.plan"): "what compiles, which the reference executor never needs",
-    ("trace.record", "trace.interpret"): "the same",
+    ("trace.running.runner", "trace.planning.plan"): "what compiles, which the reference executor never needs",
+    ("trace.recording.record", "trace.running.interpret"): "the same",
 }
 
 MAY_HOLD_STATEMENTS = ast.stmt | ast.excepthandler | ast.match_case
@@ -389,7 +387,7 @@ def test_packages_are_imported_before_what_is_in_them():
     assert not wrong, "\n".join(wrong)
 
 
-OF_ONE_THREAD = {"trace.fuse"}                      # the graph of a plan is that of the thread that makes it
+OF_ONE_THREAD = {"trace.planning.fuse"}                      # the graph of a plan is that of the thread that makes it
 
 
 def half_made(tree):
@@ -439,6 +437,7 @@ def test_the_check_of_tables_itself(code, lines):
 # --- memory ---------------------------------------------------------------------------------------------------------
 
 BELOW = ("base", "loops", "backends")               # these may know addresses, buffers and compilers
+BY_ADDRESS = {"data.sql.arrow_c", "data.sql.sqlite_rows"}     # what others give as addresses, by an interface of C's
 MACHINERY = {"ctypes", "llvmlite", "cffi"}
 MEMORY = {"__array_interface__", "__cuda_array_interface__", "ctypes", "frombuffer", "shares_memory",
           "may_share_memory", "byte_bounds"}
@@ -448,12 +447,12 @@ def memory_known_above(package):
     """`path:line name` where a module above the backends imports a compiler, or reads an array's memory itself.
 
     NumPy's and another array module's functions over whole arrays are fine. What is not: an address, memory laid out
-    by hand (`np.ndarray(…)`), a buffer taken for an array. backends/host.py has these for the CPU, and a Backend
+    by hand (`np.ndarray(…)`), a buffer taken for an array. backends/cpu/host.py has these for the CPU, and a Backend
     for its device.
     """
     wrong = []
     for name, path, tree in modules(package):
-        if name.split(".")[0] in BELOW:
+        if name.split(".")[0] in BELOW or name in BY_ADDRESS:
             continue
         for node in ast.walk(tree):
             if isinstance(node, ast.Import | ast.ImportFrom) and not getattr(node, "level", 0):
@@ -482,7 +481,7 @@ def test_memory_is_known_to_backends_alone():
     ("trace/value.py", "a = x.array.__array_interface__['data']", "x.array.__array_interface__"),
     ("tensor/tensor.py", "a = x.array.ctypes.data", "x.array.ctypes"),
     ("tensor/tensor.py", "import mmap", None),
-    ("backends/host.py", "import ctypes", None),
+    ("backends/cpu/host.py", "import ctypes", None),
     ("tensor/tensor.py", "import numpy as np\nx = np.empty(3)\nisinstance(x, np.ndarray)", None),
 ])
 def test_the_check_of_memory_itself(tmp_path, file, code, wrong):
@@ -496,17 +495,21 @@ def test_the_check_of_memory_itself(tmp_path, file, code, wrong):
 # --- compilers ------------------------------------------------------------------------------------------------------
 
 # What is neither a device's interface nor the same on all of them: the CPU's way of making and running machine code.
-HOW_THE_CPU_COMPILES = {f"backends.{name}" for name in (
-    "compile_thread convolve cpu gemm kernels library llvm_writer native native_runtime object_cache order "
-    "package_kernels packaged pools processor schedule shares taps threads").split()} | {
-        f"loops.{name}" for name in "emit llvm schedule target".split()}
+HOW_THE_CPU_COMPILES = ("backends.cpu", "backends.kernel_store",
+                        *(f"loops.{name}" for name in "emit llvm schedule target".split()))
+OF_THE_CPU_FOR_ALL = "backends.cpu.host", "backends.cpu.memory", "backends.cpu.random"
 ABOUT_THE_CPU = {                                   # settings of the processor, and what people want to know of it
-    "": {"backends.threads"}, "config": {"backends.threads", "backends.cpu"},
-    "cli.facts": {"backends.cpu", "backends.object_cache", "backends.threads"}, "cli.precompile": {"backends.cpu"},
-    "cli.package_kernels": {"backends.package_kernels"},
-    "utils.data._utils.processes": {"backends.threads"}, "profiler.machine": {"backends.threads"},
-    "utils.benchmark.utils.common": {"backends.threads"},
+    "": ("threads",), "config": ("threads", "machine_code"), "cli.facts": ("threads", "machine_code"),
+    "cli.precompile": ("machine_code",), "utils.data._utils.processes": ("threads",), "profiler.machine": ("threads",),
+    "utils.benchmark.utils.common": ("threads",), "data.sql.sqlite_rows": ("machine_code",),
 }
+ABOUT_THE_STORE = {"cli.facts": ("object_cache",), "cli.precompile": ("precompiled",),
+                   "cli.package_kernels": ("package_kernels",)}
+
+
+def is_in(target, *modules):
+    """Whether a module is one of `modules`, or inside of one."""
+    return any(target == one or target.startswith(one + ".") for one in modules)
 
 
 def compilers_known_above(package):
@@ -517,8 +520,10 @@ def compilers_known_above(package):
             continue
         for node, _ in import_nodes(tree):
             for target in targets(node, name, path, package):
-                inside = ".".join(target.split(".")[1:3])
-                if inside in HOW_THE_CPU_COMPILES - ABOUT_THE_CPU.get(name, set()):
+                inside = target.partition(".")[2]
+                allowed = [f"backends.cpu.{known}" for known in ABOUT_THE_CPU.get(name, ())]
+                allowed += [f"backends.kernel_store.{known}" for known in ABOUT_THE_STORE.get(name, ())]
+                if is_in(inside, *HOW_THE_CPU_COMPILES) and not is_in(inside, *OF_THE_CPU_FOR_ALL, *allowed):
                     wrong.append(f"{path.relative_to(package.parent)}:{node.lineno} imports {inside}")
     return wrong
 
@@ -526,22 +531,23 @@ def compilers_known_above(package):
 def test_how_a_device_compiles_is_known_to_it_alone():
     wrong = compilers_known_above(PACKAGE)
     assert not wrong, "\n".join(wrong)
-    for name in HOW_THE_CPU_COMPILES:
-        assert PACKAGE.joinpath(*name.split(".")).with_suffix(".py").exists(), f"{name} has moved"
+    for name in (*HOW_THE_CPU_COMPILES, *OF_THE_CPU_FOR_ALL):
+        assert is_module(f"flambeau.{name}", PACKAGE), f"{name} has moved"
 
 
 @pytest.mark.parametrize("file, code, wrong", [
-    ("trace/plan.py", "from ..backends import native", "backends.native"),
-    ("trace/plan.py", "def f():\n    from ..backends.cpu import function", "backends.cpu"),
-    ("trace/plan.py", "from ..loops.llvm import render", "loops.llvm"),
-    ("trace/plan.py", "from ..loops.ir import Kernel\nfrom ..backends.backend import Backend", None),
-    ("compiler/replay.py", "from ..backends.threads import run", "backends.threads"),
-    ("config.py", "from .backends import cpu, threads", None),
-    ("backends/native.py", "from . import cpu", None),
+    ("trace/planning/plan.py", "from ...backends.cpu import program", "backends.cpu.program"),
+    ("trace/plan.py", "def f():\n    from ..backends.cpu.machine_code import function", "backends.cpu.machine_code"),
+    ("trace/planning/plan.py", "from ...loops.llvm import render", "loops.llvm"),
+    ("trace/planning/plan.py", "from ...loops.ir import Kernel\nfrom ...backends.backend import Backend", None),
+    ("compiler/replay.py", "from ..backends.cpu.threads import run", "backends.cpu.threads"),
+    ("config.py", "from .backends.cpu import machine_code, threads", None),
+    ("backends/cpu/program.py", "from . import machine_code", None),
 ])
 def test_the_check_of_compilers_itself(tmp_path, file, code, wrong):
     package = tmp_path / "flambeau"
-    for name in (file, "backends/native.py", "backends/cpu.py", "backends/threads.py", "loops/llvm.py"):
+    of_the_cpu = [f"backends/cpu/{part}.py" for part in ("program", "machine_code", "threads")]
+    for name in (file, *of_the_cpu, "loops/llvm.py"):
         (package / name).parent.mkdir(parents=True, exist_ok=True)
         (package / name).touch()
     (package / file).write_text(code)

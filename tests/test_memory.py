@@ -10,7 +10,9 @@ import flambeau as torch
 from flambeau import memory
 from flambeau.base import observers, settings, spec as specs
 from flambeau.tensor import infer
-from flambeau.trace import interpret, plan, update
+from flambeau.trace.planning import plan
+from flambeau.trace.recording import update
+from flambeau.trace.running import interpret
 
 from .cuda.a_gpu import a_gpu
 from .thorough import THOROUGH

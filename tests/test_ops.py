@@ -15,7 +15,7 @@ from flambeau.autograd import gradcheck, gradgradcheck
 from flambeau.backends.reference import arguments
 from flambeau.base.op import REQUIRED, Composite, Op
 from flambeau.tensor.forms import OPS_MODULES, declared
-from flambeau.trace.record import current
+from flambeau.trace.recording.record import current
 
 # An interval for each operand. Kinks and poles are left out, and ranges kept where second differences are still exact.
 DOMAIN = {

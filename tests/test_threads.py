@@ -10,7 +10,7 @@ import flambeau as torch
 from flambeau.base import once, op as declarations
 from flambeau.base.op import Pointwise, known
 from flambeau.base.spec import spec
-from flambeau.trace import update
+from flambeau.trace.recording import update
 from tests import first_uses
 from tests.patience import PATIENCE
 from tests.thorough import THOROUGH

@@ -9,7 +9,7 @@ from ..base.spec import device as Device
 from ..tensor.autocast import AUTOCAST_DEVICES, clear_cache, eligible, region
 from ..tensor.overrides import count_region
 from ..tensor.tensor import Tensor
-from ..trace.record import current
+from ..trace.recording.record import current
 
 __all__ = ["autocast", "autocast_decorator", "custom_bwd", "custom_fwd", "is_autocast_available"]
 

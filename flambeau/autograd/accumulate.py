@@ -6,7 +6,7 @@ from ..base.errors import line_of
 from ..base.layout import contiguous_format
 from ..base.locks import new_lock
 from ..base.op import door
-from ..trace.record import current
+from ..trace.recording.record import current
 from ..trace.value import Storage
 from .edges import requires
 from .modes import modes

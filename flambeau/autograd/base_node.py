@@ -4,7 +4,7 @@ import weakref
 
 from ..base import observers
 from ..base.op import door
-from ..trace.runner import numbering
+from ..trace.running.runner import numbering
 from .modes import modes
 from .slots import NodeBase
 

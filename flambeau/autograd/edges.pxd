@@ -1,6 +1,6 @@
 cimport cython
 from flambeau.autograd.slots cimport NodeBase
-from flambeau.trace cimport new
+from flambeau.trace.recording cimport new
 from flambeau.trace.value cimport TensorBase
 
 

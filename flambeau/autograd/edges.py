@@ -5,7 +5,7 @@ A part of the compiled core: see Note [One source, two speeds] in base/core.py.
 from weakref import ref as weak
 
 from ..base.core import COMPILED
-from ..trace import new
+from ..trace.recording import new
 from .base_node import LEAF_SEQUENCE_NUMBER, AccumulateGrad, refresh
 from .slots import NodeBase
 

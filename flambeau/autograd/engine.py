@@ -14,7 +14,7 @@ from ..base import observers, settings
 from ..base.errors import here, line_of, name_of, user_frame, warn
 from ..base.op import door
 from ..base.spec import CPU, Size
-from ..trace.record import current, milestone
+from ..trace.recording.record import current, milestone
 from ..trace.value import TensorBase
 from .accumulate import accumulate, add, detached_copy, match_spec
 from .base_node import AccumulateGrad

@@ -14,8 +14,8 @@ from collections import namedtuple
 
 from ..base.errors import here
 from ..base.op import door
-from ..trace.effects import standing_in
-from ..trace.runner import numbering
+from ..trace.running.effects import standing_in
+from ..trace.running.runner import numbering
 from .accumulate import match_spec
 from .edges import edge_of, requires
 from .engine import grad

@@ -7,7 +7,7 @@ import functools
 
 from ..base.errors import here, line_of
 from ..base.op import door
-from ..trace.runner import numbering
+from ..trace.running.runner import numbering
 from .base_node import Node
 from .edges import edge_of, requires
 from .forward_ad import set_tangents, tangents_of

@@ -4,7 +4,7 @@ import threading
 
 from ..base.errors import warn
 from ..base.op import door
-from ..trace.record import current
+from ..trace.recording.record import current
 
 __all__ = ["enable_grad", "inference_mode", "no_grad", "set_grad_enabled", "set_multithreading_enabled"]
 

@@ -1,8 +1,8 @@
 cimport cython
 from flambeau.autograd.accumulate cimport accumulate, add, match_spec
 from flambeau.autograd.slots cimport NodeBase, RecipeBase
-from flambeau.trace.held cimport HeldRecording
-from flambeau.trace.runner cimport TraceRunner
+from flambeau.trace.recording.backward_recording cimport HeldRecording
+from flambeau.trace.running.runner cimport TraceRunner
 from flambeau.trace.value cimport Storage, TensorBase, Value
 
 

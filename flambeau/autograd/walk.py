@@ -10,7 +10,7 @@ from weakref import ref
 from ..base import observers
 from ..base.core import COMPILED
 from ..base.op import door
-from ..trace.held import HeldRecording
+from ..trace.recording.backward_recording import HeldRecording
 from ..trace.value import Storage
 from .accumulate import accumulate, add, match_spec
 from .base_node import AccumulateGrad

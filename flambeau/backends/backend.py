@@ -18,7 +18,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ..base import spec as specs
-from . import host, memory, memory_limits, reference
+from . import reference
+from .cpu import host
+from .cpu.memory import allocator, limits
 
 
 class NoCompiler(ImportError):
@@ -39,7 +41,7 @@ class NotCompiled(RuntimeError):
 
 
 class NotPrecompiled(NotCompiled):
-    """Some code was not compiled beforehand, and there is no compiler here (precompiled.py)."""
+    """Some code was not compiled beforehand, and there is no compiler here (kernel_store/precompiled.py)."""
 
 
 class DeviceFailed(RuntimeError):
@@ -56,7 +58,7 @@ class Unschedulable(Exception):
 
 
 class Reductions(NamedTuple):
-    """What a device wants of the order of its reductions (see Note [One order] in trace/order.py, which reads this).
+    """What a device wants of the order of its reductions (Note [One order] in trace/planning/reduction_order.py).
 
     It follows from the operation alone, so these are numbers, the same for all devices of a kind.
     """
@@ -97,13 +99,13 @@ class Backend:
 
     `compiles` says that plans make kernels for it; otherwise its operations are steps of the reference executor. The
     methods under "kernels" are then needed, and `address`. `vector_bytes` is part of the order of a reduction along
-    rows: its lanes fill a number of vectors of so many bytes (see Note [One order] in trace/order.py), and `reductions`
-    are the numbers that decide the rest of it. `interprets` says that bodies can be run over its arrays with NumPy and
-    give the same bits (trace/interpret.py); otherwise traces are planned when they are first seen, and their kernels
-    waited for. `attends` says that its library has attention whose weights never stand in memory, which is asked for at
-    the call. `recurs` says that a step of a sequence is planned once and repeated by the device (trace/recurrence.py).
-    `carries_columns` says that a kernel along rows may add up columns of what it has at hand, where `schedule` takes it
-    (trace/carry.py).
+    rows: its lanes fill a number of vectors of so many bytes (see Note [One order] in
+    trace/planning/reduction_order.py), and `reductions` are the numbers that decide the rest of it. `interprets` says
+    that bodies can be run over its arrays with NumPy and give the same bits (trace/running/interpret.py); otherwise
+    traces are planned when they are first seen, and their kernels waited for. `attends` says that its library has
+    attention whose weights never stand in memory, which is asked for at the call. `recurs` says that a step of a
+    sequence is planned once and repeated by the device (trace/planning/recurrence.py). `carries_columns` says that a
+    kernel along rows may add up columns of what it has at hand, where `schedule` takes it (trace/planning/carry.py).
     """
 
     trace_weight = 1.0            # what a byte of results on it counts in `config.trace_bytes`, at which a trace runs
@@ -279,7 +281,7 @@ class Backend:
     def library(self, name, dtype, args, outs, params):
         """The calls by which a library function makes `outs` of `args`, all (shape, strides); None where it has none.
 
-        They go into a program one after the other; see backends/library.py for the functions.
+        They go into a program one after the other; see backends/cpu/library/__init__.py for the functions.
         """
         return None
 
@@ -300,7 +302,7 @@ class Backend:
     # --- the device -------------------------------------------------------------------------------------------------
 
     def new_stream(self):
-        """A RandomStream that draws in memory of this device (backends/random.py); None: its numbers are the CPU's."""
+        """A RandomStream (cpu/random/draws.py) that draws in memory of this device; None: the CPU's numbers."""
         return None
 
     def synchronize(self):
@@ -321,15 +323,15 @@ class Backend:
 
     def memory_limit(self):
         """How many bytes this process may have there."""
-        return memory_limits.limit()
+        return limits.limit()
 
     def empty_cache(self):
         """Give back to the system, or to the device, what lies idle of its memory; how many bytes that were."""
-        return memory.empty_cache()
+        return allocator.empty_cache()
 
     def keep_until(self, array, stream):
         """Hold `array` until a stream has done what it was handed so far. Here everything is done in order anyway."""
 
     def no_room(self, nbytes, spec=None, said=""):
         """The OutOfMemoryError that says there is no room for `nbytes`, or what an array module has `said` of it."""
-        return memory.failure(nbytes, spec, said)
+        return allocator.failure(nbytes, spec, said)

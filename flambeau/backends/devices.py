@@ -6,7 +6,7 @@ devices of a kind, and a Backend is made when a tensor is first asked for on its
 from ..base import spec as specs
 from ..base.locks import new_lock
 from ..base.spec import CPU
-from .cpu_backend import CPUBackend
+from .cpu.backend import CPUBackend
 
 
 def execute(entry, arrays, params, own=False):

@@ -9,7 +9,7 @@ import ctypes
 import numpy as np
 
 from ..base import dtypes
-from .host import address
+from .cpu.host import address
 
 CPU_DEVICE = (1, 0)           # kDLCPU
 CUDA_DEVICE = 2               # kDLCUDA, of each GPU with its index

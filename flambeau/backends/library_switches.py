@@ -220,7 +220,7 @@ class CPUSwitches(Switches):
         It is asked of the processor that kernels are compiled for (`config.cpu`). torchvision resizes uint8 images in
         another way where there is AVX2.
         """
-        from .cpu import get_cpu_capability
+        from .cpu.machine_code import get_cpu_capability
         return get_cpu_capability()
 
 

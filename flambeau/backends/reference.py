@@ -11,7 +11,7 @@ from ..base import settings
 from ..base.arguments import as_scalar
 from ..base.dtypes import as_dtype
 from ..base.op import wrapped
-from . import memory
+from .cpu.memory import allocator
 
 CHECKED_RESULT_BYTES = 64 << 20  # results of so many bytes are asked about before NumPy allocates them
 # OpenBLAS, behind NumPy's products, takes a buffer at its first call (32 MiB measured on aarch64, 128 by its sources on
@@ -26,8 +26,8 @@ def execute(entry, arrays, params, own=False, xp=np):
     """The result arrays of one instruction, laid out as their specs say. `own`: the first array may be overwritten."""
     op = entry.op
     if xp is np:
-        if entry.nbytes > CHECKED_RESULT_BYTES and not own and not memory.make_room(entry.nbytes):
-            raise memory.failure(entry.nbytes)
+        if entry.nbytes > CHECKED_RESULT_BYTES and not own and not allocator.make_room(entry.nbytes):
+            raise allocator.failure(entry.nbytes)
         if not _blas and op.__module__.rpartition(".")[2] in BLAS_MODULES:
             _ready_blas()
     given, may = arrays, own
@@ -67,8 +67,8 @@ def execute(entry, arrays, params, own=False, xp=np):
 def _ready_blas():
     """Let OpenBLAS take its buffer, if there is room."""
     global _blas
-    if not memory.has_room(BLAS_BUFFER_BYTES):
-        raise memory.failure(BLAS_BUFFER_BYTES)
+    if not allocator.has_room(BLAS_BUFFER_BYTES):
+        raise allocator.failure(BLAS_BUFFER_BYTES)
     np.ones((2, 2), np.float32) @ np.ones((2, 2), np.float32)
     _blas = True
 
@@ -110,17 +110,17 @@ def fit(result, spec, inputs, xp=np):
             if result is given:
                 break
         else:
-            return memory.lined_up(result, spec) if xp is np and lines_up(spec) else result
+            return allocator.lined_up(result, spec) if xp is np and lines_up(spec) else result
     if (result.strides != spec.np_strides and not same_layout(result, spec)) or not fresh(result, inputs, xp):
         laid = blank(spec, xp)
         laid[...] = result
         return laid
-    return memory.lined_up(result, spec) if xp is np and lines_up(spec) else result
+    return allocator.lined_up(result, spec) if xp is np and lines_up(spec) else result
 
 
 def lines_up(spec):
-    """Whether a result of `spec` is to begin at a cache line: see Note [Lined up] in memory.py."""
-    return spec.nbytes >= memory.LINED_UP_BYTES and settings.executor != "reference"       # NumPy does not care
+    """Whether a result of `spec` is to begin at a cache line: see Note [Lined up] in cpu/memory/allocator.py."""
+    return spec.nbytes >= allocator.LINED_UP_BYTES and settings.executor != "reference"       # NumPy does not care
 
 
 def same_layout(result, spec):
@@ -148,8 +148,8 @@ def blank(spec, xp=np):
         order = sorted(range(spec.ndim), key=lambda d: -spec.strides[d])
         laid = xp.empty([spec.shape[d] for d in order], spec.dtype.np)
         return laid.transpose([order.index(d) for d in range(spec.ndim)])
-    if spec.nbytes > memory.MAX_SMALL_BYTES or lines_up(spec):
-        return memory.blank(spec)[0]                     # which is lined up, and on pages that were touched before
+    if spec.nbytes > allocator.MAX_SMALL_BYTES or lines_up(spec):
+        return allocator.blank(spec)[0]                     # which is lined up, and on pages that were touched before
     if spec.contiguous:
         return np.empty(spec.shape, spec.dtype.np)
     return np.ndarray(spec.shape, spec.dtype.np, np.empty(spec.nbytes, np.uint8), 0, spec.np_strides)

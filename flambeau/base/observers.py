@@ -34,7 +34,7 @@ from functools import partial
 from .errors import PACKAGE, here, line_of
 from .locks import new_lock
 
-# The clock of native code (backends/native_runtime.py), so that all times can be compared; nanoseconds that only go
+# The clock of native code (backends/cpu/runtime.py), so that all times can be compared; nanoseconds that only go
 # forward.
 clock = partial(time.clock_gettime_ns, time.CLOCK_MONOTONIC) if hasattr(time, "clock_gettime_ns") \
     else time.perf_counter_ns

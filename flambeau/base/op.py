@@ -22,14 +22,14 @@ headings:
     effect      True where running it does something besides computing its results (a collective, a callback, a print):
                 it runs once for each call of it, in the order of the calls, whoever reads its results; it gives at
                 least one, and has no body. It runs when the trace does, with `eager` at the call. See Note [Effects] in
-                trace/effects.py
+                trace/running/effects.py
     scalars     names of number parameters that stay out of the plan's key
     node        the name of its autograd node where it is not <Name>Backward0
     returns     field names of the result tuple, after the tuple's own name: "max values indices"
     body(k, …)  what the native executor computes: `ref`'s parameters with `k` for `xp`, and last in the declaration.
                 Tensors and runtime numbers are expressions there, over all positions of a shape; `k` has the words to
-                make others of them (trace/lower.py; docs/native.md lists them). The result is such an expression, of
-                the result's shape; NotImplemented leaves the case to `ref`, and so does having no body
+                make others of them (trace/planning/lower.py; docs/native.md lists them). The result is such an
+                expression, of the result's shape; NotImplemented leaves the case to `ref`, and so does having no body
 
 A derivative receives tensors and computes with their methods, so nothing here imports the layers above.
 """

@@ -44,14 +44,16 @@ if object_dir is None:
 object_dir = object_dir and os.path.abspath(os.path.expanduser(object_dir))
 object_bytes = 256 << 20
 
-# A folder of kernels that `flambeau precompile` made: they are used, and nothing is compiled (backends/precompiled.py).
+# A folder of kernels that `flambeau precompile` made: they are used, and nothing is compiled
+# (backends/kernel_store/precompiled.py).
 precompiled = os.environ.get("FLAMBEAU_PRECOMPILED", "").strip()
 precompiled = precompiled and os.path.abspath(os.path.expanduser(precompiled))
 
-# Which processor kernels are compiled for; backends/processor.py has the words.
+# Which processor kernels are compiled for; backends/cpu/processor.py has the words.
 cpu = os.environ.get("FLAMBEAU_CPU", "").strip() or "native"
 
-# How the CPU convolves: with fewer multiplications where that pays (backends/winograd.py), or along taps always.
+# How the CPU convolves: with fewer multiplications where that pays (backends/cpu/library/winograd.py), or along taps
+# always.
 CONVOLUTIONS = ("auto", "direct")
 convolutions = os.environ.get("FLAMBEAU_CONVOLUTIONS", "auto")
 if convolutions not in CONVOLUTIONS:

@@ -2,8 +2,8 @@
 
 Python looks for signals where a function begins, `__del__` and the callback of a weak reference among them. What a
 handler raises there is reported and forgotten: the Ctrl-C never reaches the program, and what the function was there
-for is not done. See also Note [Finalisers] in backends/memory.py, and `when_gone` in deferred_signals.py for what takes
-its time.
+for is not done. See also Note [Finalisers] in backends/cpu/memory/allocator.py, and `when_gone` in deferred_signals.py
+for what takes its time.
 """
 import operator
 import weakref

@@ -9,9 +9,10 @@ import numpy as np
 
 import flambeau
 
-from ..backends import cpu, memory_limits, threads
+from ..backends.cpu import machine_code, threads
+from ..backends.cpu.memory import limits
 from ..backends.cuda import chain, driver
-from ..backends.object_cache import distrusted
+from ..backends.kernel_store.object_cache import distrusted
 from ..base import core, settings
 
 SHARED_MEMORY = "/dev/shm"
@@ -72,14 +73,14 @@ def processor():
 def compiled_for():
     """What kernels are compiled for, as LLVM calls it; `no_compiler` says why where there is none."""
     try:
-        goal = cpu.processor()
-    except cpu.NoCompiler as error:
+        goal = machine_code.processor()
+    except machine_code.NoCompiler as error:
         return {"no_compiler": str(error)}
     target = goal.target
     own = [word for has, word in ((target.fma, "fma"), (target.half, "float16"), (target.rounding, "rounding")) if has]
-    return {"compiles_for": goal.cpu, "asked": settings.cpu, "triple": goal.triple, "llvm": cpu.llvm_version(),
+    return {"compiles_for": goal.cpu, "asked": settings.cpu, "triple": goal.triple, "llvm": machine_code.llvm_version(),
             "vector_bytes": target.vector_bytes, "instructions": own, "features": sorted(goal.on),
-            "packaged": cpu.packaged_kernels()}
+            "packaged": machine_code.packaged_kernels()}
 
 
 def memory():
@@ -90,7 +91,7 @@ def memory():
                   "free": found.f_bavail * found.f_frsize}
     except (OSError, AttributeError):                         # another system
         shared = None
-    return {"limit": memory_limits.limit(), "available": memory_limits.available(), "held": memory_limits.held(),
+    return {"limit": limits.limit(), "available": limits.available(), "held": limits.held(),
             "shared": shared}
 
 

@@ -1,4 +1,4 @@
-"""Make the files of kernels that come with the package: see Note [Packaged kernels] in backends/packaged.py.
+"""Makes the files of kernels that come with the package: Note [Packaged kernels] in backends/kernel_store/packaged.py.
 
     python -m flambeau.cli.package_kernels FOLDER native                     in a clone, and where pip compiles
     python -m flambeau.cli.package_kernels FOLDER levels                     for a wheel: x86-64-v3 and x86-64-v4 ...
@@ -14,12 +14,12 @@ import time
 
 import flambeau
 
-from ..backends import package_kernels
 from ..backends.backend import NoCompiler
+from ..backends.kernel_store import package_kernels
 from ..base import settings
 from ..base.spec import CPU
 from ..loops.ir import FUNCTION_WORDS
-from ..trace import interpret
+from ..trace.running import interpret
 from . import common_nets
 
 STEPS_OF_A_NET = 2                     # the first makes what an optimizer keeps, and the second is like all others

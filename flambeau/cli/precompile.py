@@ -8,8 +8,9 @@ import subprocess
 import sys
 import tempfile
 
-from ..backends import cpu, precompiled
 from ..backends.backend import NoCompiler
+from ..backends.cpu import machine_code
+from ..backends.kernel_store import precompiled
 from ..base import settings
 
 PRECOMPILE_USAGE = """\
@@ -44,7 +45,7 @@ def main(argv):
         return 2
     try:
         settings.cpu = given["--cpu"] or common_processor()
-        cpu.processor()
+        machine_code.processor()
     except (NoCompiler, ValueError) as error:
         print(f"flambeau precompile: {error}", file=sys.stderr)
         return 1
@@ -52,7 +53,7 @@ def main(argv):
         os.chmod(cache, 0o700)
         if not run_each(rest, cache, counts):
             return 1
-        made = precompiled.link(cache, given["--to"], cpu.host(), given["--linker"])
+        made = precompiled.link(cache, given["--to"], machine_code.host(), given["--linker"])
     size = sum(entry.stat().st_size for entry in os.scandir(given["--to"]))
     print(f"{made} libraries for {settings.cpu}, {size / 2**20:.1f} MiB, in {given['--to']}")
     return 0
@@ -88,11 +89,11 @@ def part(argv):
 
     from .run import run
     flambeau.set_num_threads(int(argv[0]))
-    cpu.leave_packaged_kernels()          # where they go there is no package's file to find them in
+    machine_code.leave_packaged_kernels()          # where they go there is no package's file to find them in
     try:
         code = run(argv[1:])
     except SystemExit as end:
         code = end.code or 0
     flambeau.cpu.synchronize()
-    cpu.finish_improving()
+    machine_code.finish_improving()
     return code

@@ -1,7 +1,7 @@
 cimport cython
-from flambeau.compiler.made cimport in_memory_of
-from flambeau.trace.one_call cimport give_spare, new_value, taken_spare
-from flambeau.trace.sole cimport are_sole
+from flambeau.compiler.rebuild cimport in_memory_of
+from flambeau.trace.running.one_call cimport give_spare, new_value, taken_spare
+from flambeau.trace.exclusive cimport are_sole
 from flambeau.trace.value cimport Storage, Value
 
 

@@ -7,11 +7,11 @@ executor, a second thread, a check that does not hold) stands in replay.py, head
 from ..backends.backend import DeviceFailed
 from ..base import observers, settings
 from ..base.spec import CPU
-from ..trace.lower import cell
-from ..trace.one_call import give_spare, new_value, taken_spare
-from ..trace.program import handed
-from ..trace.sole import are_sole
-from .made import in_memory_of
+from ..trace.exclusive import are_sole
+from ..trace.planning.lower import cell
+from ..trace.running.one_call import give_spare, new_value, taken_spare
+from ..trace.running.program import handed
+from .rebuild import in_memory_of
 
 events, switches = vars(observers), vars(settings)
 

@@ -17,11 +17,12 @@ from ..base.observers import Observer, observing, who_looked
 from ..base.spec import CPU
 from ..tensor.find import calls, entries
 from ..tensor.tensor import Tensor
-from ..trace import on_host, plan as plans
-from ..trace.effects import stands_in
-from ..trace.key import key_of
-from ..trace.record import Trace, _local, current, set_current
-from ..trace.update import update
+from ..trace import on_host
+from ..trace.planning import plan as plans
+from ..trace.recording.record import Trace, _local, current, set_current
+from ..trace.recording.update import update
+from ..trace.running.effects import stands_in
+from ..trace.running.key import key_of
 from ..trace.value import Value
 from .follow import Follower
 from .gradient import Differentiated, is_live, tensors_in

@@ -14,8 +14,8 @@ from ..base.errors import warn
 from ..base.locks import new_lock
 from ..base.weakbag import WeakBag
 from ..tensor import overrides
-from ..trace.effects import forget as forget_effects
-from ..trace.record import Trace, current
+from ..trace.recording.record import Trace, current
+from ..trace.running.effects import forget as forget_effects
 from .capture import Capture, Recorder, recording
 from .diff import Diff, NotReplayable
 from .journal import Journal, name_of

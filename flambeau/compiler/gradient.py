@@ -15,14 +15,14 @@ from ..autograd.edges import edge_of, requires
 from ..autograd.function import FunctionCtx
 from ..autograd.modes import modes
 from ..autograd.node import Kept, flat, second_error, written_error
-from ..backends.random import Positions
+from ..backends.cpu.random.draws import Positions
 from ..base.errors import line_of
 from ..base.layout import contiguous_format
 from ..base.spec import spec as make_spec
 from ..tensor.create import from_array
 from ..tensor.tensor import Tensor, wrap
-from ..trace.effects import standing_in
-from ..trace.runner import numbering
+from ..trace.running.effects import standing_in
+from ..trace.running.runner import numbering
 from ..trace.value import Storage
 from .journal import TooEarly
 from .replay import Runner

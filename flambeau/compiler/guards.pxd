@@ -1,6 +1,6 @@
 cimport cython
 from flambeau.autograd.edges cimport requires
-from flambeau.trace cimport quick
+from flambeau.trace.running cimport quick
 from flambeau.trace.value cimport Storage, TensorBase
 
 

@@ -11,7 +11,7 @@ from math import copysign
 from types import ModuleType
 
 from ..autograd.edges import requires
-from ..trace import quick
+from ..trace.running import quick
 
 MISSING = object()
 HEAP_TYPE = 1 << 9            # among a class's flags: it was made by a program

@@ -11,11 +11,11 @@ Where the answer is no, the checks are made as the call made them, and have the 
 from ..autograd.modes import modes
 from ..base.spec import CPU
 from ..tensor.tensor import Tensor
-from ..trace.record import Trace, current, set_current
+from ..trace.recording.record import Trace, current, set_current
 from ..trace.value import Value
 from .bound import HeadBase
 from .capture import Noted
-from .made import new_storage, new_tensor
+from .rebuild import new_storage, new_tensor
 from .replay import Runner
 from .runtime import Checks
 

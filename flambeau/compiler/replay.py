@@ -8,22 +8,23 @@ raises, the call ends there: those before it have happened, and those after it d
 """
 from array import array
 
-from ..backends.memory import class_of
-from ..backends.spares import LARGE_SPARE_BYTES, SPARE_ROOM_BYTES
+from ..backends.cpu.memory.allocator import class_of
+from ..backends.cpu.memory.array_pool import LARGE_SPARE_BYTES, SPARE_ROOM_BYTES
 from ..base import observers, settings
 from ..base.core import COMPILED
 from ..base.dtypes import uint8
 from ..base.locks import new_lock
 from ..base.spec import CPU, spec as make_spec
-from ..trace import effects, plan as plans
-from ..trace.lower import HALVES, Unfusable
-from ..trace.one_call import bound_call
-from ..trace.record import Trace
-from ..trace.runner import Failure
-from ..trace.sole import are_sole
+from ..trace.exclusive import are_sole
+from ..trace.planning import plan as plans
+from ..trace.planning.lower import HALVES, Unfusable
+from ..trace.recording.record import Trace
+from ..trace.running import effects
+from ..trace.running.one_call import bound_call
+from ..trace.running.runner import Failure
 from ..trace.value import Value
 from .bound import BoundBase, RunnerBase
-from .made import in_memory_of
+from .rebuild import in_memory_of
 
 
 class Runner(RunnerBase):
@@ -143,7 +144,7 @@ class Runner(RunnerBase):
 
 
 def _spare_class(spec):
-    """The size class of a result that may be made in a spare array: see Note [Spare arrays] in backends/spares.py."""
+    """The size class of a result that may be made in a spare array: Note [Spare arrays] in cpu/memory/array_pool.py."""
     return class_of(spec) if COMPILED and spec.device is CPU and spec.nbytes <= LARGE_SPARE_BYTES else None
 
 

@@ -22,7 +22,7 @@ from .diff import NotReplayable
 from .guards import Guards, ModesLook, TensorLook, same_value, same_values
 from .head import head_of
 from .journal import EQUALITY_TYPES, MISSING, PLAIN_TYPES, VALUE_TYPES, content, short, size_of
-from .made import new_storage, new_tensor, put_results, recycle, recycled, renew, values_of
+from .rebuild import new_storage, new_tensor, put_results, recycle, recycled, renew, values_of
 from .replay import Runner
 from .runtime import REFUSED, Checks, Draws, Miss, count_hidden_writes, facts_of, new_record
 from .traced import TRACED, traced_in, word

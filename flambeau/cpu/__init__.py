@@ -4,12 +4,12 @@ Allocated are the blocks of the caching allocator that are in use, each with all
 what the allocator has from the system. Arrays that NumPy made itself are not in these numbers, but `memory_summary()`
 counts every tensor.
 """
-from ..backends import memory as _memory, memory_limits as _machine
+from ..backends.cpu.memory import allocator as _memory, limits as _machine
 from ..base.lazy import import_when_asked as _import_when_asked, names_there as _names_there
 from ..base.names import attribute_error as _attribute_error
 from ..base.spec import CPU as _CPU, place as _place
-from ..tensor import oom as _oom
-from ..trace import record as _record
+from ..tensor import out_of_memory as _oom
+from ..trace.recording import record as _record
 
 __all__ = ["current_device", "device_count", "is_available", "is_initialized", "set_device", "synchronize"]
 

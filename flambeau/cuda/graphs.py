@@ -26,7 +26,7 @@ from ..nn import Module
 from ..streams import hand_over, need_cuda
 from ..tensor.tensor import Tensor
 from ..trace import on_host
-from ..trace.record import Trace, _local, current, set_current
+from ..trace.recording.record import Trace, _local, current, set_current
 from ..trace.value import Storage, Value
 from .streams import Stream, StreamContext
 

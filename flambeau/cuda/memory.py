@@ -3,13 +3,13 @@
 Allocated are the blocks that are in use, each rounded up as the pool does; reserved is what the pool has from the
 device. Without a device the questions answer 0, as in PyTorch.
 """
+from ..backends.cpu.memory.allocator import bytes_in_words
 from ..backends.cuda import driver, memory as _memory
 from ..backends.cuda.configuration import configuration
-from ..backends.memory import bytes_in_words
 from ..base.errors import warn
 from ..base.spec import device as device_type
-from ..tensor import oom as _oom
-from ..trace import record as _record
+from ..tensor import out_of_memory as _oom
+from ..trace.recording import record as _record
 from ._utils import _get_device_index, there
 
 __all__ = ["caching_allocator_alloc", "caching_allocator_delete", "empty_cache", "get_allocator_backend",

@@ -2,7 +2,7 @@
 
 Seeds are kept for devices that have not been used yet, so that seeding starts nothing.
 """
-from ..backends import random as streams
+from ..backends.cpu.random import draws as streams
 from ..backends.cuda import driver
 from ..base.spec import place
 from ..tensor.random import Generator

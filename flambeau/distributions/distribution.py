@@ -15,7 +15,7 @@ from ..tensor.overrides import tensor_types
 from ..tensor.tensor import Tensor
 from ..tensor.verify import verify
 from ..trace.finite import is_finite
-from ..trace.record import _local
+from ..trace.recording.record import _local
 from . import constraints
 from .functions import must_hold
 from .utils import lazy_property

@@ -19,7 +19,7 @@ from ..autograd.modes import differentiating, enable_grad, modes
 from ..base.pytree import tree_flatten, tree_leaves, tree_map, tree_structure, tree_unflatten
 from ..tensor.forms import namespace
 from ..tensor.tensor import Tensor
-from ..trace.effects import standing_in
+from ..trace.running.effects import standing_in
 
 stack, zeros_like, eye = (namespace[""][name] for name in ("stack", "zeros_like", "eye"))
 

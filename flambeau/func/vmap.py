@@ -6,7 +6,7 @@ refuses (looking at values, `if` on a tensor) works as well; for many slices a f
 import functools
 
 from ..autograd.modes import modes, no_grad
-from ..backends import random as streams
+from ..backends.cpu.random import draws as streams
 from ..base.pytree import broadcast_prefix, tree_flatten, tree_structure, tree_unflatten
 from ..tensor.forms import namespace
 from ..tensor.tensor import Tensor

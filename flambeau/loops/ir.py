@@ -76,10 +76,11 @@ class Pass:
 class Kernel:
     """A loop nest; see the top of this file.
 
-    `rows` and `cut` say in which order reductions go (see Note [One order] in trace/order.py). Along rows, elements of
-    the last reduced dimension are dealt out to the lanes of so many vectors of the device (`Backend.vector_bytes`), and
-    the lanes folded, halves onto halves, at the end; 0: down columns, each result one element after the other. `cut` is
-    the kept dimension that numbers the blocks of the first reduced one, or None where all of it is walked.
+    `rows` and `cut` say in which order reductions go (see Note [One order] in trace/planning/reduction_order.py). Along
+    rows, elements of the last reduced dimension are dealt out to the lanes of so many vectors of the device
+    (`Backend.vector_bytes`), and the lanes folded, halves onto halves, at the end; 0: down columns, each result one
+    element after the other. `cut` is the kept dimension that numbers the blocks of the first reduced one, or None where
+    all of it is walked.
 
     A kernel along rows may carry reductions down columns (Pass.columns), on a device that says so
     (`Backend.carries_columns`): its kept dimensions are then the `cut` and the rows, whose blocks that numbers. Each

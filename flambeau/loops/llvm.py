@@ -310,8 +310,8 @@ class _Writer:
         """How many vectors an accumulator has that take turns.
 
         The lanes of a reduction along rows are as many as its kernel's `rows` say, so that its order is the same in
-        every kernel (see Note [One order] in trace/order.py). Where the work allows fewer at a time, the vectors that
-        make them up take turns: each step adds to the first and puts it at the end of the line.
+        every kernel (see Note [One order] in trace/planning/reduction_order.py). Where the work allows fewer at a time,
+        the vectors that make them up take turns: each step adds to the first and puts it at the end of the line.
         """
         if not self.along_rows or e.type not in ("f32", "f64") or kind.startswith("arg"):
             return 1

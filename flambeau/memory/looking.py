@@ -2,8 +2,8 @@
 from ..backends.devices import has_cuda
 from ..base.observers import Allocation
 from ..base.spec import CPU, place
-from ..tensor import oom
-from ..trace.record import run_all
+from ..tensor import out_of_memory
+from ..trace.recording.record import run_all
 from .model import Holding, MemoryOfDevice, MemorySnapshot
 from .names import keepers_of, module_names, storage_of, variables
 
@@ -42,9 +42,9 @@ def adopted(held):
 
 def _of_device(device, known, named, keepers):
     backend = device.backend
-    role_of = {id(value): role for value, role in oom.roles(device)}
+    role_of = {id(value): role for value, role in out_of_memory.roles(device)}
     found, outside, blocks = [], 0, set()
-    for value, line, spec, tensor in oom.holders(device):
+    for value, line, spec, tensor in out_of_memory.holders(device):
         block = backend.block_of(value.array)
         address, nbytes = block or (0, value.array.nbytes)
         if block is None:

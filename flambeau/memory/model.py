@@ -5,9 +5,9 @@ what a tensor itself has of its block is `used`. Everything has `to_dict()`, in 
 """
 from dataclasses import dataclass, field
 
-from ..backends.memory import bytes_in_words
+from ..backends.cpu.memory.allocator import bytes_in_words
 from ..base.plain import PlainData
-from ..tensor.oom import ROLES
+from ..tensor.out_of_memory import ROLES
 from .words import record_in_words, snapshot_in_words
 
 ALL_ROLES = (*ROLES, "no tensor")     # memory that no tensor holds: programs' own, what is about to come back, rounding

@@ -21,8 +21,8 @@ from ..base.errors import line_of
 from ..base.observers import Observer, clock, observing, settle
 from ..base.spec import place
 from ..profiler import modules
-from ..tensor import oom
-from ..trace.record import run_all
+from ..tensor import out_of_memory
+from ..trace.recording.record import run_all
 from .looking import adopted, snapshot
 from .model import ALL_ROLES, BatchEstimate, MemoryEvent, MemoryRecord, Peak, tallied
 from .words import snapshot_in_words
@@ -170,7 +170,7 @@ class record(Observer):
         device, blocks = place(found.name), {}
         found.looked_at = found.peak
         found.outside = []
-        for value, role in oom.roles(device):
+        for value, role in out_of_memory.roles(device):
             block = device.backend.block_of(value.array)
             if block is not None:
                 blocks.setdefault(block[0], role)

@@ -1,5 +1,5 @@
 """Memory in words: tables of a snapshot and of a record."""
-from ..backends.memory import bytes_in_words
+from ..backends.cpu.memory.allocator import bytes_in_words
 
 LINES = 10
 

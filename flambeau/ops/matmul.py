@@ -1,8 +1,8 @@
 """Products of vectors, matrices and batches of matrices.
 
 The products themselves (`mm`, `bmm`, `mv`) the reference takes from NumPy's BLAS, and the native executor from kernels
-of our own (backends/gemm.py); there `dot` is a sum like any other. `matmul` and `linear` arrange their operands and
-call those, with the same steps as PyTorch, so that they leave the same graph behind.
+of our own (backends/cpu/library/gemm.py); there `dot` is a sum like any other. `matmul` and `linear` arrange their
+operands and call those, with the same steps as PyTorch, so that they leave the same graph behind.
 """
 from ..base import dtypes, shapes
 from ..base.arguments import as_scalar

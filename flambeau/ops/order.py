@@ -62,7 +62,7 @@ def along_last(k, input, d):
 
 def one_of_rows(k, input, dim, keepdim, which, place=0):
     """For a body: (values, places) of one element of each row along `dim`, by its place in their order; NotImplemented
-    without a library. See `pick` in backends/order.py."""
+    without a library. See `pick` in backends/cpu/library/sort.py."""
     if not input.ndim or 0 in input.shape:
         return NotImplemented
     d = dim % input.ndim

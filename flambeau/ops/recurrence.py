@@ -7,9 +7,9 @@ the steps the other way and gets the weight's gradient from one product over all
 Sequences are matrices here, with a row for each step of each sample, one step after the other. Step t has sizes[t]
 rows: the same number everywhere for a padded batch, falling ones for a packed one, whose shorter samples come last.
 
-Where all steps have the same number of rows, and the device can (trace/recurrence.py), a layer is one instruction: the
-operation of a step, repeated. Otherwise each step is an instruction (`advance`, `retreat`), and so it is in a backward
-that is itself to be differentiated.
+Where all steps have the same number of rows, and the device can (trace/planning/recurrence.py), a layer is one
+instruction: the operation of a step, repeated. Otherwise each step is an instruction (`advance`, `retreat`), and so it
+is in a backward that is itself to be differentiated.
 """
 from itertools import accumulate
 
@@ -129,7 +129,7 @@ def is_repeated(x, sizes):
 
 
 def repeated(xp, step, sequences, states, fixed, reverse=False, keeps=True):
-    """What `step`, a function, gives when it is repeated, in plain array code; see trace/recurrence.py."""
+    """What `step`, a function, gives when it is repeated, in plain array code; see trace/planning/recurrence.py."""
     rows, made = len(states[0]), []
     steps = range(0, len(sequences[0]), rows)
     for at in reversed(steps) if reverse else steps:

@@ -12,7 +12,7 @@ from ..base.errors import here
 from ..tensor.functions import full_like, view_as_real, zeros_like
 from ..tensor.overrides import has_override
 from ..tensor.tensor import Tensor
-from ..trace.record import current
+from ..trace.recording.record import current
 from ._update import change
 from .optimizer import Clock, Optimizer, _use_grad_for_differentiable, count_in, made_at_once, scalar_dtype
 

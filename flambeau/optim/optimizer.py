@@ -7,16 +7,16 @@ from copy import deepcopy
 from typing import Any
 
 from ..autograd.modes import modes
-from ..backends import memory
+from ..backends.cpu.memory import allocator
 from ..base import dtypes, observers
 from ..base.errors import warn
 from ..base.spec import CPU, place, spec
-from ..tensor import oom, overrides
+from ..tensor import out_of_memory, overrides
 from ..tensor.create import from_value
 from ..tensor.functions import full, view_as_real
 from ..tensor.tensor import Tensor
 from ..tensor.write import may_refill, refill
-from ..trace.record import Trace, current, milestone
+from ..trace.recording.record import Trace, current, milestone
 from ..trace.value import Value
 from ..utils._foreach_utils import _group_tensors_by_device_and_dtype
 from ..watch import steps as watched
@@ -151,7 +151,7 @@ def made_at_once(kind, number):
     if kind.device is not CPU or not kind.dense or overrides.modes_active or trace.__class__ is not Trace \
             or observers.made is not None:
         return None
-    array, _ = memory.blank(kind)
+    array, _ = allocator.blank(kind)
     array[...] = number
     out = from_value(kind, Value.of(array, kind))
     out._site = trace.site or out._site
@@ -514,7 +514,7 @@ def _kept_by(optimizer):
             if isinstance(held, Tensor)]
 
 
-oom.keepers[Optimizer] = _kept_by
+out_of_memory.keepers[Optimizer] = _kept_by
 
 
 StateDict = dict[str, Any]                            # torchao (annotation)

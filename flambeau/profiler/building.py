@@ -8,7 +8,7 @@ from bisect import bisect_right
 from .._library.called import operator_name
 from ..base.errors import line_of
 from ..base.spec import CPU
-from ..trace.steps import TransferStep
+from ..trace.planning.steps import TransferStep
 from .data import Profile
 from .model import MemoryChange, Share, Span, StepTime
 from .work import bytes_of, flops_of, weight_of

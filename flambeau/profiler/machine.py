@@ -7,11 +7,11 @@ import json
 import os
 import time
 
-from ..backends import threads
+from ..backends.cpu import threads
 from ..base import settings
 from ..base.spec import CPU, place
 from ..tensor.forms import namespace
-from ..trace.record import current
+from ..trace.recording.record import current
 from .model import MachineLimit
 
 COPIED_BYTES = 64 << 20           # more than caches hold

@@ -155,4 +155,4 @@ class MemoryChange(PlainData):
     nbytes: int
     line: str
     span: int | None = None
-    role: str = "other"               # as in tensor/oom.py; "other" also of what was gone when the profile ended
+    role: str = "other"          # as in tensor/out_of_memory.py; "other" also of what was gone when the profile ended

@@ -16,7 +16,7 @@ from ..backends.devices import has_cuda
 from ..base.errors import warn
 from ..base.paths import inside
 from ..base.spec import CPU, place
-from ..trace.record import run_all
+from ..trace.recording.record import run_all
 from . import recorder as recorders
 from .chrome import write_trace
 from .events import events_of

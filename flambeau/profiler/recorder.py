@@ -14,7 +14,7 @@ from ..base.errors import PACKAGE, here, line_of
 from ..base.locks import in_child
 from ..base.observers import Observer, clock, observing
 from ..base.spec import CPU, place
-from ..tensor import oom
+from ..tensor import out_of_memory
 from ..tensor.tensor import Tensor
 from .building import built
 from .model import Span
@@ -209,8 +209,8 @@ def _devices():
 
 def _by_role(device):
     """({role: bytes in use}, {address of a block: role}) of what tensors hold of the device's allocator."""
-    found, blocks = dict.fromkeys(oom.ROLES, 0), {}
-    for value, role in oom.roles(device):
+    found, blocks = dict.fromkeys(out_of_memory.ROLES, 0), {}
+    for value, role in out_of_memory.roles(device):
         block = device.backend.block_of(value.array)
         if block is not None and block[0] not in blocks:
             blocks[block[0]] = role

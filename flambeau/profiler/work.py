@@ -1,7 +1,7 @@
 """How much work an instruction is: the bytes that it moves at least, and its operations on numbers.
 
-Steps of plans know theirs (trace/steps.py). This is for instructions that run without a plan, for the share that an
-instruction has of a step it was fused into, and for operations as they are called.
+Steps of plans know theirs (trace/planning/steps.py). This is for instructions that run without a plan, for the share
+that an instruction has of a step it was fused into, and for operations as they are called.
 """
 from math import prod
 

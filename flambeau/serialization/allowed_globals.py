@@ -8,7 +8,7 @@ import math
 from collections import Counter, OrderedDict
 from types import MemberDescriptorType
 
-from ..backends import host
+from ..backends.cpu import host
 from ..base import dtypes, layout
 from ..base.errors import here
 from ..base.op import Op

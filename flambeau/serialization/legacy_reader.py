@@ -6,7 +6,7 @@ import io
 import mmap
 import sys
 
-from ..backends.memory import blank
+from ..backends.cpu.memory.allocator import blank
 from ..base import dtypes
 from ..base.spec import CPU, META, spec
 from ..tensor.storage import UntypedStorage

@@ -12,7 +12,7 @@ import os
 import re
 import zlib
 
-from ..backends import host
+from ..backends.cpu import host
 from ..base import dtypes
 from ..base.spec import CPU, META, place, spec
 from ..tensor.tensor import Tensor, wrap

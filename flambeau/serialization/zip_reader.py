@@ -6,8 +6,8 @@ import operator
 import sys
 import zlib
 
-from ..backends import host
-from ..backends.memory import blank
+from ..backends.cpu import host
+from ..backends.cpu.memory.allocator import blank
 from ..base import dtypes
 from ..base.spec import CPU, META, spec
 from ..tensor.storage import UntypedStorage

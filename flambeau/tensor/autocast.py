@@ -19,7 +19,7 @@ import threading
 from ..autograd.modes import modes
 from ..base import dtypes
 from ..base.op import door
-from ..trace.record import _local
+from ..trace.recording.record import _local
 from . import overrides
 from .overrides import count_region
 

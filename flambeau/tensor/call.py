@@ -10,15 +10,16 @@ import numpy as np
 
 from ..autograd.edges import requires
 from ..autograd.modes import modes
+from ..backends.cpu.memory.allocator import explained as out_of_memory
 from ..backends.devices import execute as by_reference, has_cuda
-from ..backends.memory import explained as out_of_memory
 from ..base import observers
 from ..base.arguments import DERIVED_BASES, underived
 from ..base.op import door, known
 from ..base.spec import META
-from ..trace import effects, on_host
-from ..trace.quick import here
-from ..trace.record import _local
+from ..trace import on_host
+from ..trace.recording.record import _local
+from ..trace.running import effects
+from ..trace.running.quick import here
 from ..trace.value import Storage, Value
 from . import overrides
 from .autocast import aside, handled

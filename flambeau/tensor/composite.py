@@ -1,8 +1,8 @@
 """Composites: operations that are ordinary functions over tensors, run at the call."""
 from ..autograd.modes import modes
 from ..base.op import known
-from ..trace.quick import here
-from ..trace.record import _local
+from ..trace.recording.record import _local
+from ..trace.running.quick import here
 from .history import add_history
 from .infer import prepared, ruled_entry
 from .messages import explained

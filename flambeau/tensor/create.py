@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from ..autograd.modes import modes
-from ..backends import memory
+from ..backends.cpu.memory import allocator
 from ..base import dtypes, observers
 from ..base.arguments import asked, beyond_64_bits, fits, options
 from ..base.dtypes import as_dtype
@@ -13,7 +13,7 @@ from ..base.errors import warn
 from ..base.op import NUMBER_CLASSES, door
 from ..base.spec import CPU, META, Size, device, of_array, place, spec
 from ..trace import on_host
-from ..trace.quick import here
+from ..trace.running.quick import here
 from ..trace.value import Storage, Value
 from .dlpack import array_over
 from .forms import declared
@@ -43,8 +43,8 @@ def from_array(array, requires_grad=False, where=None):
 
 def from_array_of(kind, array, requires_grad):
     """A tensor of the dense spec `kind` that takes over an array of its device nobody else holds; None on META."""
-    if array is not None and kind.device is CPU and memory.LINED_UP_BYTES <= kind.nbytes <= MAX_MOVED_BYTES:
-        array = memory.lined_up(array, kind)
+    if array is not None and kind.device is CPU and allocator.LINED_UP_BYTES <= kind.nbytes <= MAX_MOVED_BYTES:
+        array = allocator.lined_up(array, kind)
     return from_value(kind, None if array is None else Value.of(array, kind), requires_grad)
 
 
@@ -207,7 +207,7 @@ def holds_buffer(thing):
 def copy_of(array):
     """A dense copy whose dimensions lie in the order of `array`'s."""
     if array.nbytes > MAX_MOVED_BYTES and array.flags.c_contiguous and array.dtype.isnative:
-        laid, _ = memory.blank(of_array(array))                  # see Note [Lined up] in backends/memory.py
+        laid, _ = allocator.blank(of_array(array))      # see Note [Lined up] in backends/cpu/memory/allocator.py
         laid[...] = array
         return laid
     return np.array(array, copy=True, order="K", subok=False)

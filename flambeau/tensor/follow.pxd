@@ -5,9 +5,9 @@ from flambeau.autograd.slots cimport NodeBase, RecipeBase
 from flambeau.base.entry cimport Entry
 from flambeau.tensor.recorder cimport record_one, record_several
 from flambeau.tensor.views cimport view_one
-from flambeau.trace cimport quick
-from flambeau.trace.append cimport TraceBase
-from flambeau.trace.runner cimport TraceRunner
+from flambeau.trace.running cimport quick
+from flambeau.trace.recording.append cimport TraceBase
+from flambeau.trace.running.runner cimport TraceRunner
 from flambeau.trace.value cimport TensorBase, looks
 
 

@@ -22,8 +22,8 @@ from ..base import errors
 from ..base.core import COMPILED
 from ..base.op import door, known
 from ..base.spec import CPU, Size, _default_devices as new_tensors_go_to
-from ..trace import quick
-from ..trace.record import _local
+from ..trace.recording.record import _local
+from ..trace.running import quick
 from ..trace.value import TensorBase, looks
 from . import overrides
 from .composite import A_NODE_OVER_SEVERAL, run_composite

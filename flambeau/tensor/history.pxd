@@ -2,7 +2,7 @@ cimport cython
 from flambeau.autograd.edges cimport edge_of, requires
 from flambeau.autograd.slots cimport NodeBase, RecipeBase
 from flambeau.base.entry cimport Entry
-from flambeau.trace cimport new
+from flambeau.trace.recording cimport new
 from flambeau.trace.value cimport Storage, TensorBase
 
 

@@ -12,9 +12,9 @@ from ..autograd.node import NUMBER, TENSOR, BackwardRecipe, OpNode, keep
 from ..autograd.slots import NodeBase
 from ..base import observers
 from ..base.core import COMPILED
-from ..trace import new
-from ..trace.record import _local
-from ..trace.runner import numbering
+from ..trace.recording import new
+from ..trace.recording.record import _local
+from ..trace.running.runner import numbering
 from .messages import called_as, said
 from .overrides import tensor_types
 from .tensor import Tensor

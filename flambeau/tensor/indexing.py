@@ -12,8 +12,8 @@ from ..autograd.modes import modes
 from ..base.errors import line_of, name_of, user_frame, warn
 from ..base.op import NUMBER_CLASSES
 from ..base.spec import CPU
-from ..trace.quick import here
-from ..trace.record import _local
+from ..trace.recording.record import _local
+from ..trace.running.quick import here
 from ..trace.value import TensorBase
 from .create import from_array
 from .find import entries

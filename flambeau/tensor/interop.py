@@ -7,12 +7,12 @@ import numpy as np
 
 from ..autograd.edges import requires
 from ..autograd.modes import modes
-from ..backends import host
+from ..backends.cpu import host
 from ..base import dtypes, shapes
 from ..base.errors import line_of, name_of, user_frame
 from ..base.spec import CPU, META, place, spec
-from ..trace.quick import here
-from ..trace.record import run_all
+from ..trace.recording.record import run_all
+from ..trace.running.quick import here
 from ..trace.value import Storage, Value
 from .tensor import Tensor, wrap
 

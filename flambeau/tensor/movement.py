@@ -8,12 +8,12 @@ import functools
 
 from ..autograd.edges import requires
 from ..autograd.modes import modes
-from ..backends import host
+from ..backends.cpu import host
 from ..backends.devices import has_cuda
 from ..base import observers
 from ..base.errors import here, need
 from ..base.spec import CPU, META, place, spec
-from ..trace.record import current
+from ..trace.recording.record import current
 from ..trace.value import Storage, Value
 from .reading import array_of
 from .tensor import Tensor, wrap

@@ -1,8 +1,8 @@
 cimport cython
 from flambeau.base.entry cimport Entry
 from flambeau.tensor.find cimport find
-from flambeau.trace cimport quick
-from flambeau.trace.append cimport TraceBase
+from flambeau.trace.running cimport quick
+from flambeau.trace.recording.append cimport TraceBase
 from flambeau.trace.value cimport Storage, TensorBase, Value
 
 

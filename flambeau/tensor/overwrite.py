@@ -8,8 +8,8 @@ A part of the compiled core: see Note [One source, two speeds] in base/core.py.
 from ..autograd.modes import modes
 from ..base import observers
 from ..base.op import known
-from ..trace import quick
-from ..trace.record import _local
+from ..trace.recording.record import _local
+from ..trace.running import quick
 from . import overrides
 from .find import find, plain_types
 from .infer import check_fits, prepared

@@ -7,7 +7,7 @@ import numpy as np
 from ..autograd.edges import requires
 from ..autograd.forward_ad import tangent_of
 from ..autograd.modes import modes
-from ..backends import host
+from ..backends.cpu import host
 from ..base import dtypes
 from ..base.errors import here, warn
 from ..base.spec import CPU, META, place, spec as make_spec

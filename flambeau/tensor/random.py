@@ -1,8 +1,8 @@
 """Random tensors: PyTorch's numbers for PyTorch's seeds.
 
-The numbers come from a generator (backends/random.py), at the call; a device that has a stream of its own draws them in
-its own memory, and nobody waits for it. A tensor that is not contiguous is filled in the order of its memory, the
-dimension with the largest stride outermost, as PyTorch's iterator walks it.
+The numbers come from a generator (backends/cpu/random/draws.py), at the call; a device that has a stream of its own
+draws them in its own memory, and nobody waits for it. A tensor that is not contiguous is filled in the order of its
+memory, the dimension with the largest stride outermost, as PyTorch's iterator walks it.
 """
 import functools
 from contextlib import contextmanager
@@ -11,13 +11,14 @@ import numpy as np
 
 from ..autograd.edges import requires
 from ..autograd.modes import modes
-from ..backends import host, random as streams
-from ..backends.memory import explained as out_of_memory
+from ..backends.cpu import host
+from ..backends.cpu.memory.allocator import explained as out_of_memory
+from ..backends.cpu.random import draws as streams
 from ..base import dtypes, limited_dtypes, observers, shapes
 from ..base.arguments import C_NAMES, asked, fitting, like, number, options, shape_of
 from ..base.errors import argument_error, need
 from ..base.spec import CPU, META, default_device, place, spec
-from ..trace.quick import here
+from ..trace.running.quick import here
 from ..trace.value import Storage
 from . import attributes, overrides
 from .create import from_array, from_array_of, from_value
@@ -25,8 +26,8 @@ from .find import plain_types
 from .forms import declared
 from .movement import pinnable
 from .overrides import handle_torch_function, has_torch_function, or_overridden, tensor_types
-from .race import drawn_indices
 from .reading import array_of
+from .sample_indices import drawn_indices
 from .tensor import Tensor, wrap
 from .write import assign, before_write, refuse_derivatives, warn_of_resize
 
@@ -810,7 +811,7 @@ def multinomial(input, num_samples, replacement=False, *, generator=None, out=No
 
 
 def one_each(weights, kind, source):
-    """An index for each row of `weights`, in a tensor of `kind`; None where it is not drawn in short (race.py)."""
+    """An index for each row of `weights`, in a tensor of `kind`; None where none is drawn (sample_indices.py)."""
     if observers.drew is not None:                        # who repeats draws is told of them as of all others
         return None
     drawn = drawn_indices(weights, kind, source)

@@ -2,8 +2,9 @@ cimport cython
 from flambeau.autograd.edges cimport requires
 from flambeau.base.entry cimport Entry
 from flambeau.tensor.history cimport make_node
-from flambeau.trace cimport new, quick
-from flambeau.trace.append cimport TraceBase
+from flambeau.trace.recording cimport new
+from flambeau.trace.running cimport quick
+from flambeau.trace.recording.append cimport TraceBase
 from flambeau.trace.value cimport Storage, TensorBase, Value
 
 

@@ -5,9 +5,10 @@ A part of the compiled core: see Note [One source, two speeds] in base/core.py.
 from ..autograd.edges import requires
 from ..autograd.modes import modes
 from ..base.core import COMPILED
-from ..trace import new, quick
-from ..trace.append import TraceBase
-from ..trace.record import _local, current
+from ..trace.recording import new
+from ..trace.recording.append import TraceBase
+from ..trace.recording.record import _local, current
+from ..trace.running import quick
 from .history import add_history, make_node
 from .tensor import Tensor
 

@@ -10,7 +10,7 @@ from operator import index as whole_number
 
 import numpy as np
 
-from ..backends import host
+from ..backends.cpu import host
 from ..base import dtypes
 from ..base.spec import CPU, META, device as make_device, place, spec
 from ..trace.shared_memory import share

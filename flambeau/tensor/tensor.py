@@ -16,9 +16,10 @@ from ..base.errors import line_of, name_of, user_frame, warn
 from ..base.names import words
 from ..base.op import door
 from ..base.spec import META
-from ..trace import new, value as values
-from ..trace.quick import here
-from ..trace.record import current, run_all
+from ..trace import value as values
+from ..trace.recording import new
+from ..trace.recording.record import current, run_all
+from ..trace.running.quick import here
 from ..trace.value import TensorBase
 from .user_attributes import OWN_FIELDS, USER_ATTRIBUTES, TensorFields, hides_attributes
 

@@ -1,7 +1,7 @@
 """Checks on the data itself, made at the call: an index that points outside, a probability above one."""
 from ..base.spec import CPU, META
 from ..trace import on_host
-from ..trace.record import _local
+from ..trace.recording.record import _local
 from .messages import explained
 from .reading import array_of
 from .tensor import Tensor

@@ -6,8 +6,9 @@ from ..autograd.edges import requires
 from ..autograd.forward_ad import propagate
 from ..autograd.modes import modes
 from ..base.core import COMPILED
-from ..trace import new, quick
-from ..trace.record import _local
+from ..trace.recording import new
+from ..trace.recording.record import _local
+from ..trace.running import quick
 from .history import add_history, make_node
 from .tensor import Tensor, wrap
 

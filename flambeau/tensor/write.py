@@ -14,8 +14,8 @@ from ..base import dtypes, observers, shapes
 from ..base.errors import line_of, name_of, user_frame, warn
 from ..base.op import door, known
 from ..base.spec import CPU, META, place, spec
-from ..trace.quick import here
-from ..trace.record import Trace, current, write_part
+from ..trace.recording.record import Trace, current, write_part
+from ..trace.running.quick import here
 from ..trace.value import Storage, Value
 from . import overrides
 from .call import call_as_is, overridden

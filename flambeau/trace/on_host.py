@@ -11,10 +11,11 @@ storages] in value.py).
 """
 import numpy as np
 
-from ..backends import host, reference
+from ..backends import reference
+from ..backends.cpu import host
 from ..base.spec import CPU, META
-from . import interpret
-from .update import update
+from .recording.update import update
+from .running import interpret
 
 MAX_KEPT_BYTES = 32 << 20       # of contents that are kept
 MAX_BROUGHT_BYTES = 1 << 20      # of all that a tensor sees only a part of: one element of it takes about as long

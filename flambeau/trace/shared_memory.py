@@ -15,9 +15,9 @@ import sys
 import threading
 import time
 
-from ..backends.shared_blocks import SharedBlock, places
+from ..backends.cpu.memory.shared_blocks import SharedBlock, places
 from ..base.spec import CPU
-from .record import run_all
+from .recording.record import run_all
 from .value import Storage, Value
 
 WRITING_MODULES = tuple(__name__.rpartition(".trace.")[0] + name for name in (".tensor.write", ".compiler"))

@@ -1,4 +1,4 @@
-from flambeau.backends.spares cimport keep_spare
+from flambeau.backends.cpu.memory.array_pool cimport keep_spare
 from flambeau.base.counting cimport count_in
 
 

@@ -18,8 +18,8 @@ import zlib
 
 import numpy as np
 
-from ..backends import host
-from ..backends.spares import keep_spare
+from ..backends.cpu import host
+from ..backends.cpu.memory.array_pool import keep_spare
 from ..base import dtypes, observers
 from ..base.core import give_defaults
 from ..base.counting import count_in
@@ -49,7 +49,7 @@ class Value:
         if self.whole_block and self._memory is None and self.array is not None and not events["during_runs"]:
             held = [self.array]
             self.array = None
-            if count_in(held, 0) == RESULT:             # see Note [Spare arrays] in backends/spares.py
+            if count_in(held, 0) == RESULT:             # see Note [Spare arrays] in backends/cpu/memory/array_pool.py
                 keep_spare(self.spec, (held[0], self._address))
 
     @staticmethod

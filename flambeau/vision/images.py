@@ -10,7 +10,7 @@ import os
 
 import numpy as np
 
-from ..backends import host
+from ..backends.cpu import host
 from ..base import dtypes
 from ..base.errors import need
 from ..tensor.create import from_array

@@ -5,8 +5,8 @@ import zlib
 
 from ..base.errors import PACKAGE, here, is_packaged
 from ..base.observers import Observer
-from .around import steps_taken
 from .finding import found, in_force
+from .step_hooks import steps_taken
 from .steps import is_recording
 
 TENSORS_REMEMBERED = 32       # that share memory with NumPy

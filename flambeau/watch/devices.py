@@ -6,8 +6,8 @@ from ..backends.devices import has_cuda
 from ..base.errors import here
 from ..base.observers import Observer
 from ..base.spec import CPU, META
-from .around import steps_taken
 from .finding import found
+from .step_hooks import steps_taken
 from .steps import module_of, own_looks
 
 SAME_MOVES = 5                # so often the same memory was moved by the same line

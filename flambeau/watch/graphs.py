@@ -18,9 +18,9 @@ from ..base.observers import Observer
 from ..nn import Parameter
 from ..nn.modules.hooks import register_module_forward_hook, register_module_forward_pre_hook
 from ..tensor.tensor import Tensor
-from .around import records
 from .finding import found
 from .holders import kept_bytes, nodes_behind
+from .step_hooks import records
 from .steps import is_recording, own_looks
 
 LOOKS_WITHOUT_BACKWARD = 4    # after so many, calls of modules are looked at

@@ -19,7 +19,7 @@ from ..base.op import REQUIRED, door
 from ..tensor.messages import called_as
 from ..tensor.reading import array_of
 from ..tensor.tensor import Tensor, wrap
-from ..trace.record import current
+from ..trace.recording.record import current
 from .finding import findings, found, in_force, listens, strict
 
 MASKS = ("masked_fill", "where", "full", "masked_scatter", "index_fill")      # they bring in what they were given

@@ -1,9 +1,9 @@
 """Where a number stopped being one, when the graph is gone: found in what the latest backward ran, by running it again.
 
 A thread holds the recording of its latest backward, with the values that it read, until a step was taken with it and
-all was well (`hold` in autograd/walk.py, `trace/rerun.py`, `check_held` in around.py). If it was not, the recording
-is run again, one instruction at a time, and the way is gone back from what is not finite, through what is not finite
-either, to what was made so from finite numbers. Where the way ends at something that had run before, because the
+all was well (`hold` in autograd/walk.py, `trace/running/rerun.py`, `check_held` in step_hooks.py). If it was not, the
+recording is run again, one instruction at a time, and the way is gone back from what is not finite, through what is not
+finite either, to what was made so from finite numbers. Where the way ends at something that had run before, because the
 program, or a check of indices, looked in the middle of the forward, it is gone on through the nodes that were made of
 that.
 """
@@ -15,7 +15,7 @@ from ..tensor.messages import called_as
 from ..tensor.reading import array_of
 from ..tensor.tensor import Tensor, wrap
 from ..trace.finite import is_finite
-from ..trace.rerun import UNWRITTEN, instructions_of, rerun
+from ..trace.running.rerun import UNWRITTEN, instructions_of, rerun
 from ..trace.value import Storage
 from .finding import listens
 from .nonfinite import NumberRange, computed_again, edge_at, fix_for, is_mask, origin, told_origin

@@ -16,11 +16,11 @@ import weakref
 from ..autograd.engine import recent_roots
 from ..base.errors import here, line_of
 from ..base.op import door
-from ..trace.record import current
+from ..trace.recording.record import current
+from .finding import found, listens
 
 # `before_step` and `after_step` are for optimizers, which know this module alone.
-from .around import OptimizerRecord, after_step, before_step, records, tellers  # noqa: F401
-from .finding import found, listens
+from .step_hooks import OptimizerRecord, after_step, before_step, records, tellers  # noqa: F401
 
 OLD_STEPS = 2                 # a graph is old when so many steps were taken since its backward
 OLD_GRAPHS = 3                # so many old graphs of one optimizer are no accident

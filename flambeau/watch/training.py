@@ -26,12 +26,12 @@ from ..base.spec import CPU
 from ..tensor.functions import ones_like
 from ..tensor.reading import array_of
 from ..tensor.tensor import Tensor
-from ..trace.record import current
+from ..trace.recording.record import current
 from ..trace.value import Storage
-from .around import unusual_gradients
 from .finding import found, listens
 from .nonfinite import CAUSES, NumberRange, fix_for, graph_of, kept_tensors, origin, tell
 from .origins import tell_recorded
+from .step_hooks import unusual_gradients
 from .steps import is_recording, module_of, own_looks, words_for
 
 STEPS_UNTIL_NO_GRADIENT = 5   # a parameter without a gradient in all of the first so many steps never gets one

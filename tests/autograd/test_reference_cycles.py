@@ -4,7 +4,7 @@ import gc
 import pytest
 
 import flambeau as torch
-from flambeau.trace.record import current
+from flambeau.trace.recording.record import current
 
 
 class Square(torch.autograd.Function):

@@ -5,7 +5,8 @@ import pytest
 
 import flambeau as torch
 from flambeau import nn
-from flambeau.trace import interpret, plan
+from flambeau.trace.planning import plan
+from flambeau.trace.running import interpret
 
 from ..ops.rows import results
 from ..ops.test_tables import floating, rows

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from flambeau.backends.arrow import ArrowArray, ArrowArrayStream, ArrowError, ArrowSchema, ArrowStream
+from flambeau.data.sql.arrow_c import ArrowArray, ArrowArrayStream, ArrowError, ArrowSchema, ArrowStream
 
 pytestmark = pytest.mark.pinned
 

@@ -15,10 +15,11 @@ import pytest
 pytest.importorskip("llvmlite")
 
 import flambeau as torch
-from flambeau.backends import compile_thread as thread, cpu, native
+from flambeau.backends.cpu import compile_thread as thread, machine_code, program
 from flambeau.base import settings
 from flambeau.base.spec import CPU
-from flambeau.trace import interpret, plan
+from flambeau.trace.planning import plan
+from flambeau.trace.running import interpret
 from tests.patience import PATIENCE
 
 HELPER = "define internal i64 @helper(i64 %x) {\n  %y = add i64 %x, NUMBER\n  ret i64 %y\n}\n"
@@ -41,37 +42,37 @@ def process(tmp_path, monkeypatch):
         while not thread.is_through():                        # what tests before this one had made ready
             assert time.monotonic() < until
             time.sleep(0.01)
-        monkeypatch.setattr(cpu, "_libraries", {})
-        monkeypatch.setattr(cpu, "_addresses", {})
-        monkeypatch.setattr(cpu, "compiled", 0)
-        monkeypatch.setattr(cpu, "loaded", 0)
-        monkeypatch.setattr(cpu._the_host(), "disk", cpu.ObjectCache(str(folder), most))
-        monkeypatch.setattr(cpu._the_host(), "packaged", cpu.NoPackagedKernels())
+        monkeypatch.setattr(machine_code, "_libraries", {})
+        monkeypatch.setattr(machine_code, "_addresses", {})
+        monkeypatch.setattr(machine_code, "compiled", 0)
+        monkeypatch.setattr(machine_code, "loaded", 0)
+        monkeypatch.setattr(machine_code._the_host(), "disk", machine_code.ObjectCache(str(folder), most))
+        monkeypatch.setattr(machine_code._the_host(), "packaged", machine_code.NoPackagedKernels())
         return folder
     return begin
 
 
 def counts():
-    return cpu.compiled, cpu.loaded
+    return machine_code.compiled, machine_code.loaded
 
 
 # --- compiling ---
 
 def test_a_function_runs(process):
     process()
-    assert call(cpu.function("plus5", adding("plus5", 5)), 37) == 42
+    assert call(machine_code.function("plus5", adding("plus5", 5)), 37) == 42
 
 
 def test_a_text_is_compiled_once(process):
     process()
-    first = cpu.function("once", adding("once", 1))
-    assert cpu.function("once", adding("once", 1)) == first
+    first = machine_code.function("once", adding("once", 1))
+    assert machine_code.function("once", adding("once", 1)) == first
     assert counts() == (1, 0)
 
 
 def test_two_texts_may_use_one_name(process):
     process()
-    one, two = cpu.function("same", adding("same", 1)), cpu.function("same", adding("same", 2))
+    one, two = machine_code.function("same", adding("same", 1)), machine_code.function("same", adding("same", 2))
     assert (call(one, 10), call(two, 10)) == (11, 12)
 
 
@@ -90,35 +91,36 @@ def test_a_step_is_compiled_quickly_and_then_well(process, monkeypatch):
     monkeypatch.setattr(thread, "QUIET_SECONDS", 0.01)
     process()
     text, cell = STEP.replace("NAME", "counting"), ctypes.c_int64(10)
-    levels, compile = [], cpu.HostLLVM.compile
+    levels, compile = [], machine_code.HostLLVM.compile
 
     def noted(host, texts):
         ours = [one for one in texts if "counting" in one]          # what tests before this one left may come too
         if ours:
-            levels.append([one.startswith(cpu.QUICK_MARK) for one in ours])
+            levels.append([one.startswith(machine_code.QUICK_MARK) for one in ours])
         return compile(host, texts)
 
-    monkeypatch.setattr(cpu.HostLLVM, "compile", noted)
+    monkeypatch.setattr(machine_code.HostLLVM, "compile", noted)
 
     def add(address, count):
         kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, *[ctypes.c_int64] * 2)
         kind(address)(None, ctypes.addressof(cell), None, 1, 1 + count)
         return cell.value
 
-    first = cpu.replaceable("counting", text)
+    first = machine_code.replaceable("counting", text)
     assert add(first, 5) == 15 and levels[0] == [True] and counts() == (1, 0)
     until = time.monotonic() + PATIENCE
     while thread._idle or len(levels) < 2:
         assert time.monotonic() < until
         time.sleep(0.01)
-    cpu.undisturbed(int)                                           # it is through with what it was doing
-    better = cpu.replaceable("counting", text)
+    machine_code.undisturbed(int)                                           # it is through with what it was doing
+    better = machine_code.replaceable("counting", text)
     assert levels == [[True], [False]] and better != first and counts() == (1, 0)      # nobody had to wait for it
     assert add(better, 5) == 20
-    slot = ctypes.c_void_p.from_address(cpu.function("counting_better", cpu.quick_text("counting", text)[2]))
+    quick = machine_code.quick_text("counting", text)[2]
+    slot = ctypes.c_void_p.from_address(machine_code.function("counting_better", quick))
     assert slot.value == better and add(first, 5) == 25            # plans that have the first address are served by it
     process()
-    assert add(cpu.replaceable("counting", text), 1) == 26 and counts() == (0, 1) and len(levels) == 2
+    assert add(machine_code.replaceable("counting", text), 1) == 26 and counts() == (0, 1) and len(levels) == 2
 
 
 def test_names_of_one_text_share_its_variables(process):
@@ -132,7 +134,7 @@ define i64 @next() {
   ret i64 %old
 }
 """
-    step, cell = cpu.function("next", text), cpu.function("cell", text)
+    step, cell = machine_code.function("next", text), machine_code.function("cell", text)
     assert [call(step), call(step), ctypes.c_int64.from_address(cell).value] == [7, 8, 9]
     assert counts() == (1, 0)
 
@@ -140,11 +142,12 @@ define i64 @next() {
 def test_several_at_once(process):
     folder = process()
     texts = {f"f{n}": adding(f"f{n}", n) for n in range(5)}
-    assert [call(address, 100) for address in cpu.functions(texts).values()] == [100, 101, 102, 103, 104]
+    assert [call(address, 100) for address in machine_code.functions(texts).values()] == [100, 101, 102, 103, 104]
     assert counts() == (5, 0)
     process(folder)                                   # and each is found by itself
-    assert call(cpu.function("f3", texts["f3"]), 100) == 103
-    assert [call(address, 0) for address in cpu.functions(texts | {"g": adding("g", 9)}).values()] == [0, 1, 2, 3, 4, 9]
+    assert call(machine_code.function("f3", texts["f3"]), 100) == 103
+    made = machine_code.functions(texts | {"g": adding("g", 9)})
+    assert [call(address, 0) for address in made.values()] == [0, 1, 2, 3, 4, 9]
     assert counts() == (1, 5)
 
 
@@ -161,7 +164,7 @@ define i64 @both(i64 %x) {
   ret i64 %b
 }
 """
-    assert call(cpu.function("both", text, {"given": ctypes.cast(twice, ctypes.c_void_p).value}), -21) == 42
+    assert call(machine_code.function("both", text, {"given": ctypes.cast(twice, ctypes.c_void_p).value}), -21) == 42
 
 
 @pytest.mark.parametrize("text, what", [
@@ -172,8 +175,8 @@ define i64 @both(i64 %x) {
 def test_a_text_that_makes_no_sense_is_refused(process, text, what):
     process()
     with pytest.raises(RuntimeError, match=what):
-        cpu.function("f", text)
-    assert call(cpu.function("fine", adding("fine", 1)), 1) == 2
+        machine_code.function("f", text)
+    assert call(machine_code.function("fine", adding("fine", 1)), 1) == 2
 
 
 # --- what cannot be linked ---
@@ -190,50 +193,50 @@ def test_a_text_that_cannot_be_linked_takes_no_other_with_it(process):
     folder = process()
     texts = {"f0": adding("f0", 0), "bad": broken("bad"), "f1": adding("f1", 1)}
     for _ in range(2):                                # the second time as the first: it is not remembered as good
-        with pytest.raises(cpu.NotCompiled, match="bad") as error:
-            cpu.functions(texts)
+        with pytest.raises(machine_code.NotCompiled, match="bad") as error:
+            machine_code.functions(texts)
         assert list(error.value.failed) == ["bad"]
-        assert [call(cpu.function(name, texts[name]), 5) for name in ("f0", "f1")] == [5, 6]
+        assert [call(machine_code.function(name, texts[name]), 5) for name in ("f0", "f1")] == [5, 6]
     assert counts() == (2, 0)
     process(folder)                                   # nor on the disk
-    assert [call(cpu.function(name, texts[name]), 5) for name in ("f0", "f1")] == [5, 6]
+    assert [call(machine_code.function(name, texts[name]), 5) for name in ("f0", "f1")] == [5, 6]
     assert counts() == (0, 2)
-    with pytest.raises(cpu.NotCompiled, match="bad"):
-        cpu.function("bad", texts["bad"])
+    with pytest.raises(machine_code.NotCompiled, match="bad"):
+        machine_code.function("bad", texts["bad"])
 
 
 def test_an_object_that_cannot_be_linked_any_more_is_compiled_anew(process):
     """Whole and with its checksum, but of no use: it was linked with something that this process does not have."""
     folder = process()
     texts = {f"f{n}": adding(f"f{n}", n) for n in range(2)}
-    host = cpu._the_host()
+    host = machine_code._the_host()
     useless = host.compile([broken("f0")])
-    cpu.functions(texts)
+    machine_code.functions(texts)
     for entry in list(folder.iterdir()):
         if entry.stat().st_size > 1000:               # the object of both, not what points at it
             host.disk.write(entry.name, useless)
     process()
     with pytest.warns(UserWarning, match="cannot be used") as said:
-        assert [call(address, 5) for address in cpu.functions(texts).values()] == [5, 6]
+        assert [call(address, 5) for address in machine_code.functions(texts).values()] == [5, 6]
     assert len(said) == 1 and counts() == (2, 0)
     process()
     with warnings.catch_warnings(action="error"):
-        assert [call(address, 5) for address in cpu.functions(texts).values()] == [5, 6]
+        assert [call(address, 5) for address in machine_code.functions(texts).values()] == [5, 6]
     assert counts() == (0, 2)
 
 
 def test_assembly():
-    assert "plus:" in cpu.assembly(adding("plus", 5)).replace("_plus", "plus")
-    assert cpu.vector_bytes() in (16, 32, 64)
+    assert "plus:" in machine_code.assembly(adding("plus", 5)).replace("_plus", "plus")
+    assert machine_code.vector_bytes() in (16, 32, 64)
 
 
 # --- objects on disk ---
 
 def test_objects_are_found_by_a_later_process(process):
     folder = process()
-    cpu.function("kept", adding("kept", 3))
+    machine_code.function("kept", adding("kept", 3))
     process()
-    assert call(cpu.function("kept", adding("kept", 3)), 1) == 4
+    assert call(machine_code.function("kept", adding("kept", 3)), 1) == 4
     assert counts() == (0, 1)
     if os.name == "posix":
         assert folder.stat().st_mode & 0o777 == 0o700
@@ -244,7 +247,7 @@ def test_an_empty_name_keeps_nothing(process, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     for _ in range(2):
         process(folder="")
-        assert call(cpu.function("lost", adding("lost", 3)), 1) == 4
+        assert call(machine_code.function("lost", adding("lost", 3)), 1) == 4
         assert counts() == (1, 0)
     assert not any(tmp_path.iterdir())
 
@@ -259,40 +262,40 @@ def test_an_empty_name_keeps_nothing(process, monkeypatch, tmp_path):
 ], ids="last_byte checksum half header longer empty".split())
 def test_a_damaged_file_is_compiled_anew(process, damage):
     folder = process()
-    cpu.function("hurt", adding("hurt", 3))
+    machine_code.function("hurt", adding("hurt", 3))
     file, = folder.iterdir()
     good = file.read_bytes()
     file.write_bytes(damage(good))
     process()
     with pytest.warns(UserWarning, match="damaged"):
-        assert call(cpu.function("hurt", adding("hurt", 3)), 1) == 4
+        assert call(machine_code.function("hurt", adding("hurt", 3)), 1) == 4
     assert counts() == (1, 0) and file.read_bytes() == good
     process()
     with warnings.catch_warnings(action="error"):
-        cpu.function("hurt", adding("hurt", 3))
+        machine_code.function("hurt", adding("hurt", 3))
     assert counts() == (0, 1)
 
 
 def test_damage_is_said_once(process):
     folder = process()
     for n in range(3):
-        cpu.function(f"f{n}", adding(f"f{n}", n))
+        machine_code.function(f"f{n}", adding(f"f{n}", n))
     for file in folder.iterdir():
         file.write_bytes(b"")
     process()
     with pytest.warns(UserWarning) as said:
         for n in range(3):
-            cpu.function(f"f{n}", adding(f"f{n}", n))
+            machine_code.function(f"f{n}", adding(f"f{n}", n))
     assert len(said) == 1 and counts() == (3, 0)
 
 
 def test_an_object_whose_companions_are_gone_is_compiled(process):
     folder = process()
     texts = {f"f{n}": adding(f"f{n}", n) for n in range(2)}
-    cpu.functions(texts)
+    machine_code.functions(texts)
     max(folder.iterdir(), key=lambda file: file.stat().st_size).unlink()
     process()
-    assert [call(address, 5) for address in cpu.functions(texts).values()] == [5, 6]
+    assert [call(address, 5) for address in machine_code.functions(texts).values()] == [5, 6]
     assert counts() == (2, 0)
 
 
@@ -301,7 +304,7 @@ def refused(process, folder, match):
     with pytest.warns(UserWarning, match=match) as said:
         process(folder)
         for n in range(2):
-            assert call(cpu.function(f"f{n}", adding(f"f{n}", n)), 1) == 1 + n
+            assert call(machine_code.function(f"f{n}", adding(f"f{n}", n)), 1) == 1 + n
     assert len(said) == 1 and str(folder) in str(said[0].message) and "FLAMBEAU_CACHE_DIR" in str(said[0].message)
     assert counts() == (2, 0)
 
@@ -359,18 +362,18 @@ def test_an_entry_that_may_not_be_run_is_compiled_anew(process, put):
     if put is of_another and os.geteuid() != 0:
         pytest.skip("only root can give a file away")
     folder = process()
-    cpu.function("mine", adding("mine", 3))
+    machine_code.function("mine", adding("mine", 3))
     file, = folder.iterdir()
     good = file.read_bytes()
     file.unlink()
     put(file, good)
     process()
     with pytest.warns(UserWarning, match="compiled anew|cannot be read"):
-        assert call(cpu.function("mine", adding("mine", 3)), 1) == 4
+        assert call(machine_code.function("mine", adding("mine", 3)), 1) == 4
     assert counts() == (1, 0) and file.read_bytes() == good and not file.is_symlink()
     process()
     with warnings.catch_warnings(action="error"):
-        cpu.function("mine", adding("mine", 3))
+        machine_code.function("mine", adding("mine", 3))
     assert counts() == (0, 1)
 
 
@@ -379,15 +382,15 @@ def test_an_entry_that_may_not_be_run_is_compiled_anew(process, put):
 def test_an_entry_that_refers_elsewhere_is_compiled_anew(process, tmp_path, meant):
     """`see` means an object in the same folder; one that is not there, or only refers on, is no object."""
     folder = process()
-    cpu.function("mine", adding("mine", 3))
+    machine_code.function("mine", adding("mine", 3))
     file, = folder.iterdir()
     good = file.read_bytes()
-    disk = cpu._the_host().disk
+    disk = machine_code._the_host().disk
     (tmp_path / "secret").write_bytes(good)
-    disk.write(file.name, cpu.REFERENCE_PREFIX + (file.name.encode() if meant == b"itself" else meant))
+    disk.write(file.name, machine_code.REFERENCE_PREFIX + (file.name.encode() if meant == b"itself" else meant))
     process()
     with warnings.catch_warnings(action="ignore"):
-        assert call(cpu.function("mine", adding("mine", 3)), 1) == 4
+        assert call(machine_code.function("mine", adding("mine", 3)), 1) == 4
     assert counts() == (1, 0) and file.read_bytes() == good
 
 
@@ -409,12 +412,12 @@ def test_a_full_or_frozen_disk(process, tmp_path, monkeypatch, code):
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")
 def test_a_read_only_folder_is_read(process):
     folder = process()
-    cpu.function("old", adding("old", 1))
+    machine_code.function("old", adding("old", 1))
     folder.chmod(0o500)
     process()
-    assert call(cpu.function("old", adding("old", 1)), 1) == 2
+    assert call(machine_code.function("old", adding("old", 1)), 1) == 2
     with pytest.warns(UserWarning, match="cannot be written"):
-        assert call(cpu.function("new", adding("new", 2)), 1) == 3
+        assert call(machine_code.function("new", adding("new", 2)), 1) == 3
     assert counts() == (1, 1)
     folder.chmod(0o700)
 
@@ -422,15 +425,15 @@ def test_a_read_only_folder_is_read(process):
 def test_the_oldest_are_dropped(process):
     folder = process()
     for n in range(6):
-        cpu.function(f"f{n}", adding(f"f{n}", n))
+        machine_code.function(f"f{n}", adding(f"f{n}", n))
     files = sorted(folder.iterdir(), key=lambda file: file.stat().st_mtime_ns)
     for age, file in enumerate(reversed(files)):
         os.utime(file, (1e9 - age, 1e9 - age))
     size = files[0].stat().st_size
     process(folder, most=5 * size)
-    cpu.function("f0", adding("f0", 0))               # used again, so no longer the oldest
+    machine_code.function("f0", adding("f0", 0))               # used again, so no longer the oldest
     assert files[0].stat().st_mtime > 1e9 + 1
-    cpu.function("new", adding("new", 7))             # six were there, three quarters of five stay, and this one
+    machine_code.function("new", adding("new", 7))      # six were there, three quarters of five stay, and this one
     assert [file.exists() for file in files] == [True, False, False, False, True, True]
     assert len(list(folder.iterdir())) == 4
 
@@ -439,18 +442,18 @@ def test_two_processes_at_once(tmp_path):
     code = f"""
 import ctypes
 import flambeau as torch
-from flambeau.backends import cpu, compile_thread as thread
+from flambeau.backends.cpu import compile_thread as thread, machine_code
 for n in range(8):
     name = f"f{{n}}"
     text = {ADD!r}.replace("NAME", name).replace("NUMBER", str(n))
-    assert ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(cpu.function(name, text))(1) == 1 + n
+    assert ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(machine_code.function(name, text))(1) == 1 + n
 """
     run = [subprocess.Popen([sys.executable, "-W", "error", "-c", code], stderr=subprocess.PIPE, text=True,
                             env={**os.environ, "FLAMBEAU_CACHE_DIR": str(tmp_path / "objects")}) for _ in range(2)]
     for process in run:
         _, errors = process.communicate(timeout=PATIENCE)
         assert process.returncode == 0, errors
-    disk = cpu.ObjectCache(str(tmp_path / "objects"), 1 << 28)
+    disk = machine_code.ObjectCache(str(tmp_path / "objects"), 1 << 28)
     names = [file.name for file in (tmp_path / "objects").iterdir()]
     assert len(names) == 8 and all(disk.read(name) for name in names)
 
@@ -499,7 +502,7 @@ else:
 
 def test_a_program_ends_while_an_error_of_the_thread_is_held():
     code = """
-from flambeau.backends.compile_thread import undisturbed
+from flambeau.backends.cpu.compile_thread import undisturbed
 try:
     undisturbed(int, "x")
 except ValueError as error:
@@ -576,7 +579,7 @@ def test_the_first_parameter_says_that_work_will_come(process, monkeypatch):
     folder, asked = process(), []
     monkeypatch.setattr(CPU.backend, "_expects", False)
     monkeypatch.setattr(thread, "beforehand", lambda work, *args: asked.append((work, args)))
-    monkeypatch.setattr(cpu, "beforehand", lambda work, *args: asked.append((work, args)))
+    monkeypatch.setattr(machine_code, "beforehand", lambda work, *args: asked.append((work, args)))
     with torch.config.using(executor="reference"):
         torch.nn.Parameter(torch.ones(2))
     assert not asked
@@ -593,31 +596,31 @@ def test_the_first_parameter_says_that_work_will_come(process, monkeypatch):
 @pytest.mark.parametrize("processors", [1, 2, 16])
 def test_texts_that_are_shared_out_give_the_same_objects_functions(process, monkeypatch, processors):
     """Whichever object a function comes to stand in; a text that cannot be compiled spoils no other."""
-    monkeypatch.setattr(cpu, "processors", lambda: processors)
-    monkeypatch.setattr(cpu, "quota", lambda: 99)
-    monkeypatch.setattr(cpu, "SHARE_CHARACTERS", 100)
+    monkeypatch.setattr(machine_code, "processors", lambda: processors)
+    monkeypatch.setattr(machine_code, "quota", lambda: 99)
+    monkeypatch.setattr(machine_code, "SHARE_CHARACTERS", 100)
     folder = process()
     texts = {f"s{n}": adding(f"s{n}", n) for n in range(9)}
-    assert [call(address, 100) for address in cpu.functions(texts).values()] == [100 + n for n in range(9)]
+    assert [call(address, 100) for address in machine_code.functions(texts).values()] == [100 + n for n in range(9)]
     assert counts() == (9, 0)
     objects = [path for path in folder.iterdir() if path.stat().st_size > 200]
     assert len(objects) == min(processors, 1 + sum(map(len, texts.values())) // 100, 9)
     process(folder)
-    with pytest.raises(cpu.NotCompiled) as caught:
-        cpu.functions({"bad": BROKEN.replace("NAME", "bad"), **texts, "t": adding("t", 20)})
+    with pytest.raises(machine_code.NotCompiled) as caught:
+        machine_code.functions({"bad": BROKEN.replace("NAME", "bad"), **texts, "t": adding("t", 20)})
     assert list(caught.value.failed) == ["bad"] and counts() == (1, 9)
 
 
 def test_llvm_is_not_asked_where_there_is_no_room(process, monkeypatch):
     process()
     with monkeypatch.context() as patch:
-        patch.setattr(cpu, "has_room", lambda nbytes: False)
+        patch.setattr(machine_code, "has_room", lambda nbytes: False)
         with pytest.raises(MemoryError, match="LLVM needs up to 32.* MiB to compile a kernel, and there is less"):
-            cpu.function("plus5", adding("plus5", 5))
+            machine_code.function("plus5", adding("plus5", 5))
         with torch.config.using(executor="native"):
             monkeypatch.setattr(plan, "_plans", {})
-            monkeypatch.setattr(native, "_kernels", {})
+            monkeypatch.setattr(program, "_kernels", {})
             monkeypatch.setattr(interpret, "_tight", [])
             with pytest.warns(UserWarning, match="no memory to compile with.*reference executor"):
                 assert (torch.arange(3.0) * 1.375 + 2.5).tolist() == [2.5, 3.875, 5.25]
-    assert call(cpu.function("plus5", adding("plus5", 5)), 37) == 42
+    assert call(machine_code.function("plus5", adding("plus5", 5)), 37) == 42

@@ -12,10 +12,11 @@ import pytest
 
 pytest.importorskip("llvmlite")
 
-from flambeau.backends import caches, cpu, gemm, kernels, library, llvm_writer, threads
-from flambeau.backends.images import ImageKernels
-from flambeau.backends.pools import PoolKernels
-from flambeau.backends.taps import TapKernels
+from flambeau.backends.cpu import caches, library, llvm_writer, machine_code, threads
+from flambeau.backends.cpu.library import gemm, gemm_kernels
+from flambeau.backends.cpu.library.conv_kernels import TapKernels
+from flambeau.backends.cpu.library.images import ImageKernels
+from flambeau.backends.cpu.library.pool import PoolKernels
 from flambeau.base import axis_maps
 from flambeau.loops.step import in_room
 from flambeau.loops.target import Target
@@ -124,7 +125,7 @@ def test_results_do_not_depend_on_the_second_cache(rng, monkeypatch, second):
     monkeypatch.setattr(gemm, "second_cache", lambda: second)
     for n, k in ((1500, 900), (5000, 384), (5000, 60)):
         ints = library.gemm(9000, n, k, "float32", (1, 9000), (n, 1), (n, 1))[-1].ints
-        room = dict(zip(kernels.STEP_FIELDS, ints, strict=True))
+        room = dict(zip(gemm_kernels.STEP_FIELDS, ints, strict=True))
         assert in_room(4, room["a_room"], room["b_room"])
     assert product(laid(a, "columns"), b, again)
     assert (c == again).all()
@@ -184,8 +185,8 @@ def test_rows_that_meet_in_the_first_cache(rng, monkeypatch, dtype, m, n, k):
     for crowded in (True, False):
         monkeypatch.setattr(gemm, "crowd", lambda *rows, crowded=crowded: crowded)
         ints = library.gemm(m, n, k, dtype, (2048, 1), (n, 1), (n, 1))[0].ints
-        how = dict(zip(kernels.STEP_FIELDS, ints, strict=True))["a_pack"]
-        assert how == (kernels.COPY if crowded else kernels.DIRECT)
+        how = dict(zip(gemm_kernels.STEP_FIELDS, ints, strict=True))["a_pack"]
+        assert how == (gemm_kernels.COPY if crowded else gemm_kernels.DIRECT)
         c = np.full((m, n), np.nan, dtype)
         assert product(a[:, :k], b, c)
         assert (c == a[:, :k] @ b).all()
@@ -270,9 +271,9 @@ def test_what_is_packed_lasts_for_all_tiles_that_a_thread_takes(rng, monkeypatch
         monkeypatch.setattr(gemm, "get_num_threads", lambda count=threads_planned: count)
         for n in rng.integers(100, 9000, 60).tolist():
             *_, last = library.gemm(300, n, k, dtype, (k, 1), (n, 1), (n, 1))
-            how = dict(zip(kernels.STEP_FIELDS, last.ints, strict=True))
+            how = dict(zip(gemm_kernels.STEP_FIELDS, last.ints, strict=True))
             if how["shares"]:
-                vectors = -(-min(n, how["tile_n"]) // kernels.compiled_kernels(dtype).lanes)
+                vectors = -(-min(n, how["tile_n"]) // gemm_kernels.compiled_kernels(dtype).lanes)
                 assert how["group"] >= -(-vectors // how["width"])
                 assert in_room(np.dtype(dtype).itemsize, how["a_room"], how["b_room"])
                 found += 1
@@ -348,7 +349,7 @@ def exceptions_of(dtype, run):
     libm = ctypes.CDLL(ctypes.util.find_library("m"))
     x86 = platform.machine() == "x86_64"
     flags, inexact = (0x3F, 0x20) if x86 else (0x1F, 0x10)    # x86: that an operand was denormal is one of them
-    poison = ctypes.CFUNCTYPE(None, ctypes.c_int64)(cpu.function("poison", POISON_TEXT))
+    poison = ctypes.CFUNCTYPE(None, ctypes.c_int64)(machine_code.function("poison", POISON_TEXT))
     run()                                                     # whatever is compiled is compiled now
     poison(SIGNALLING[dtype])
     libm.feclearexcept(flags)
@@ -410,7 +411,7 @@ def test_tiny_matrices(rng, two_threads, dtype, batch):
         alone = np.full((m, n), np.nan, dtype)
         last_a, last_b = [x[(-1,) * len(batch)] for x in (a, b)]
         assert product(last_a, last_b, alone)
-        if kernels.compiled_kernels(dtype).kernels.v.target.fma:
+        if gemm_kernels.compiled_kernels(dtype).kernels.v.target.fma:
             assert (alone == c[(-1,) * len(batch)]).all()              # the same bits as of a matrix by itself
 
 
@@ -479,11 +480,11 @@ def test_what_has_no_step():
 def test_the_text_for_other_machines_is_sound(element, width, fma):
     llvm = pytest.importorskip("llvmlite.binding")
     target = Target(width, fma=fma)
-    products, taps, pool = [kind(element, target) for kind in (kernels.GemmKernels, TapKernels, PoolKernels)]
+    products, taps, pool = [kind(element, target) for kind in (gemm_kernels.GemmKernels, TapKernels, PoolKernels)]
     for text in (products.micro("f", 3, 2), products.micro_ahead("f", 3, 2), products.micro_next("f", 3, 2),
                  products.gemm("f"), products.gemm_shared("f"), products.dots("f", 2, 3), products.tiny("f", 3),
-                 *[products.pack_a("f", how) for how in (kernels.COPY, kernels.TURN, kernels.GATHER)],
-                 *[products.pack_b("f", how) for how in (kernels.COPY, kernels.TURN, kernels.GATHER)],
+                 *[products.pack_a("f", how) for how in (gemm_kernels.COPY, gemm_kernels.TURN, gemm_kernels.GATHER)],
+                 *[products.pack_b("f", how) for how in (gemm_kernels.COPY, gemm_kernels.TURN, gemm_kernels.GATHER)],
                  taps.forth("f"), taps.spots("f"), taps.back("f"), taps.plane("f", 0), taps.plane("f", 1),
                  pool.max_pool("f"), pool.weigh("f"), pool.drop("f"), pool.add_rows("f"), pool.add_weighted_rows("f"),
                  pool.sum_weighted_rows("f"), pool.scan("f")):
@@ -503,11 +504,12 @@ def test_the_text_of_images_for_other_machines_is_sound(width, fma):
 @pytest.fixture(params=[16, 32, 64])
 def vector_bytes(request, monkeypatch):
     """Kernels for vectors of so many bytes, as on another machine; LLVM cuts up what is too wide for this one."""
-    target = cpu.target()._replace(vector_bytes=request.param, fma=request.param > 16 and cpu.target().fma)
-    monkeypatch.setattr(cpu, "target", lambda: target)
-    monkeypatch.setattr(kernels, "X86", False if request.param == 16 else kernels.X86)      # 32 registers, or 16
-    monkeypatch.setattr(kernels, "_hosts", {})
-    KEPT.append(kernels._hosts)                                  # steps that were planned go on using its tables
+    target = machine_code.target()
+    target = target._replace(vector_bytes=request.param, fma=request.param > 16 and target.fma)
+    monkeypatch.setattr(machine_code, "target", lambda: target)
+    monkeypatch.setattr(gemm_kernels, "X86", False if request.param == 16 else gemm_kernels.X86)   # or 32
+    monkeypatch.setattr(gemm_kernels, "_hosts", {})
+    KEPT.append(gemm_kernels._hosts)                                  # steps that were planned go on using its tables
 
 
 KEPT: list = []

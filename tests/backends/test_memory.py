@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 import flambeau as torch
-from flambeau.backends import memory, memory_limits
-from flambeau.backends.memory import Block, blank, block, class_size
+from flambeau.backends.cpu.memory import allocator, limits
+from flambeau.backends.cpu.memory.allocator import Block, blank, block, class_size
 from flambeau.backends.reference import execute
 from flambeau.base import dtypes, settings
 from flambeau.base.spec import spec
-from flambeau.tensor import oom
+from flambeau.tensor import out_of_memory
 from tests.patience import PATIENCE
 
 F32 = dtypes.float32
@@ -44,13 +44,13 @@ def clean():
     """Each test starts with tables of its own, an empty cache and peaks of now: tensors of other tests may be alive."""
     tables = pytest.MonkeyPatch()                             # not the tests' own, which they may undo half-way
     for name in ("_size_classes", "_fast_paths", "_slabs", "_regions"):
-        tables.setattr(memory, name, {})
-        OTHERS.append(getattr(memory, name))
-    memory.reset_peaks()
+        tables.setattr(allocator, name, {})
+        OTHERS.append(getattr(allocator, name))
+    allocator.reset_peaks()
     yield
-    memory.empty_cache()
+    allocator.empty_cache()
     tables.undo()
-    memory.reset_peaks()
+    allocator.reset_peaks()
 
 
 def over(nbytes):
@@ -63,10 +63,10 @@ class Growth:
     """How much the numbers have changed since it was made."""
 
     def __init__(self):
-        self.before = memory.stats()
+        self.before = allocator.stats()
 
     def __getitem__(self, name):
-        return memory.stats()[name] - self.before[name]
+        return allocator.stats()[name] - self.before[name]
 
 
 # --- blocks ---
@@ -78,20 +78,20 @@ def test_a_block_is_aligned_and_large_enough(nbytes):
     made = block(nbytes)
     assert isinstance(made, Block) and made.nbytes >= nbytes and memoryview(made).nbytes == made.nbytes
     assert made.address % 64 == 0
-    if nbytes > memory.MAX_SMALL_BYTES:
+    if nbytes > allocator.MAX_SMALL_BYTES:
         assert made.address % mmap.PAGESIZE == 0
-    if nbytes >= memory.HUGE_PAGE_BYTES:
-        assert made.address % memory.HUGE_PAGE_BYTES == 0
+    if nbytes >= allocator.HUGE_PAGE_BYTES:
+        assert made.address % allocator.HUGE_PAGE_BYTES == 0
     array = np.ndarray(made.nbytes, np.uint8, made)
     array[...] = 255
     assert array.ctypes.data == made.address and array.min() == 255
 
 
 def test_mappings_begin_where_huge_pages_lie_on_kernels_that_do_not_see_to_it(monkeypatch):
-    real = memory._map                            # Linux before 6.7 lays 2 MiB anywhere: here by a page more
-    monkeypatch.setattr(memory, "_map", lambda size: real(size + memory.PAGE_BYTES))
-    kept = [memory._map_aligned(pages * memory.HUGE_PAGE_BYTES) for pages in (1, 1, 3, 1, 2)]
-    assert [start % memory.HUGE_PAGE_BYTES for _, start in kept] == [0] * 5
+    real = allocator._map                            # Linux before 6.7 lays 2 MiB anywhere: here by a page more
+    monkeypatch.setattr(allocator, "_map", lambda size: real(size + allocator.PAGE_BYTES))
+    kept = [allocator._map_aligned(pages * allocator.HUGE_PAGE_BYTES) for pages in (1, 1, 3, 1, 2)]
+    assert [start % allocator.HUGE_PAGE_BYTES for _, start in kept] == [0] * 5
 
 
 def test_size_classes_waste_little():
@@ -207,9 +207,10 @@ def test_a_slab_that_stays_goes_on_being_used():
     held = [block(1000) for _ in range(10)]
     addresses = {b.address for b in held}
     del held[1:]
-    memory.empty_cache()
+    allocator.empty_cache()
     again = [block(1000) for _ in range(9)]
-    assert {b.address for b in again} <= addresses | set(range(min(addresses), min(addresses) + memory.MIN_SLAB_BYTES))
+    slab = range(min(addresses), min(addresses) + allocator.MIN_SLAB_BYTES)
+    assert {b.address for b in again} <= addresses | set(slab)
     assert held[0].address not in {b.address for b in again}
 
 
@@ -283,7 +284,7 @@ def test_threads_do_not_get_the_same_memory():
                 if (gone[:64] != mark).any():
                     wrong.append(mark)
             if turn % 100 == mark:
-                memory.empty_cache()
+                allocator.empty_cache()
         del gone
 
     threads = [threading.Thread(target=work, args=(mark,)) for mark in range(1, 7)]
@@ -293,8 +294,8 @@ def test_threads_do_not_get_the_same_memory():
         thread.join()
     assert not wrong
     assert grown["allocated_bytes.all.current"] == 0 and grown["allocation.all.current"] == 0
-    memory.reset_peaks()
-    assert memory._counts.allocated == torch.cpu.memory_allocated()
+    allocator.reset_peaks()
+    assert allocator._counts.allocated == torch.cpu.memory_allocated()
     assert grown["allocation.all.allocated"] == grown["allocation.all.freed"] == 6 * 400
 
 
@@ -318,7 +319,7 @@ def test_a_collection_may_come_in_the_middle_of_an_allocation(monkeypatch):
             inner = [block(n) for n in (700, 5000, 300_000)]
             del inner
 
-    fresh, trim, deep = memory._map_fresh, memory._trim, []
+    fresh, trim, deep = allocator._map_fresh, allocator._trim, []
 
     def mess():
         if not deep:
@@ -336,19 +337,19 @@ def test_a_collection_may_come_in_the_middle_of_an_allocation(monkeypatch):
         return call
 
     grown = Growth()
-    monkeypatch.setattr(memory, "_map_fresh", messy(fresh))
-    monkeypatch.setattr(memory, "_trim", messy(trim))
+    monkeypatch.setattr(allocator, "_map_fresh", messy(fresh))
+    monkeypatch.setattr(allocator, "_trim", messy(trim))
     held = []
     for n in range(30):
         held += [over(n)[0] for n in (700, 5000, 300_000 + 50_000 * n)]
         if n % 7 == 3:
-            memory.empty_cache()
+            allocator.empty_cache()
     starts = sorted((a.ctypes.data, a.nbytes) for a in held)
     assert all(one + size <= other for (one, size), (other, _) in zip(starts, starts[1:], strict=False))
     del held
     gc.collect()
     monkeypatch.undo()
-    memory.empty_cache()
+    allocator.empty_cache()
     # none of ours is left, the smallest of which has 704 bytes; what tests before this one left behind comes and goes
     assert grown["allocated_bytes.all.current"] < 704
 
@@ -360,7 +361,7 @@ def test_a_forked_child_can_allocate():
     held, done = threading.Event(), threading.Event()
 
     def hold():
-        with memory._lock:
+        with allocator._lock:
             held.set()
             done.wait(60)
     holder = threading.Thread(target=hold)
@@ -379,7 +380,7 @@ def test_a_forked_child_can_allocate():
 
 
 def test_the_end_of_the_interpreter_is_quiet():
-    code = ("import numpy as np, flambeau; from flambeau.backends.memory import block\n"
+    code = ("import numpy as np, flambeau; from flambeau.backends.cpu.memory.allocator import block\n"
             "x = np.ndarray(100, 'u1', block(100)); y = np.ndarray(1 << 20, 'u1', block(1 << 20))\n"
             "z = [x]; z.append(z); flambeau.keep = y[3:]")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE)
@@ -391,14 +392,14 @@ def test_the_end_of_the_interpreter_is_quiet():
 
 def failing(monkeypatch, times):
     """Let the system refuse the next `times` mappings."""
-    real, left = memory._map, [times]
+    real, left = allocator._map, [times]
 
     def refuse(size):
         left[0] -= 1
         if left[0] >= 0:
             raise OSError(12, "Cannot allocate memory")
         return real(size)
-    monkeypatch.setattr(memory, "_map", refuse)
+    monkeypatch.setattr(allocator, "_map", refuse)
 
 
 def test_a_refused_mapping_empties_the_cache_and_tries_again(monkeypatch):
@@ -414,27 +415,27 @@ def test_a_refused_mapping_empties_the_cache_and_tries_again(monkeypatch):
 @pytest.mark.parametrize("nbytes", [100, 7 * MIB - 3])
 def test_a_refusal_changes_nothing_and_says_the_numbers(monkeypatch, nbytes):
     held = block(MIB)
-    memory.empty_cache()
-    before = memory.stats()
+    allocator.empty_cache()
+    before = allocator.stats()
     failing(monkeypatch, 2)
-    words = memory.bytes_in_words
-    numbers = f"{words(memory.allocated())} are allocated and {words(memory.reserved())} reserved"
+    words = allocator.bytes_in_words
+    numbers = f"{words(allocator.allocated())} are allocated and {words(allocator.reserved())} reserved"
     with pytest.raises(MemoryError, match=rf"you tried to allocate {nbytes} bytes .*{numbers}") as got:
         block(nbytes)
     assert isinstance(got.value, RuntimeError) and isinstance(got.value, torch.OutOfMemoryError)
-    after = memory.stats()
+    after = allocator.stats()
     assert {k for k in after if after[k] != before[k]} == {"num_ooms", "num_alloc_retries"}
     assert block(nbytes).nbytes >= nbytes and held.nbytes == MIB
 
 
 def test_more_than_there_could_ever_be_is_refused_before_the_system_is_asked(monkeypatch):
-    monkeypatch.setattr(memory, "_map", lambda size: pytest.fail("asked for it"))
+    monkeypatch.setattr(allocator, "_map", lambda size: pytest.fail("asked for it"))
     with pytest.raises(MemoryError, match=f"allocate {10**14} bytes"):
         block(10**14)
     with pytest.raises(MemoryError):
         blank(spec(F32, (1 << 60,)))
-    monkeypatch.setattr(memory, "limit", lambda: memory.held() + 2 * MIB)
-    memory._counts.room = 0
+    monkeypatch.setattr(allocator, "limit", lambda: allocator.held() + 2 * MIB)
+    allocator._counts.room = 0
     with pytest.raises(MemoryError):
         block(3 * MIB)
 
@@ -442,12 +443,12 @@ def test_more_than_there_could_ever_be_is_refused_before_the_system_is_asked(mon
 def test_the_cache_is_emptied_before_memory_runs_short(monkeypatch):
     idle = block(5 * MIB)
     del idle
-    monkeypatch.setattr(memory, "available", lambda: MIB)
-    memory._counts.room = 0
+    monkeypatch.setattr(allocator, "available", lambda: MIB)
+    allocator._counts.room = 0
     grown = Growth()
     made = block(20 * MIB)
     assert made.nbytes == 20 * MIB and grown["reserved_bytes.all.current"] == 15 * MIB
-    memory._counts.room = 0
+    allocator._counts.room = 0
 
 
 def test_numpy_gets_the_idle_memory_when_it_has_none():
@@ -470,8 +471,8 @@ def test_numpy_gets_the_idle_memory_when_it_has_none():
 
 
 def test_what_the_machine_says():
-    assert 0 < memory_limits.available() <= memory_limits.limit()
-    assert 0 < memory_limits.held() < memory_limits.limit()
+    assert 0 < limits.available() <= limits.limit()
+    assert 0 < limits.held() < limits.limit()
 
 
 @pytest.mark.parametrize("groups, files, limit, available", [
@@ -486,17 +487,17 @@ def test_control_groups_bound_it(tmp_path, monkeypatch, groups, files, limit, av
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    real = memory_limits.text_of
+    real = limits.text_of
     said = {"/proc/self/cgroup": groups,
             "/proc/meminfo": f"MemTotal: {1 << 20} kB\nMemAvailable: {1 << 19} kB\nSwapTotal: 0 kB\n"}
-    monkeypatch.setattr(memory_limits, "CGROUP_FOLDER", str(tmp_path))
-    monkeypatch.setattr(memory_limits, "text_of", lambda path: said.get(path) or real(path))
-    memory_limits._groups.cache_clear()
+    monkeypatch.setattr(limits, "CGROUP_FOLDER", str(tmp_path))
+    monkeypatch.setattr(limits, "text_of", lambda path: said.get(path) or real(path))
+    limits._groups.cache_clear()
     try:
-        assert memory_limits.limit() == limit and memory_limits.available() == available
+        assert limits.limit() == limit and limits.available() == available
     finally:
         monkeypatch.undo()
-        memory_limits._groups.cache_clear()
+        limits._groups.cache_clear()
 
 
 # --- who holds the memory ---
@@ -509,13 +510,13 @@ def test_the_lines_that_hold_most():
     sums = [y.sum() for y in ys]
     line = x._site[0].co_firstlineno
     torch.cpu.synchronize()
-    found = {one.line: one for one in oom.biggest(100)}
+    found = {one.line: one for one in out_of_memory.biggest(100)}
     assert found[f"test_memory.py:{line + 1}"][1:3] == (4_000_000, 1)
     assert found[f"test_memory.py:{line + 2}"][1:3] == (12_000_000, 3)
     assert found[f"test_memory.py:{line + 2}"].largest is ys[0]._spec
     assert f"test_memory.py:{line + 3}" not in found                      # a view holds nothing of its own
     del ys
-    found = {one.line: one for one in oom.biggest(100)}
+    found = {one.line: one for one in out_of_memory.biggest(100)}
     assert found[f"test_memory.py:{line + 2} (for backward)"].nbytes == 12_000_000
     assert part.shape and sums
 

@@ -8,14 +8,15 @@ from hypothesis import assume, given, settings, strategies as st
 pytest.importorskip("llvmlite")
 
 import flambeau as torch
-from flambeau.backends import cpu, kernels, library, order, threads
+from flambeau.backends.cpu import library, machine_code, threads
+from flambeau.backends.cpu.library import gemm_kernels, sort
 from flambeau.base import dtypes
 from flambeau.loops.target import Target
 from tests.backends.test_library import execute
 
-NUMPY = {name: np.uint16 if name == "bfloat16" else np.dtype(name) for name in order.ORDERED_TYPES}
+NUMPY = {name: np.uint16 if name == "bfloat16" else np.dtype(name) for name in sort.ORDERED_TYPES}
 LENGTHS = 1, 2, 3, 15, 16, 17, 31, 32, 33, 34, 63, 64, 65, 127, 129, 192, 193, 255, 256, 257, 383, 385, 1000, 2049, 5000
-WAYS = [(order._ranks, 300), (order._digits, 5000), (order._leaders, 5000), (order._best, 5000), (order._select, 5000)]
+WAYS = [(sort._ranks, 300), (sort._digits, 5000), (sort._leaders, 5000), (sort._best, 5000), (sort._select, 5000)]
 KEPT: list = []
 
 
@@ -41,7 +42,7 @@ def special(dtype):
     """Elements at the edges of a type."""
     if dtype == "bool":
         return np.array([False, True])
-    if not order.ORDERED_TYPES[dtype].infinity:
+    if not sort.ORDERED_TYPES[dtype].infinity:
         info = np.iinfo(NUMPY[dtype])
         return np.array([info.min, info.min + 1, 0, 1, info.max - 1, info.max], NUMPY[dtype])
     wide = np.array([np.nan, -np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 2.5], np.float32)
@@ -54,7 +55,7 @@ def special(dtype):
 
 def rows_of(dtype, rows, n, kind, seed):
     """Rows of a kind: any bits, a few values, the edges, all equal, or in order already."""
-    rng, bits = np.random.default_rng(seed), order.ORDERED_TYPES[dtype].bits
+    rng, bits = np.random.default_rng(seed), sort.ORDERED_TYPES[dtype].bits
     x = rng.integers(0, 256, (rows, n * bits // 8), np.uint8).view(NUMPY[dtype] if dtype != "bool" else np.uint8)
     x = (x & 1).astype(bool) if dtype == "bool" else x
     if kind == "few":
@@ -123,22 +124,22 @@ def test_every_way_does_for_every_row(dtype, x, way, descending, share):
     if name == "select":
         first, count, descending = count - 1, 1, False
     elif name == "leaders":
-        count = min(count, order.MAX_LEADERS)
+        count = min(count, sort.MAX_LEADERS)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(order, "SAMPLED_ROW", 100)
-        assume(n <= longest and plan(dtype, order.Keys(dtype, cpu.target()), n, count, descending) is not None)
-        call = order._call(dtype, x.shape, [plan], first, count, order.AT_FIRST, descending)
+        patch.setattr(sort, "SAMPLED_ROW", 100)
+        assume(n <= longest and plan(dtype, sort.Keys(dtype, machine_code.target()), n, count, descending) is not None)
+        call = sort._call(dtype, x.shape, [plan], first, count, sort.AT_FIRST, descending)
     check(run(call, x, count), x, stable(x, dtype, descending)[..., first:first + count])
 
 
 def test_all_ways_are_taken(monkeypatch):
     asked = set()
-    monkeypatch.setattr(kernels.CompiledKernels, "function", lambda self, what, *_, **__: asked.add(what) or 1)
+    monkeypatch.setattr(gemm_kernels.CompiledKernels, "function", lambda self, what, *_, **__: asked.add(what) or 1)
     for n in LENGTHS:
-        order.sort("float32", (4, n), False)
+        sort.sort("float32", (4, n), False)
         for k in {1, min(n, 5), min(n, 50), n}:
-            order.topk("float32", (4, n), k, True)
-        order.pick("float32", (4, n), "median", 0)
+            sort.topk("float32", (4, n), k, True)
+        sort.pick("float32", (4, n), "median", 0)
     assert asked == {"ranks", "digits", "leaders", "best", "select"}
 
 
@@ -161,12 +162,12 @@ def test_threads_change_nothing(shape, count):
 @pytest.fixture(params=[16, 32, 64])
 def vector_bytes(request, monkeypatch):
     """Steps for vectors of so many bytes, as on another machine."""
-    target = cpu.target()._replace(vector_bytes=request.param)
-    monkeypatch.setattr(cpu, "target", lambda: target)
-    monkeypatch.setattr(kernels, "_hosts", {})
-    monkeypatch.setattr(kernels.CompiledKernels, "words",
+    target = machine_code.target()._replace(vector_bytes=request.param)
+    monkeypatch.setattr(machine_code, "target", lambda: target)
+    monkeypatch.setattr(gemm_kernels, "_hosts", {})
+    monkeypatch.setattr(gemm_kernels.CompiledKernels, "words",
                         lambda self, name: f"{name} of the library, {request.param} bytes")
-    KEPT.append(kernels._hosts)
+    KEPT.append(gemm_kernels._hosts)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int64", "uint8"])
@@ -179,10 +180,10 @@ def test_other_vectors(dtype, vector_bytes):
         check(run(library.pick(dtype, x.shape, "median", 0), x, 1), x, pick_places(x, dtype, "median", 0))
 
 
-@pytest.mark.parametrize("dtype, width", [*itertools.product(order.ORDERED_TYPES, (16, 32, 64))])
+@pytest.mark.parametrize("dtype, width", [*itertools.product(sort.ORDERED_TYPES, (16, 32, 64))])
 def test_the_text_for_other_machines_is_sound(dtype, width):
     llvm = pytest.importorskip("llvmlite.binding")
-    made = order.OrderKernels("float", Target(width))
+    made = sort.OrderKernels("float", Target(width))
     for text in (made.ranks("f", dtype), made.digits("f", dtype, 8), made.leaders("f", dtype, 0),
                  made.leaders("f", dtype, 1), made.best("f", dtype, 11), made.select("f", dtype, 11)):
         llvm.parse_assembly(text).verify()

@@ -12,31 +12,34 @@ import numpy as np
 import pytest
 
 import flambeau as torch
-from flambeau.backends import cpu, kernels, native, package_kernels, packaged
-from flambeau.backends.processor import PROCESSOR_LEVELS, choose
+from flambeau.backends.cpu import machine_code, program
+from flambeau.backends.cpu.library import gemm_kernels
+from flambeau.backends.cpu.processor import PROCESSOR_LEVELS, choose
+from flambeau.backends.kernel_store import package_kernels, packaged
 from tests.patience import PATIENCE
 from tests.thorough import takes_seconds
 
 pytestmark = pytest.mark.pinned
 
 ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "flambeau"
 TEXT = "define i64 @seven_{0}() {{\n  ret i64 {0}\n}}\n"
 
 
 @pytest.fixture
 def goal():
-    return cpu.host().processor
+    return machine_code.host().processor
 
 
 def compiled(text):
-    return cpu.undisturbed(cpu.host().compile, [text])
+    return machine_code.undisturbed(machine_code.host().compile, [text])
 
 
 @pytest.fixture
 def written(tmp_path, goal):
     """A folder with a file of one text, and the text, which no process has compiled before."""
     text = TEXT.format(int.from_bytes(os.urandom(6), "big"))
-    packaged.write(str(tmp_path / "kernels-this.bin"), cpu.host().version, goal, [([text], compiled(text))])
+    packaged.write(str(tmp_path / "kernels-this.bin"), machine_code.host().version, goal, [([text], compiled(text))])
     return tmp_path, text
 
 
@@ -44,8 +47,8 @@ def written(tmp_path, goal):
 def using(monkeypatch, goal):
     """Look for kernels of the package in another folder."""
     def use(folder):
-        found = packaged.PackagedKernels(cpu.host().version, goal, str(folder))
-        monkeypatch.setattr(cpu._the_host(), "packaged", found)
+        found = packaged.PackagedKernels(machine_code.host().version, goal, str(folder))
+        monkeypatch.setattr(machine_code._the_host(), "packaged", found)
         return found
     return use
 
@@ -53,15 +56,16 @@ def using(monkeypatch, goal):
 def called(text):
     """(what the function of a TEXT gives, texts that LLVM compiled for it, texts that were found)."""
     name = text.split("@")[1].split("(")[0]
-    before = cpu.compiled, cpu.loaded
-    address = cpu.function(name, text)
-    return ctypes.CFUNCTYPE(ctypes.c_int64)(address)(), cpu.compiled - before[0], cpu.loaded - before[1]
+    before = machine_code.compiled, machine_code.loaded
+    address = machine_code.function(name, text)
+    made = machine_code.compiled - before[0], machine_code.loaded - before[1]
+    return ctypes.CFUNCTYPE(ctypes.c_int64)(address)(), *made
 
 
 @pytest.fixture(autouse=True)
 def no_disk(monkeypatch):
     """Nothing is found in the user's folder, and nothing is left there."""
-    monkeypatch.setattr(cpu._the_host(), "disk", cpu.ObjectCache("", 0))
+    monkeypatch.setattr(machine_code._the_host(), "disk", machine_code.ObjectCache("", 0))
 
 
 def number(text):
@@ -90,15 +94,15 @@ def test_what_is_in_the_file_is_not_compiled(written, using):
     folder, text = written
     found = using(folder)
     assert called(text) == (number(text), 0, 1)
-    assert found.described() == f"1 for {cpu.processor().cpu}"
+    assert found.described() == f"1 for {machine_code.processor().cpu}"
     other = TEXT.format(number(text) + 1)
     assert called(other) == (number(other), 1, 0)
 
 
 def test_several_texts_of_one_object(tmp_path, using, goal):
     texts = [TEXT.format(int.from_bytes(os.urandom(6), "big")) for _ in range(3)]
-    code = cpu.undisturbed(cpu.host().compile, texts)
-    packaged.write(str(tmp_path / "kernels-this.bin"), cpu.host().version, goal, [(texts, code)])
+    code = machine_code.undisturbed(machine_code.host().compile, texts)
+    packaged.write(str(tmp_path / "kernels-this.bin"), machine_code.host().version, goal, [(texts, code)])
     using(tmp_path)
     assert [called(text) for text in texts] == [(number(text), 0, 1) for text in texts]
 
@@ -133,7 +137,7 @@ def test_an_object_that_cannot_be_linked(tmp_path, using, goal):
     text = TEXT.format(int.from_bytes(os.urandom(6), "big"))
     lacking = compiled("declare i64 @nowhere_to_be_found()\n" + text.replace(
         f"ret i64 {number(text)}", "%a = call i64 @nowhere_to_be_found()\n  ret i64 %a"))
-    packaged.write(str(tmp_path / "kernels-this.bin"), cpu.host().version, goal, [([text], lacking)])
+    packaged.write(str(tmp_path / "kernels-this.bin"), machine_code.host().version, goal, [([text], lacking)])
     found = using(tmp_path)
     assert called(text) == (number(text), 1, 0)
     assert "cannot be linked" in found.described()
@@ -150,27 +154,27 @@ def with_origin(tmp_path, goal):
     """A folder with a file of one text, by the words that it was written from, and the text."""
     text = TEXT.format(int.from_bytes(os.urandom(6), "big"))
     name = text.split("@")[1].split("(")[0]
-    packaged.write(str(tmp_path / "kernels-this.bin"), cpu.host().version, goal, [([text], compiled(text))],
-                   [(cpu.origin_of(WORDS), name, text)])
+    packaged.write(str(tmp_path / "kernels-this.bin"), machine_code.host().version, goal, [([text], compiled(text))],
+                   [(machine_code.origin_of(WORDS), name, text)])
     return tmp_path, text
 
 
 def test_a_function_is_found_before_its_text_is_written(with_origin, using):
     folder, text = with_origin
     using(folder)
-    before = cpu.compiled, cpu.loaded
-    found = cpu.packaged_functions([WORDS, "eight"])
-    assert list(found) == [WORDS] and (cpu.compiled, cpu.loaded) == (before[0], before[1] + 1)
+    before = machine_code.compiled, machine_code.loaded
+    found = machine_code.packaged_functions([WORDS, "eight"])
+    assert list(found) == [WORDS] and (machine_code.compiled, machine_code.loaded) == (before[0], before[1] + 1)
     assert ctypes.CFUNCTYPE(ctypes.c_int64)(found[WORDS])() == number(text)
     assert called(text) == (number(text), 0, 1)                  # and by its text as ever
-    assert cpu.packaged_functions([]) == {}
+    assert machine_code.packaged_functions([]) == {}
 
 
 def test_for_another_target_it_is_another_text(with_origin, using, monkeypatch):
     using(with_origin[0])
-    other = cpu.target()._replace(fma=not cpu.target().fma)
-    monkeypatch.setattr(cpu, "target", lambda: other)
-    assert cpu.packaged_functions([WORDS]) == {}
+    other = machine_code.target()._replace(fma=not machine_code.target().fma)
+    monkeypatch.setattr(machine_code, "target", lambda: other)
+    assert machine_code.packaged_functions([WORDS]) == {}
 
 
 @pytest.mark.parametrize("writers", ["of tomorrow", None])
@@ -178,26 +182,27 @@ def test_once_texts_are_written_otherwise_only_texts_are_found(with_origin, usin
     folder, text = with_origin
     monkeypatch.setattr(packaged, "writers", lambda: writers)
     found = using(folder)
-    assert cpu.packaged_functions([WORDS]) == {} and called(text) == (number(text), 0, 1)
-    assert found.described().startswith(f"1 for {cpu.processor().cpu}, found later than they could be: modules that")
+    assert machine_code.packaged_functions([WORDS]) == {} and called(text) == (number(text), 0, 1)
+    cpu = machine_code.processor().cpu
+    assert found.described().startswith(f"1 for {cpu}, found later than they could be: modules that")
 
 
 def test_every_module_that_writes_texts_counts(tmp_path, monkeypatch):
     """An edit of any of them, a new one, and one that is gone; those who package ask the same."""
-    folders = [Path(packaged.__file__).parents[1] / folder for folder in packaged.WRITER_FOLDERS]
-    assert {Path(sys.modules[name].__file__).parent for name in (
-        "flambeau.loops.llvm", "flambeau.backends.kernels", "flambeau.backends.llvm_writer")} == set(folders)
-    for folder in folders:
-        shutil.copytree(folder, tmp_path / folder.name, ignore=lambda _, names: [n for n in names if n[-3:] != ".py"])
+    assert {Path(sys.modules[f"flambeau.{name}"].__file__).parent for name in (
+        "loops.llvm", "backends.cpu.llvm_writer", "backends.cpu.library.gemm_kernels", "backends.cpu.random.libm")} == {
+            PACKAGE / folder for folder in packaged.WRITER_FOLDERS}
+    for folder in ("loops", "backends/cpu"):
+        shutil.copytree(PACKAGE / folder, tmp_path / folder, ignore=shutil.ignore_patterns("*.pyx", "*.pxd", "*.pyc"))
     before = packaged.writers()
-    monkeypatch.setattr(packaged, "__file__", str(tmp_path / "backends/packaged.py"))
+    monkeypatch.setattr(packaged, "PACKAGE", str(tmp_path))
     found = [packaged.writers.__wrapped__()]
     assert found == [before]
     (tmp_path / "loops/emit.py").write_text((tmp_path / "loops/emit.py").read_text() + "#\n")
     found.append(packaged.writers.__wrapped__())
     (tmp_path / "loops/another.py").touch()
     found.append(packaged.writers.__wrapped__())
-    (tmp_path / "backends/cuts.py").unlink()
+    (tmp_path / "backends/cpu/library/blocking.py").unlink()
     found.append(packaged.writers.__wrapped__())
     assert len(set(found)) == 4
     shutil.rmtree(tmp_path / "loops")                            # a frozen program has no sources
@@ -209,26 +214,28 @@ def test_an_object_of_some_words_that_cannot_be_linked(tmp_path, using, goal):
     name = text.split("@")[1].split("(")[0]
     lacking = compiled("declare i64 @nowhere_to_be_found()\n" + text.replace(
         f"ret i64 {number(text)}", "%a = call i64 @nowhere_to_be_found()\n  ret i64 %a"))
-    packaged.write(str(tmp_path / "kernels-this.bin"), cpu.host().version, goal, [([text], lacking)],
-                   [(cpu.origin_of(WORDS), name, text)])
+    packaged.write(str(tmp_path / "kernels-this.bin"), machine_code.host().version, goal, [([text], lacking)],
+                   [(machine_code.origin_of(WORDS), name, text)])
     found = using(tmp_path)
-    assert cpu.packaged_functions([WORDS]) == {} and "cannot be linked" in found.described()
+    assert machine_code.packaged_functions([WORDS]) == {} and "cannot be linked" in found.described()
 
 
 def test_words_of_the_library_stand_for_one_text_each(library_file):
     """The one that is written now: whoever asks for it, of whichever kind of kernels."""
-    if cpu.host().processor != package_kernels.processor_called("native"):
+    if machine_code.host().processor != package_kernels.processor_called("native"):
         pytest.skip("config.cpu has chosen another processor than this one")
-    file = packaged.opened(str(library_file("native") / f"kernels-{cpu.host().processor.cpu}.bin"))
-    known = packaged.PackagedKernels(cpu.host().version, cpu.host().processor, str(library_file("native")))
+    file = packaged.opened(str(library_file("native") / f"kernels-{machine_code.host().processor.cpu}.bin"))
+    host = machine_code.host()
+    known = packaged.PackagedKernels(host.version, host.processor, str(library_file("native")))
     count = 0
     for kind in (kind for kinds in package_kernels.PACKAGED_KINDS for kind in kinds):
-        machine = kernels.compiled_kernels("float32", kind)
+        machine = gemm_kernels.compiled_kernels("float32", kind)
         hows = {*kind.every(machine.kernels, machine), *(machine.blocks() if hasattr(kind, "micro") else ())}
         for how in hows:
             name = machine._name(how)
             text = machine._text(name, how)
-            assert known.function(cpu.origin_of(machine.words(name))) == [name, file.texts[packaged.digest(text)]]
+            found = known.function(machine_code.origin_of(machine.words(name)))
+            assert found == [name, file.texts[packaged.digest(text)]]
             count += 1
     assert count > 60
 
@@ -237,9 +244,10 @@ def test_a_file_is_there_whole_or_not_at_all(written, goal):
     folder, text = written
     before = (folder / "kernels-this.bin").read_bytes()
     with pytest.raises(TypeError):
-        packaged.write(str(folder / "kernels-this.bin"), cpu.host().version, goal, [([text], 7)])
+        packaged.write(str(folder / "kernels-this.bin"), machine_code.host().version, goal, [([text], 7)])
     with pytest.raises(OSError):
-        packaged.write(str(folder / "no folder" / "kernels-this.bin"), cpu.host().version, goal, [([text], b"code")])
+        packaged.write(str(folder / "no folder" / "kernels-this.bin"), machine_code.host().version, goal,
+                       [([text], b"code")])
     assert os.listdir(folder) == ["kernels-this.bin"] and (folder / "kernels-this.bin").read_bytes() == before
 
 
@@ -317,7 +325,7 @@ def test_what_was_made_otherwise_is_absent_and_says_so(written, monkeypatch, goa
     folder, text = written
 
     def why(version=None, goal=goal):
-        return packaged.PackagedKernels(version or cpu.host().version, goal, str(folder)).described()
+        return packaged.PackagedKernels(version or machine_code.host().version, goal, str(folder)).described()
     assert "another compiler" in why("another") and "another" in why("another")
     assert "another system" in why(goal=goal._replace(triple="riscv64-unknown-linux-gnu"))
     assert f"made for {goal.cpu}" in why(goal=goal._replace(on=frozenset(), cpu="less"))
@@ -327,11 +335,11 @@ def test_what_was_made_otherwise_is_absent_and_says_so(written, monkeypatch, goa
 
 def test_config_cpu_chooses(library_file, monkeypatch):
     monkeypatch.setattr(packaged, "PACKAGED_FOLDER", str(library_file("native")))
-    least = "generic" if cpu.processor().triple.startswith(("aarch64", "arm64")) else "x86-64"
+    least = "generic" if machine_code.processor().triple.startswith(("aarch64", "arm64")) else "x86-64"
     with torch.config.using(cpu="native"):
-        assert cpu.host().packaged.file is not None
+        assert machine_code.host().packaged.file is not None
         with torch.config.using(cpu=least):
-            assert cpu.host().packaged.file is None              # which is for a processor that has more
+            assert machine_code.host().packaged.file is None              # which is for a processor that has more
 
 
 # --- what the library asks for --------------------------------------------------------------------------------------
@@ -346,7 +354,7 @@ def library_file(tmp_path_factory):
         if name not in made:
             made[name] = tmp_path_factory.mktemp("kernels")
             run(f"""
-                from flambeau.backends import package_kernels
+                from flambeau.backends.kernel_store import package_kernels
                 package_kernels.make({str(made[name])!r}, {name!r})
                 """)
         return made[name]
@@ -363,13 +371,14 @@ def run(code, *arguments, **variables):
 
 START = """
 import sys, numpy as np, flambeau as torch
-from flambeau.backends import cpu, packaged
+from flambeau.backends.cpu import machine_code
+from flambeau.backends.kernel_store import packaged
 packaged.PACKAGED_FOLDER = sys.argv[1]
-asked, compile = [], cpu.HostLLVM.compile
+asked, compile = [], machine_code.HostLLVM.compile
 def compiled(self, texts):
     asked.extend(texts)
     return compile(self, texts)
-cpu.HostLLVM.compile = compiled
+machine_code.HostLLVM.compile = compiled
 nn, F = torch.nn, torch.nn.functional
 torch.manual_seed(0)
 """
@@ -405,12 +414,12 @@ NETS = {
     """,
 }
 STEPS = """
-from flambeau.backends import kernels
-written, write = [], kernels.CompiledKernels._text
+from flambeau.backends.cpu.library import gemm_kernels
+written, write = [], gemm_kernels.CompiledKernels._text
 def noted(self, name, how):
     written.append(name)
     return write(self, name, how)
-kernels.CompiledKernels._text = noted
+gemm_kernels.CompiledKernels._text = noted
 optimizer = torch.optim.SGD(parameters, 0.01, momentum=0.9)
 for step in range(3):
     optimizer.zero_grad()
@@ -434,7 +443,7 @@ def test_a_cold_training_asks_llvm_for_nothing_of_the_librarys(library_file, net
 @takes_seconds
 def test_code_for_a_level_gives_the_bits_of_code_for_this_processor(library_file, tmp_path):
     """On a machine that has more than the level, as with a wheel's."""
-    here = cpu.host().processor
+    here = machine_code.host().processor
     level = next((name for name in package_kernels.levels()
                   if package_kernels.processor_called(name).on <= here.on
                   and package_kernels.processor_called(name).target == here.target), None)
@@ -450,7 +459,7 @@ def test_code_for_a_level_gives_the_bits_of_code_for_this_processor(library_file
 def test_the_library_lists_all_that_it_asks_for():
     """Whatever is planned, for any shapes: `every` has its text."""
     listed = {name for kinds in package_kernels.PACKAGED_KINDS for kind in kinds
-              for name in kernels.compiled_kernels("float32", kind).every()}
+              for name in gemm_kernels.compiled_kernels("float32", kind).every()}
     drawn, asked = np.random.default_rng(3), set()
 
     def whole(low, high): return int(drawn.integers(low, high))
@@ -460,24 +469,24 @@ def test_the_library_lists_all_that_it_asks_for():
     for _ in range(150):
         M, N, K = whole(1, 12) if whole(0, 2) else whole(12, 100), whole(1, 100), whole(1, 700)
         a, b = [turned(*one) if whole(0, 2) else one for one in (dense(M, K), dense(K, N))]
-        assert native.library.ask("gemm", torch.float32, (a, b), (dense(M, N),), ()) is not None
+        assert program.library.ask("gemm", torch.float32, (a, b), (dense(M, N),), ()) is not None
     for _ in range(150):
         C, O, H, W, k, stride = whole(1, 100), whole(1, 100), whole(3, 40), whole(3, 40), whole(1, 4), whole(1, 3)
         out = [(size + 2 - k) // stride + 1 for size in (H, W)]
         x, weight = dense(whole(1, 5), C, H, W), dense(O, C, k, k)
         y = dense(x[0][0], O, *out)
         how = (stride,) * 2, (1, 1), (1, 1), 1
-        assert native.library.ask("convolve", torch.float32, (x, weight), (y,), (*how, False)) is not None
-        native.library.ask("convolve", torch.float32, (y, weight), (x,), (*how, True))
-        native.library.ask("convolve_weight", torch.float32, (x, y), (weight,), how)
+        assert program.library.ask("convolve", torch.float32, (x, weight), (y,), (*how, False)) is not None
+        program.library.ask("convolve", torch.float32, (y, weight), (x,), (*how, True))
+        program.library.ask("convolve_weight", torch.float32, (x, y), (weight,), how)
     for _ in range(50):
         x, k = dense(whole(1, 5), whole(1, 20) if whole(0, 2) else whole(20, 6000)), whole(1, 100)
         for dtype in (torch.float32, torch.int64):
-            assert native.library.ask("sort", dtype, (x,), (x, x), (bool(whole(0, 2)),)) is not None
+            assert program.library.ask("sort", dtype, (x,), (x, x), (bool(whole(0, 2)),)) is not None
             best = dense(x[0][0], min(k, x[0][1]))
-            native.library.ask("topk", dtype, (x,), (best, best), (best[0][1], bool(whole(0, 2))))
-            native.library.ask("pick", dtype, (x,), (dense(x[0][0]),) * 2, ("median", 0))
-    for (dtype, kind, _), machine in list(kernels._hosts.items()):
+            program.library.ask("topk", dtype, (x,), (best, best), (best[0][1], bool(whole(0, 2))))
+            program.library.ask("pick", dtype, (x,), (dense(x[0][0]),) * 2, ("median", 0))
+    for (dtype, kind, _), machine in list(gemm_kernels._hosts.items()):
         if dtype == "float32" and kind.word != "image":
             asked |= {machine._name(how) for how in machine.made
                       if kind.word != "order" or how[1] in ("float32", "int64")}
@@ -512,10 +521,10 @@ sys.exit(package_kernels.main(sys.argv[1:]))""", str(tmp_path), "native"], captu
 def test_neither_import_nor_the_reference_looks_for_them():
     said = run("""
         import sys, flambeau as torch
-        assert "flambeau.backends.packaged" not in sys.modules
+        assert "flambeau.backends.kernel_store.packaged" not in sys.modules
         x = torch.randn(50, 50, requires_grad=True)
         (x @ x).relu().sum().backward()
-        assert x.grad.shape == (50, 50) and "flambeau.backends.packaged" not in sys.modules
+        assert x.grad.shape == (50, 50) and "flambeau.backends.kernel_store.packaged" not in sys.modules
         print("as it should")
         """, FLAMBEAU_EXECUTOR="reference")
     assert said == "as it should\n"

@@ -13,9 +13,9 @@ if not sys.platform.startswith("linux") or shutil.which("ld") is None:
     pytest.skip("kernels are compiled beforehand on Linux, with a linker", allow_module_level=True)
 
 import flambeau
-from flambeau.backends import precompiled
 from flambeau.backends.backend import NoCompiler
-from flambeau.backends.processor import PROCESSOR_LEVELS, Processor
+from flambeau.backends.cpu.processor import PROCESSOR_LEVELS, Processor
+from flambeau.backends.kernel_store import precompiled
 from flambeau.cli import main
 from flambeau.cli.precompile import common_processor
 from tests.patience import PATIENCE
@@ -63,7 +63,8 @@ def copied(made, tmp_path):
 def test_the_same_bits_without_a_compiler(made):
     want = python(PROGRAM, FLAMBEAU_CPU=common_processor(), FLAMBEAU_EXECUTOR="native", FLAMBEAU_NUM_THREADS="1")
     got = python(WITHOUT_LLVM + "import warnings; warnings.simplefilter('error')\n" + PROGRAM
-                 + "from flambeau.backends import cpu\nassert cpu.loaded > 3 and not cpu.compiled, cpu.loaded\n",
+                 + "from flambeau.backends.cpu import machine_code\n"
+                   "assert machine_code.loaded > 3 and not machine_code.compiled, machine_code.loaded\n",
                  FLAMBEAU_PRECOMPILED=str(made), FLAMBEAU_EXECUTOR="native", FLAMBEAU_NUM_THREADS="1")
     assert got.returncode == 0 and got.stdout == want.stdout and len(set(want.stdout.splitlines())) == 1, got.stderr
 

@@ -8,8 +8,8 @@ import pytest
 pytest.importorskip("llvmlite")
 
 import flambeau as torch
-from flambeau.backends import cpu
-from flambeau.backends.processor import PROCESSOR_LEVELS, choose
+from flambeau.backends.cpu import machine_code
+from flambeau.backends.cpu.processor import PROCESSOR_LEVELS, choose
 from flambeau.loops.target import Target, target_of
 
 X86 = "x86_64-unknown-linux-gnu"
@@ -74,7 +74,7 @@ def other_than_native():
     """A processor that this machine can stand for, or a skip."""
     for name in ("x86-64", "generic"):
         try:
-            cpu.check_processor(name)
+            machine_code.check_processor(name)
         except ValueError:
             continue
         return name
@@ -84,14 +84,15 @@ def other_than_native():
 def test_the_switch():
     name, x = other_than_native(), torch.linspace(-3, 3, 100, dtype=torch.float16)
     with torch.config.using(executor="native"):
-        before, kind, want = cpu.processor(), cpu._the_host().kind, (x.exp() + 1).tolist()
+        before, kind, want = machine_code.processor(), machine_code._the_host().kind, (x.exp() + 1).tolist()
         with torch.config.using(cpu=name):
-            assert torch.config.cpu == name and cpu.processor() != before and cpu._the_host().kind != kind
-            compiled = cpu.compiled + cpu.loaded
+            assert torch.config.cpu == name
+            assert machine_code.processor() != before and machine_code._the_host().kind != kind
+            compiled = machine_code.compiled + machine_code.loaded
             assert (x.exp() + 1).tolist() == want
-            assert cpu.compiled + cpu.loaded > compiled                   # other code, under another key
+            assert machine_code.compiled + machine_code.loaded > compiled      # other code, under another key
             assert (x[None] @ x[:, None]).isfinite().all()
-        assert cpu.processor() == before
+        assert machine_code.processor() == before
         assert (x.exp() + 1).tolist() == want
 
 
@@ -104,7 +105,7 @@ def test_the_switch_refuses(given):
 
 
 def test_the_variable_is_looked_at_at_import():
-    run = [sys.executable, "-c", "import flambeau; from flambeau.backends import cpu; print(cpu.processor().cpu)"]
+    run = [sys.executable, "-c", "from flambeau.backends.cpu import machine_code; print(machine_code.processor().cpu)"]
     name = other_than_native()
     done = subprocess.run(run, env={**os.environ, "FLAMBEAU_CPU": name}, capture_output=True, text=True)
     assert done.stdout.strip() == name

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings as trying, strategies as st
 
 import flambeau as torch
-from flambeau.backends import boxmuller, compile_thread, twister
-from flambeau.backends.fma import multiply_add, multiply_add32
+from flambeau.backends.cpu import compile_thread
+from flambeau.backends.cpu.random import box_muller, mersenne_twister
+from flambeau.backends.cpu.random.fma import multiply_add, multiply_add32
 from tests.patience import PATIENCE
 
 
@@ -187,10 +188,10 @@ def test_a_sum_that_rounds_to_the_middle_is_not_rounded_again():
 @pytest.fixture
 def compiled(monkeypatch):
     """Compiled code draws from the first word on."""
-    compile_thread.undisturbed(twister.make_ready)
-    monkeypatch.setattr(twister, "_asked", True)
-    monkeypatch.setattr(twister, "MIN_NATIVE_WORDS", 0)
-    return twister._functions
+    compile_thread.undisturbed(mersenne_twister.make_ready)
+    monkeypatch.setattr(mersenne_twister, "_asked", True)
+    monkeypatch.setattr(mersenne_twister, "MIN_NATIVE_WORDS", 0)
+    return mersenne_twister._functions
 
 
 @pytest.mark.pinned
@@ -198,18 +199,18 @@ def compiled(monkeypatch):
 @given(st.integers(0, 2**32 - 1), st.lists(st.tuples(st.sampled_from(("words", "coins")), st.integers(0, 2000),
                                                      st.floats(0, 1)), max_size=8))
 def test_compiled_code_draws_numpys_words_and_leaves_its_state(seed, draws):
-    compile_thread.undisturbed(twister.make_ready)
+    compile_thread.undisturbed(mersenne_twister.make_ready)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(twister, "_asked", True)
-        patch.setattr(twister, "MIN_NATIVE_WORDS", 0)
+        patch.setattr(mersenne_twister, "_asked", True)
+        patch.setattr(mersenne_twister, "MIN_NATIVE_WORDS", 0)
         ours, theirs = np.random.MT19937(seed), np.random.MT19937(seed)
         for what, count, p in draws:
             if what == "words":
-                assert twister.words(ours, count).tolist() == [theirs.random_raw() for _ in range(count)]
+                assert mersenne_twister.words(ours, count).tolist() == [theirs.random_raw() for _ in range(count)]
             else:
                 pairs = [(theirs.random_raw(), theirs.random_raw()) for _ in range(count)]
                 units = [Fraction((high << 32 | low) % 2**53, 2**53) for high, low in pairs]
-                assert twister.coins(ours, p, count).tolist() == [float(u < Fraction(p)) for u in units]
+                assert mersenne_twister.coins(ours, p, count).tolist() == [float(u < Fraction(p)) for u in units]
             one, other = ours.state["state"], theirs.state["state"]
             assert one["pos"] == other["pos"] and np.array_equal(one["key"], other["key"])
 
@@ -230,31 +231,31 @@ def test_every_draw_is_the_same_with_and_without_compiled_code(compiled, monkeyp
                         x.clone().geometric_(0.3)]
         return [t.tolist() for t in out], torch.get_rng_state().tolist()
     assert compiled
-    monkeypatch.setattr(boxmuller, "has_vectors", lambda: vectors)
+    monkeypatch.setattr(box_muller, "has_vectors", lambda: vectors)
     native = drawn()
-    monkeypatch.setattr(twister, "_functions", {})
+    monkeypatch.setattr(mersenne_twister, "_functions", {})
     assert drawn() == native
 
 
 @pytest.mark.pinned
 def test_nobody_waits_for_the_code_that_draws(monkeypatch):
     asked = []
-    monkeypatch.setattr(twister, "_functions", {})
-    monkeypatch.setattr(twister, "_asked", False)
+    monkeypatch.setattr(mersenne_twister, "_functions", {})
+    monkeypatch.setattr(mersenne_twister, "_asked", False)
     monkeypatch.setattr(compile_thread, "beforehand", lambda *work: asked.append(work))
     torch.manual_seed(1)
     short, long = torch.rand(100), torch.rand(20_000)
-    assert asked == [(twister.make_ready,)] and len(short) + len(long) == 20_100
+    assert asked == [(mersenne_twister.make_ready,)] and len(short) + len(long) == 20_100
     with torch.config.using(executor="reference"):
-        monkeypatch.setattr(twister, "_asked", False)
+        monkeypatch.setattr(mersenne_twister, "_asked", False)
         torch.rand(20_000)
     assert len(asked) == 1
 
 
 def test_a_state_that_is_laid_out_otherwise_is_left_to_numpy(monkeypatch):
-    monkeypatch.setattr(twister, "_functions", {})
-    real = twister._address
+    monkeypatch.setattr(mersenne_twister, "_functions", {})
+    real = mersenne_twister._address
     other = np.random.MT19937(99)
-    monkeypatch.setattr(twister, "_address", lambda stream: real(other))
-    compile_thread.undisturbed(twister.make_ready)
-    assert not twister._functions
+    monkeypatch.setattr(mersenne_twister, "_address", lambda stream: real(other))
+    compile_thread.undisturbed(mersenne_twister.make_ready)
+    assert not mersenne_twister._functions

@@ -10,7 +10,7 @@ from flambeau.backends import reference
 from flambeau.backends.reference import blank, fit, fresh, owned, same_layout
 from flambeau.base import dtypes
 from flambeau.base.spec import spec
-from flambeau.trace.record import current
+from flambeau.trace.recording.record import current
 
 F32 = dtypes.float32
 
@@ -92,7 +92,7 @@ def test_modules_that_use_blas_are_known():
 def test_a_product_without_room_for_blas(monkeypatch):
     with torch.config.using(executor="reference"):
         monkeypatch.setattr(reference, "_blas", False)
-        monkeypatch.setattr(reference.memory, "has_room", lambda nbytes: False)
+        monkeypatch.setattr(reference.allocator, "has_room", lambda nbytes: False)
         x = torch.ones(3, 3)
         assert (x + x).sum().item() == 18
         product = x @ x

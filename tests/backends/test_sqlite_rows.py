@@ -2,7 +2,7 @@
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from flambeau.backends import sqlite_rows
+from flambeau.data.sql import sqlite_rows
 from flambeau.data.sql.permute import key_from
 from flambeau.data.sql.sqlite import hash_of_values
 from tests.thorough import THOROUGH

@@ -16,7 +16,7 @@ import pytest
 pytest.importorskip("llvmlite")
 
 import flambeau as torch
-from flambeau.backends import cpu, native_runtime, threads
+from flambeau.backends.cpu import machine_code, runtime, threads
 from flambeau.base import settings
 from tests.patience import PATIENCE
 
@@ -70,7 +70,7 @@ class Program:
         self.scalars = np.array([0, *(b for _, _, b in steps)])
         # x is reached through an offset, the numbers by their index
         self.table = np.array([0, self.x.ctypes.data - 8, self.who.ctypes.data])
-        fn, words = cpu.function("axpb", STEP), []
+        fn, words = machine_code.function("axpb", STEP), []
         for index, (grain, a, b) in enumerate(steps, 1):
             words += [fn, tiles, grain, 2, 1, 2, 1, 8, 2, 0, index, a, spin]
             self.want = self.want * a + b
@@ -93,7 +93,7 @@ def number_of_threads(monkeypatch):
     threads.set_num_threads(before)
 
 
-@pytest.mark.parametrize("number", [1, 2, 7, native_runtime.MAX_STEP_SHARES + 6])
+@pytest.mark.parametrize("number", [1, 2, 7, runtime.MAX_STEP_SHARES + 6])
 def test_results_are_the_same_on_any_number_of_threads(number):
     threads.set_num_threads(number)
     for tiles in (0, 1, 2, 3, 64, 1000):
@@ -116,13 +116,13 @@ def test_a_step_that_is_done_only_if_it_is_wanted(number):
 
 def test_a_program_without_steps_or_arguments():
     threads.run(0, 0, 0, 0)
-    nothing = cpu.function("nothing", "define void @nothing(ptr, ptr, ptr, i64, i64) {\n  ret void\n}")
+    nothing = machine_code.function("nothing", "define void @nothing(ptr, ptr, ptr, i64, i64) {\n  ret void\n}")
     words = np.array([nothing, 5, 1, 0, 0, 0] * 2 + [nothing, 0, 0, 0, 0, 0], np.int64)
     threads.run(words.ctypes.data, 3, 0, 0)
 
 
 def test_more_buffers_and_numbers_than_anybody_has():
-    sums = cpu.function("sums", """
+    sums = machine_code.function("sums", """
 define void @sums(ptr %buffers, ptr %ints, ptr %scalars, i64 %begin, i64 %end) {
 entry:
   %n = load i64, ptr %ints
@@ -193,7 +193,7 @@ def test_each_thread_has_a_share_of_its_own():
     """Pieces side by side, and the same ones in the next step: what one step wrote is in the cache of who reads it."""
     threads.set_num_threads(2)
     half, who, patience = 32, np.zeros(64, np.int64), np.array([20_000_000_000])
-    words = np.array([cpu.function("meeting", MEETING), 2 * half, 1, 1, 1, 1, 0, 0, 0, half], np.int64)
+    words = np.array([machine_code.function("meeting", MEETING), 2 * half, 1, 1, 1, 1, 0, 0, 0, half], np.int64)
     table, found = np.array([who.ctypes.data]), []
     for _ in range(50):
         who[:] = 0
@@ -448,4 +448,4 @@ def test_the_quota_of_control_groups(tmp_path, monkeypatch, groups, files, numbe
 
 
 def test_the_text_is_the_same_in_every_process():
-    assert native_runtime.text() == native_runtime.text() and "$" not in native_runtime.text()
+    assert runtime.text() == runtime.text() and "$" not in runtime.text()

@@ -9,7 +9,8 @@ from hypothesis import given, settings, strategies as st
 pytest.importorskip("llvmlite")
 
 import flambeau
-from flambeau.backends import convolve, library, threads, tiles, winograd
+from flambeau.backends.cpu import library, threads
+from flambeau.backends.cpu.library import conv, winograd, winograd_kernels
 from flambeau.loops.step import in_room
 from flambeau.loops.target import Target
 
@@ -263,12 +264,12 @@ def test_parts_of_a_transposed_convolution():
 def test_threads_do_not_decide_which_way_is_taken(lanes, monkeypatch):
     """And no step takes more than a thread's room."""
     machine = SimpleNamespace(lanes=lanes, size=4, registers=32, rows=lambda width: min(8, (31 - width) // width))
-    taps = [convolve.Tap(3 * r + s, 0, r - 1, s - 1) for r in range(3) for s in range(3)]
+    taps = [conv.Tap(3 * r + s, 0, r - 1, s - 1) for r in range(3) for s in range(3)]
     for (n, side), channels, out in itertools.product(((1, 2), (1, 7), (32, 4), (2, 33), (32, 32), (1, 500)),
                                                       (1, 3, 16, 64, 130, 512, 700, 3000), (1, 40, 512, 2100)):
-        x, y, weight = [convolve.in_three(*layout(np.broadcast_to(np.float32(0), shape))) for shape in
+        x, y, weight = [conv.in_three(*layout(np.broadcast_to(np.float32(0), shape))) for shape in
                         ((n, channels, side, side), (n, out, side, side), (out, channels, 3, 3))]
-        forth = convolve.Convolution("float32", x, taps, y, 0, (1, 1, 1), out, channels, 9, 9, 9, 1)
+        forth = conv.Convolution("float32", x, taps, y, 0, (1, 1, 1), out, channels, 9, 9, 9, 1)
         back = winograd.WeightGradient("float32", x, taps, y, weight, (1, 1, 1), 1)
         for cut, job, rooms in ((winograd.cut, forth, ("x_room", "v_room", "p_room")),
                                 (winograd.cut_weight, back, ("x_room", "v_room", "g_room", "t_room"))):
@@ -328,7 +329,7 @@ def test_training_means_the_same_on_both_executors(count):
 @pytest.mark.parametrize("width, fma", [(16, True), (32, False), (32, True), (64, True)])
 def test_the_text_for_other_machines_is_sound(width, fma):
     llvm = pytest.importorskip("llvmlite.binding")
-    made = tiles.WinogradKernels("float", Target(width, fma=fma))
+    made = winograd_kernels.WinogradKernels("float", Target(width, fma=fma))
     for text in (made.filters("f"), made.inputs("f"), made.tiles("f"), made.gradients("f"),
                  made.products("f"), made.weights("f"), made.to_tiles("f"), made.from_tiles("f"),
                  made.to_gradients("f"), made.to_weights("f"), *[made.filter_block("f", how) for how in range(3)]):

@@ -15,11 +15,13 @@ import pytest
 
 import flambeau as torch
 from flambeau.autograd import accumulate
-from flambeau.backends import compile_thread, memory, random, threads
+from flambeau.backends.cpu import compile_thread, threads
+from flambeau.backends.cpu.memory import allocator
+from flambeau.backends.cpu.random import draws
 from flambeau.base import locks
 from flambeau.base.weakbag import WeakBag, WeakTable, at_end
 from flambeau.tensor import overrides
-from flambeau.trace import record
+from flambeau.trace.recording import record
 from tests.patience import PATIENCE
 
 PACKAGE = pathlib.Path(torch.__file__).parent
@@ -67,9 +69,9 @@ def test_every_lock_is_free_in_a_child(monkeypatch):
     (w * 2).sum().backward()
     compiled, future = torch.compile(lambda x: x * 2 + 1), torch.futures.Future()
     assert compiled(torch.ones(2)).tolist() == [3.0, 3.0]
-    known = [accumulate._accumulate_lock, overrides._counting, memory._lock, threads._lock, record._registry,
+    known = [accumulate._accumulate_lock, overrides._counting, allocator._lock, threads._lock, record._registry,
              record.current().lock, torch.default_generator._stream._lock, future._lock._lock,
-             random.MersenneTwister()._lock]
+             draws.MersenneTwister()._lock]
     assert {*map(id, known[:-1])} <= {*map(id, locks._locks)}
     held, done = threading.Event(), threading.Event()
     every = [lock for lock in locks._locks if lock is not compile_thread.lock]   # held over a fork, whoever wants it
@@ -261,9 +263,9 @@ def test_a_bag_may_grow_while_it_is_gone_through():
 
 
 def test_memory_may_be_mapped_while_it_is_gone_through():
-    held = [memory.block(3 << 20) for _ in range(60)]                       # each a mapping of its own
-    disturbed(memory.segments, lambda: held.append(memory.block(3 << 20)))
-    assert {block.address for block in held} <= {one["address"] for one in memory.segments()}
+    held = [allocator.block(3 << 20) for _ in range(60)]                       # each a mapping of its own
+    disturbed(allocator.segments, lambda: held.append(allocator.block(3 << 20)))
+    assert {block.address for block in held} <= {one["address"] for one in allocator.segments()}
 
 
 @needs_fork

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import flambeau as torch
-from flambeau.backends import Backend, register, threads
+from flambeau.backends import Backend, register
+from flambeau.backends.cpu import threads
 from flambeau.cli import device_check, doctor as doctors, expected, facts, main as cli_main
 from flambeau.cli.expected import DeviceExpected
 from tests.cuda.conftest import simulated  # noqa: F401  (a fixture)

@@ -5,7 +5,7 @@ import itertools
 import ml_dtypes
 import numpy as np
 
-from flambeau.backends.cuda.convolve import Algorithm
+from flambeau.backends.cuda.library.conv import Algorithm
 
 TYPES = {0: np.float32, 1: np.float64, 2: np.float16, 9: ml_dtypes.bfloat16}
 SCRATCH_BYTES = 64

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from flambeau.backends import library_switches
-from flambeau.backends.cuda import affine, library, products, vendor
+from flambeau.backends.cuda import library, vendor
+from flambeau.backends.cuda.library import affine, products
 from flambeau.base import dtypes
 
 from .fake_blas import FakeBLAS, FakeLt

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import flambeau
-from flambeau.backends import host
+from flambeau.backends.cpu import host
 from flambeau.backends.cuda.arrays import ArrayModule, Checked, PairwiseFold
 from flambeau.base import dtypes
 

@@ -1,4 +1,4 @@
-"""Reductions down columns that ride along with kernels along rows (trace/carry.py): on a simulated GPU, over shapes,
+"""Reductions down columns that ride along with kernels along rows (planning/carry.py): on a simulated GPU, over shapes,
 layouts and dtypes, to the last bit what kernels of their own give.
 
 Two abacuses say what those bits are, in the order of a GPU's reductions: one has kernels of its own for columns, the
@@ -13,7 +13,7 @@ import flambeau as torch
 from flambeau.backends import register
 from flambeau.backends.cuda import schedule
 from flambeau.nn import functional as F
-from flambeau.trace import plan
+from flambeau.trace.planning import plan
 
 from ..thorough import THOROUGH
 from .simulated import compiler, simulating

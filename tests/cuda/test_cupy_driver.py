@@ -9,7 +9,7 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 
-from flambeau.backends import host
+from flambeau.backends.cpu import host
 from flambeau.backends.cuda import driver
 
 pytestmark = pytest.mark.pinned

@@ -3,7 +3,7 @@ import pytest
 
 import flambeau as torch
 import flambeau.nn.functional as F
-from flambeau.trace import plan
+from flambeau.trace.planning import plan
 
 from .simulated import simulating
 

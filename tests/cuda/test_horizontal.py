@@ -6,7 +6,7 @@ import flambeau as torch
 from flambeau.backends.backend import DeviceFailed
 from flambeau.backends.cuda import code, horizontal, nvrtc, program, schedule
 from flambeau.nn import functional as F
-from flambeau.trace import plan
+from flambeau.trace.planning import plan
 
 from ..thorough import THOROUGH, sample
 from .a_gpu import REAL, a_gpu

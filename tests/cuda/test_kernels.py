@@ -29,7 +29,7 @@ from flambeau.loops.ir import (
     verify,
 )
 from flambeau.nn import functional as F
-from flambeau.trace import plan
+from flambeau.trace.planning import plan
 
 from ..backends.toy.abacus import AbacusBackend
 from ..thorough import THOROUGH

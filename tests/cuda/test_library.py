@@ -8,9 +8,10 @@ from hypothesis import given, settings, strategies as st
 
 import flambeau as torch
 from flambeau.backends.backend import Task
-from flambeau.backends.cuda import library, nvrtc, rows
+from flambeau.backends.cuda import library, nvrtc
 from flambeau.backends.cuda.backend import CUDABackend
 from flambeau.backends.cuda.calls import LaunchCall
+from flambeau.backends.cuda.library import rows
 from flambeau.base import dtypes
 from flambeau.base.shapes import contiguous_strides
 from flambeau.ops import attention, maxpool

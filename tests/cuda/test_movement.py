@@ -7,7 +7,7 @@ import pytest
 
 import flambeau as torch
 from flambeau.backends.cuda import driver
-from flambeau.trace.record import current
+from flambeau.trace.recording.record import current
 from flambeau.utils.data import DataLoader, TensorDataset
 
 from .simulated import compiler, simulating

@@ -10,7 +10,8 @@ from hypothesis import given, strategies as st
 
 import flambeau as torch
 from flambeau.backends import library_switches
-from flambeau.backends.cuda import library, products, vendor
+from flambeau.backends.cuda import library, vendor
+from flambeau.backends.cuda.library import products
 from flambeau.base import dtypes
 
 from .fake_blas import FakeBLAS

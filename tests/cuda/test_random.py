@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import flambeau as torch
-from flambeau.backends import random as streams
+from flambeau.backends.cpu.random import draws as streams
 from flambeau.backends.cuda import driver, nvrtc, random as philox
 
 from ..thorough import sample

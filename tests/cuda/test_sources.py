@@ -10,7 +10,7 @@ import flambeau as torch
 from flambeau.backends import register
 from flambeau.backends.cuda import code, nvrtc, schedule
 from flambeau.loops.cuda import render
-from flambeau.trace import plan
+from flambeau.trace.planning import plan
 
 from ..backends.test_toy import stays
 from ..backends.toy.abacus import AbacusBackend

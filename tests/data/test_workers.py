@@ -118,9 +118,9 @@ def test_what_compiles_is_loaded_once_before_workers_are_forked(executor, monkey
             def __len__(self):
                 return 4
             def __getitem__(self, index):
-                return "flambeau.backends.native" in sys.modules
+                return "flambeau.backends.cpu.program" in sys.modules
 
-        assert "flambeau.backends.native" not in sys.modules
+        assert "flambeau.backends.cpu.program" not in sys.modules
         print(sorted({loaded for batch in DataLoader(Data(), 1, num_workers=2) for loaded in batch.tolist()}))
     """)
     assert done.output == f"[{executor != 'reference'}]\n", done.errors

@@ -69,7 +69,7 @@ def test_without_checks():
 
 def test_checks_record_nothing():
     """A look at the parameters runs what they are made of and leaves nothing else to run."""
-    from flambeau.trace.record import current
+    from flambeau.trace.recording.record import current
     loc, scale = torch.zeros(3), torch.ones(3)
     current().run()
     D.Normal(loc, scale)

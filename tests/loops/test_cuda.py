@@ -10,7 +10,7 @@ from flambeau.backends.cuda.schedule import LANE_BYTES, REDUCTIONS, reciprocal, 
 from flambeau.loops.cuda import render
 from flambeau.loops.cuda_words import Unrenderable, expression, literal
 from flambeau.loops.ir import SCALAR_TYPES, Launch, Pass, verify
-from flambeau.trace.order import order_of
+from flambeau.trace.planning.reduction_order import order_of
 
 from .test_ir import acc, kernel, load, op
 

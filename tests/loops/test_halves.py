@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from flambeau.backends import cpu
+from flambeau.backends.cpu import machine_code
 from flambeau.loops.emit import Emit, half_bits, literal, shape
 from flambeau.loops.target import Target
 
@@ -25,7 +25,7 @@ LANES = 8
 
 @pytest.fixture(params=["native", "plain"])
 def target(request):
-    return cpu.target() if request.param == "native" else Target()
+    return machine_code.target() if request.param == "native" else Target()
 
 
 def run(target, write, to, *arrays):
@@ -48,7 +48,7 @@ def run(target, write, to, *arrays):
     size = arrays[0].size
     padded = [np.concatenate([a, np.zeros(-size % LANES, a.dtype)]) for a in arrays]
     made = np.empty(padded[0].size, DTYPES[to])
-    call = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4, ctypes.c_int64)(cpu.function("f", text))
+    call = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4, ctypes.c_int64)(machine_code.function("f", text))
     call(*(padded[min(i, len(padded) - 1)].ctypes.data for i in range(3)), made.ctypes.data, made.size)
     return made[:size]
 

@@ -8,7 +8,7 @@ from itertools import count
 import numpy as np
 import pytest
 
-from flambeau.backends import cpu
+from flambeau.backends.cpu import machine_code
 from flambeau.base import special_functions
 from flambeau.loops.emit import Emit, Term, shape
 from flambeau.loops.scalar import SCALAR_FUNCTIONS
@@ -29,7 +29,7 @@ TARGET = None                 # what the functions are written for; the next fix
 @pytest.fixture(autouse=True, params=["native", "plain"])
 def written_for(request):
     global TARGET
-    TARGET = cpu.target() if request.param == "native" else Target()
+    TARGET = machine_code.target() if request.param == "native" else Target()
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +63,7 @@ def loop(name, type, lanes, whole=(0, 1)):
 def run(name, type, *args, lanes=None, whole=(0, 1)):
     lanes = lanes or LANES[type]
     text = loop(name, type, lanes, whole)
-    call = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, ctypes.c_int64)(cpu.function("f", text))
+    call = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, ctypes.c_int64)(machine_code.function("f", text))
     n = args[0].size
     padded = [np.concatenate([a, np.ones(-n % lanes, a.dtype)]) for a in args]
     out = np.empty_like(padded[0])

@@ -13,7 +13,8 @@ import pytest
 
 pytest.importorskip("llvmlite")
 
-from flambeau.backends import cpu, gemm, kernels, threads
+from flambeau.backends.cpu import machine_code, threads
+from flambeau.backends.cpu.library import gemm, gemm_kernels
 from flambeau.loops.step import MAX_ROOM_BYTES, ROOM_ALIGNMENT, STEP_ARGUMENTS, in_room, room_bytes
 from tests.backends.test_library import execute
 
@@ -35,7 +36,7 @@ def in_memory(rows, cols, how):
 
 def machine_of(lanes, registers, size):
     """What a plan asks of a processor with such vectors; nothing is compiled."""
-    def rows(width): return max(1, min(kernels.MAX_KERNEL_ROWS, (registers - width - 1) // width))
+    def rows(width): return max(1, min(gemm_kernels.MAX_KERNEL_ROWS, (registers - width - 1) // width))
     return SimpleNamespace(lanes=lanes // (size // 4), size=size, registers=registers, rows=rows,
                            kernels=SimpleNamespace(whole_lines=lanes == 16), function=lambda *_, **__: 0,
                            functions=lambda wanted, *_, **__: [0] * (len(wanted) + 1))
@@ -61,7 +62,7 @@ def test_products_pack_no_more_than_a_room_has(monkeypatch, lanes, registers):
             lead = [[s] * len(batch) for s in (m * k, k * n, m * n)]
             steps = gemm.gemm(m, n, k, f"float{8 * size}", (*in_memory(m, k, a), *lead[0]),
                               (*in_memory(k, n, b), *lead[1]), (n, 1, *lead[2]), batch)
-            how = dict(zip(kernels.STEP_FIELDS, steps[-1].ints, strict=True))
+            how = dict(zip(gemm_kernels.STEP_FIELDS, steps[-1].ints, strict=True))
             assert in_room(size, how["a_room"], how["b_room"]), (m, n, k, a, b, batch, count, size, second)
             seen.add((how["a_pack"], bool(how["shares"]), how["b_room"] * size > MAX_ROOM_BYTES // 4))
     assert len(seen) >= 8
@@ -72,7 +73,7 @@ def test_products_write_only_where_they_have_room(monkeypatch, set_threads, dtyp
     """Neither operand's copy goes beyond its end, which is close: rooms are as large as what is packed."""
     set_threads(1)
     threads.start()
-    address = ctypes.CFUNCTYPE(ctypes.c_void_p)(cpu.functions({"room": threads.text()})["room"])()
+    address = ctypes.CFUNCTYPE(ctypes.c_void_p)(machine_code.functions({"room": threads.text()})["room"])()
     room = np.ctypeslib.as_array((ctypes.c_uint8 * MAX_ROOM_BYTES).from_address(address))
     size, packed, rng = np.dtype(dtype).itemsize, set(), np.random.default_rng(3)
     for m, n, k in [(1, 50_000, 1), (100, 5000, 2), (30, 700, 5), (700, 30, 5), (41, 53, 7), (60, 3, 90),
@@ -85,7 +86,7 @@ def test_products_write_only_where_they_have_room(monkeypatch, set_threads, dtyp
                 np.lib.stride_tricks.as_strided(flat, x.shape, [size * s for s in step])[...] = x
             out = np.full((m, n), np.nan, dtype)
             steps = gemm.gemm(m, n, k, dtype, step_a, step_b, (n, 1))
-            how = dict(zip(kernels.STEP_FIELDS, steps[-1].ints, strict=True))
+            how = dict(zip(gemm_kernels.STEP_FIELDS, steps[-1].ints, strict=True))
             room[:] = 0xA5
             execute(steps, [a, b, out])
             assert (out == exact[0] @ exact[1]).all()
@@ -128,7 +129,7 @@ done:
 
 def rooms_of(tiles, grain):
     found = np.zeros(tiles, np.int64)
-    words = np.array([cpu.function("rooms", ROOMS), tiles, grain, 1, 0, 0, 0, 0], np.int64)
+    words = np.array([machine_code.function("rooms", ROOMS), tiles, grain, 1, 0, 0, 0, 0], np.int64)
     threads.run(words.ctypes.data, 1, np.array([found.ctypes.data]).ctypes.data, 0)
     return found
 
@@ -194,7 +195,7 @@ def test_bilinear_backward_where_the_second_cache_is_large(count):
     done = child("""
         import numpy as np
         import flambeau as F
-        from flambeau.backends import gemm
+        from flambeau.backends.cpu.library import gemm
         gemm.second_cache = lambda: 2 << 20
         rng = np.random.default_rng(0)
         x, y, w = [rng.integers(-2, 3, shape).astype("f4") for shape in ((256, 512), (256, 512), (4, 512, 512))]
@@ -211,14 +212,14 @@ def test_bilinear_backward_where_the_second_cache_is_large(count):
 def test_a_step_that_asks_for_more_than_a_room_ends_the_process():
     done = child("""
         import numpy as np
-        from flambeau.backends import gemm, kernels
+        from flambeau.backends.cpu.library import gemm, gemm_kernels
         from flambeau.loops.step import MAX_ROOM_BYTES
         from tests.backends.test_library import execute
         step, = gemm.gemm(40, 50, 60, "float32", (60, 1), (50, 1), (50, 1))
         a, b, c = np.ones((40, 60), "f4"), np.ones((60, 50), "f4"), np.zeros((40, 50), "f4")
         for room in (MAX_ROOM_BYTES // 4, MAX_ROOM_BYTES // 4 + 1):
-            step.ints[kernels.STEP_FIELDS.index("a_room")] = 0
-            step.ints[kernels.STEP_FIELDS.index("b_room")] = room
+            step.ints[gemm_kernels.STEP_FIELDS.index("a_room")] = 0
+            step.ints[gemm_kernels.STEP_FIELDS.index("b_room")] = room
             execute([step], [a, b, c])
             print((c == 60).all(), flush=True)
     """, FLAMBEAU_NUM_THREADS="1")

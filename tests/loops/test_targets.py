@@ -15,8 +15,9 @@ import pytest
 llvm = pytest.importorskip("llvmlite.binding")
 
 import flambeau as torch
-from flambeau.backends import images, kernels, native_runtime, order, pools, taps, tiles
-from flambeau.backends.processor import PROCESSOR_LEVELS
+from flambeau.backends.cpu import runtime
+from flambeau.backends.cpu.library import conv_kernels, gemm_kernels, images, pool, sort, winograd_kernels
+from flambeau.backends.cpu.processor import PROCESSOR_LEVELS
 from flambeau.loops import scalar
 from flambeau.loops.ir import (
     ALL_WORDS,
@@ -192,7 +193,7 @@ def steps_of_the_library(target):
     """The text of every kind of step that is written by hand, and of the innermost kernels that they call."""
     for element in ("float", "double"):
         gemm, tap, pooling = (kind(element, target)
-                              for kind in (kernels.GemmKernels, taps.TapKernels, pools.PoolKernels))
+                              for kind in (gemm_kernels.GemmKernels, conv_kernels.TapKernels, pool.PoolKernels))
         yield gemm.gemm(f"gemm_{element}")
         yield gemm.gemm_shared(f"gemm_shared_{element}")
         yield gemm.clear_counts(f"clear_counts_{element}")
@@ -202,9 +203,9 @@ def steps_of_the_library(target):
         yield gemm.micro(f"micro_{element}", 3, 2)
         yield gemm.micro_ahead(f"micro_ahead_{element}", 3, 2)
         yield gemm.micro_next(f"micro_next_{element}", 3, 2)
-        for how in (kernels.TURN, kernels.GATHER):
+        for how in (gemm_kernels.TURN, gemm_kernels.GATHER):
             yield gemm.pack_a(f"pack_a_{element}_{how}", how)
-        for how in (kernels.COPY, kernels.TURN, kernels.GATHER):
+        for how in (gemm_kernels.COPY, gemm_kernels.TURN, gemm_kernels.GATHER):
             yield gemm.pack_b(f"pack_b_{element}_{how}", how)
         for apart in (0, 1):
             yield tap.plane(f"plane_{element}_{apart}", apart)
@@ -212,19 +213,19 @@ def steps_of_the_library(target):
             yield getattr(tap, what)(f"{what}_{element}")
         for what in ("max_pool", "weigh", "drop", "add_rows", "add_weighted_rows", "sum_weighted_rows", "scan"):
             yield getattr(pooling, what)(f"{what}_{element}")
-    made = tiles.WinogradKernels("float", target)
+    made = winograd_kernels.WinogradKernels("float", target)
     for what in ("filters", "inputs", "tiles", "gradients", "products", "weights", "to_tiles", "from_tiles",
                  "to_gradients", "to_weights"):
         yield getattr(made, what)(f"winograd_{what}")
-    for how in (tiles.FLAT_TAPS, tiles.MIRRORED_TAPS, tiles.STRIDED_TAPS):
+    for how in (winograd_kernels.FLAT_TAPS, winograd_kernels.MIRRORED_TAPS, winograd_kernels.STRIDED_TAPS):
         yield made.filter_block(f"filter_block_{how}", how)
     made = images.ImageKernels("float", target)
     for element in ("i8", "float"):
         yield made.jitter(f"jitter_{element}", element)
         yield made.resize(f"resize_{element}", element, 2)
         yield made.warp(f"warp_{element}", element, 6, 0, 1)
-    made = order.OrderKernels("float", target)
-    for element in order.ORDERED_TYPES:
+    made = sort.OrderKernels("float", target)
+    for element in sort.ORDERED_TYPES:
         for what, *how in (("ranks",), ("digits", 8), ("leaders", 0), ("leaders", 1), ("best", 11), ("select", 11)):
             yield getattr(made, what)("_".join(map(str, (what, element, *how))), element, *how)
 
@@ -238,7 +239,7 @@ def test_no_step_of_the_library_calls_another(number, name):
 @pytest.mark.parametrize("name", TARGETS)
 def test_no_step_calls_another_where_it_is_compiled_quickly(name):
     emitter, texts = Emitter(name), []
-    for kind in (kernels.GemmKernels, taps.TapKernels, tiles.WinogradKernels):
+    for kind in (gemm_kernels.GemmKernels, conv_kernels.TapKernels, winograd_kernels.WinogradKernels):
         made = kind("float", emitter.target)
         texts += [getattr(made, driver)(driver) for driver in made.drivers]
     assert undefined(emitter.object(texts, quickly=True)) <= ALLOWED
@@ -272,7 +273,7 @@ def kept_rows(target):
 @pytest.mark.parametrize("name", sample(TARGETS, 2))
 def test_the_runtime_calls_the_system_only(name, monkeypatch):
     monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(machine=TARGETS[name][0].partition("-")[0]))
-    assert undefined(Emitter(name).object([native_runtime.text()], quickly=True)) <= ALLOWED | OF_THE_RUNTIME
+    assert undefined(Emitter(name).object([runtime.text()], quickly=True)) <= ALLOWED | OF_THE_RUNTIME
 
 
 # --- what the test looks for is what LLVM does ------------------------------------------------------------------------

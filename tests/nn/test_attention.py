@@ -8,7 +8,7 @@ import flambeau as torch
 from flambeau import nn
 from flambeau.nn.attention import SDPBackend, sdpa_kernel
 from flambeau.nn.attention.bias import causal_lower_right, causal_upper_left
-from flambeau.trace.record import current
+from flambeau.trace.recording.record import current
 
 F = nn.functional
 attend = F.scaled_dot_product_attention

@@ -9,7 +9,7 @@ from scipy import spatial
 import flambeau as torch
 from flambeau import nn
 from flambeau.autograd import gradcheck
-from flambeau.trace.record import current
+from flambeau.trace.recording.record import current
 
 random = np.random.default_rng(0)
 

@@ -7,7 +7,7 @@ import pytest
 import flambeau as torch
 from flambeau import nn
 from flambeau.nn.utils.rnn import pack_padded_sequence, pack_sequence, pad_packed_sequence
-from flambeau.trace.record import current
+from flambeau.trace.recording.record import current
 
 
 @pytest.fixture(autouse=True)

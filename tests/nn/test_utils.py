@@ -9,7 +9,7 @@ import flambeau as torch
 from flambeau import nn
 from flambeau.nn import utils
 from flambeau.nn.utils import parametrizations, parametrize, prune, rnn, stateless
-from flambeau.trace.record import current
+from flambeau.trace.recording.record import current
 
 
 @pytest.fixture(autouse=True)

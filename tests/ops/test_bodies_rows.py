@@ -1,6 +1,6 @@
 """The bodies of reductions, row-wise operations and data movement mean what their `ref` means.
 
-A body is written out by the `k` of trace/lower.py, and the graph that it gives is computed with the arrays of
+A body is written out by the `k` of trace/planning/lower.py, and the graph that it gives is computed with the arrays of
 test_bodies.py, which are strict about dtypes, ranges and positions.
 """
 import math
@@ -12,8 +12,8 @@ import pytest
 import flambeau as torch
 from flambeau.backends.reference import execute
 from flambeau.base import dtypes, settings
-from flambeau.trace import lower
-from flambeau.trace.record import current
+from flambeau.trace.planning import lower
+from flambeau.trace.recording.record import current
 
 from ..test_ops import OPS
 from ..thorough import sample

@@ -5,8 +5,8 @@ import pytest
 import flambeau as torch
 from flambeau.base.observers import Observer, observing
 from flambeau.overrides import TorchFunctionMode
-from flambeau.trace.key import key_of
-from flambeau.trace.record import current
+from flambeau.trace.recording.record import current
+from flambeau.trace.running.key import key_of
 
 OPTIMIZERS = {
     "SGD": lambda p: torch.optim.SGD(p, lr=0.1),

@@ -14,7 +14,7 @@ from flambeau.optim.optimizer import (
     register_optimizer_step_pre_hook,
     required,
 )
-from flambeau.trace.record import current
+from flambeau.trace.recording.record import current
 
 
 def param(*values):

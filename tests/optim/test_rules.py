@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 import flambeau as torch
-from flambeau.trace.record import current
+from flambeau.trace.recording.record import current
 from tests.optim import papers
 
 CASES = [("SGD", {"lr": 0.1}), ("SGD", {"lr": 0.1, "momentum": 0.9}), ("Adam", {"lr": 0.1}),

@@ -2,7 +2,7 @@
 import pytest
 
 import flambeau
-from flambeau.backends.cpu import capability
+from flambeau.backends.cpu.machine_code import capability
 from tests.private.cases import CASES, run
 
 

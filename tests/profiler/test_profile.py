@@ -14,7 +14,7 @@ from flambeau.profiler import ProfilerAction, ProfilerActivity, profile, record_
 from flambeau.profiler.chrome import as_trace
 from flambeau.profiler.model import PARTS
 from flambeau.tensor import overrides
-from flambeau.trace import plan
+from flambeau.trace.planning import plan
 
 from ..cuda.a_gpu import a_gpu
 from ..patience import PATIENCE

@@ -16,7 +16,7 @@ import numpy as np
 
 import flambeau as torch
 from flambeau import safetensors
-from flambeau.backends import memory
+from flambeau.backends.cpu.memory import allocator
 from flambeau.serialization import FileError
 from flambeau.serialization.errors import naming
 from flambeau.serialization.safetensors import Reader
@@ -307,10 +307,10 @@ def measured(data):
     """(what came of it, seconds of processor time, the most bytes that were held beside the file)."""
     took = timed(data)
     tracemalloc.start()
-    memory.reset_peaks()
-    before = memory.allocated()
+    allocator.reset_peaks()
+    before = allocator.allocated()
     found = load(data)
-    most = tracemalloc.get_traced_memory()[1] + memory.stats()["allocated_bytes.all.peak"] - before
+    most = tracemalloc.get_traced_memory()[1] + allocator.stats()["allocated_bytes.all.peak"] - before
     tracemalloc.stop()
     return found, took, most
 

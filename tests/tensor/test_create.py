@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import flambeau as torch
-from flambeau.trace.record import current
+from flambeau.trace.recording.record import current
 
 
 def test_sizes_are_recorded_not_allocated():

@@ -11,7 +11,7 @@ from flambeau.base.op import known
 from flambeau.tensor import call as calling, find, forms, infer, overrides
 from flambeau.tensor.forms import declared
 from flambeau.tensor.subclass import opted_out
-from flambeau.trace.record import instruction_of
+from flambeau.trace.recording.record import instruction_of
 
 pytestmark = pytest.mark.pinned
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import flambeau as torch
-from flambeau.trace.record import current
+from flambeau.trace.recording.record import current
 
 # ---- arrays to tensors ----------------------------------------------------------------------------
 

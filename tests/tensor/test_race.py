@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import flambeau as torch
-from flambeau.backends.random import STATE_DTYPE, MersenneTwister
+from flambeau.backends.cpu.random.draws import STATE_DTYPE, MersenneTwister
 from flambeau.base import dtypes
 from flambeau.base.spec import spec
-from flambeau.tensor.race import MAX_WEIGHTS, drawn_indices
+from flambeau.tensor.sample_indices import MAX_WEIGHTS, drawn_indices
 
 INDEX = spec(dtypes.int64, ())
 

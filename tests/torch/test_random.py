@@ -13,7 +13,8 @@ torch = pytest.importorskip("torch")
 
 import ml_dtypes
 
-from flambeau.backends import boxmuller, compile_thread, random as fr, twister
+from flambeau.backends.cpu import compile_thread
+from flambeau.backends.cpu.random import box_muller, draws as fr, mersenne_twister
 from flambeau.base.spec import CPU
 from tests.torch.machines import IS_X86
 
@@ -205,11 +206,11 @@ def test_normal(dtype, seed):
 @pytest.fixture(params=["compiled", "Python"])
 def executed(request, monkeypatch):
     """With the code that draws compiled, and without it."""
-    compile_thread.undisturbed(twister.make_ready)
-    assert twister._functions
+    compile_thread.undisturbed(mersenne_twister.make_ready)
+    assert mersenne_twister._functions
     if request.param == "Python":
-        monkeypatch.setattr(twister, "_functions", {})
-        monkeypatch.setattr(twister, "_asked", True)
+        monkeypatch.setattr(mersenne_twister, "_functions", {})
+        monkeypatch.setattr(mersenne_twister, "_asked", True)
 
 
 @pytest.mark.pinned
@@ -235,7 +236,7 @@ for name, mean, std in (("float16", 0, 1), ("bfloat16", 1.3, 2.7), ("float32", 0
 @pytest.mark.skipif(not IS_X86, reason="what PyTorch computes on other processors can be had by a switch on this one")
 def test_normals_of_processors_without_vectors_of_eight(executed, monkeypatch):
     """There PyTorch calls the system's functions, and so do we."""
-    monkeypatch.setattr(boxmuller, "has_vectors", lambda: False)
+    monkeypatch.setattr(box_muller, "has_vectors", lambda: False)
     theirs = subprocess.run([sys.executable, "-c", OF_SYSTEM], env={**os.environ, "ATEN_CPU_CAPABILITY": "default"},
                             capture_output=True, check=True).stdout
     ours = b"".join(fr.MersenneTwister().manual_seed(6).normal((5003,), dtype, mean, std).astype(np.float32).tobytes()

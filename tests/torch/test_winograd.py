@@ -1,4 +1,4 @@
-"""Convolutions with fewer multiplications (backends/winograd.py) give what PyTorch's give, forwards and backwards."""
+"""Convolutions with fewer multiplications (library/winograd.py) give what PyTorch's give, forwards and backwards."""
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -7,7 +7,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("llvmlite")
 
 import flambeau
-from flambeau.backends import winograd
+from flambeau.backends.cpu.library import winograd
 
 
 @pytest.fixture(autouse=True, scope="module")

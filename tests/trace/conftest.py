@@ -2,7 +2,7 @@
 import pytest
 
 from flambeau.ops import order
-from flambeau.trace import plan as planning
+from flambeau.trace.planning import plan as planning
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ from itertools import count
 
 import pytest
 
-from flambeau.trace import plan, segments
-from flambeau.trace.record import current
+from flambeau.trace.planning import plan, segments
+from flambeau.trace.recording.record import current
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """Kernels that are compiled in the background: the trace runs meanwhile, with the same bits, and then by its plan.
 
-See Note [Compiled beforehand] in trace/plan.py. The least text that is worth it is taken down to nothing here.
+See Note [Compiled beforehand] in trace/planning/plan.py. The least text that is worth it is taken down to nothing here.
 """
 import os
 import re
@@ -15,11 +15,12 @@ import pytest
 pytest.importorskip("llvmlite")
 
 import flambeau as torch
-from flambeau.backends import compile_thread, cpu, native
 from flambeau.backends.backend import Task
+from flambeau.backends.cpu import compile_thread, machine_code, program
 from flambeau.base.spec import CPU
 from flambeau.loops.ir import FUNCTION_WORDS
-from flambeau.trace import interpret, plan
+from flambeau.trace.planning import plan
+from flambeau.trace.running import interpret
 from tests.patience import NEVER, PATIENCE
 from tests.thorough import sample
 
@@ -28,9 +29,9 @@ from tests.thorough import sample
 def background(monkeypatch):
     plan.forget()
     plan._sightings.clear()
-    monkeypatch.setattr(native, "LONG_TEXT_CHARACTERS", 0)
-    monkeypatch.setattr(native, "RESULT_BYTES_PER_CHARACTER", 1 << 40)
-    monkeypatch.setattr(cpu._the_host(), "packaged", cpu.NoPackagedKernels())
+    monkeypatch.setattr(program, "LONG_TEXT_CHARACTERS", 0)
+    monkeypatch.setattr(program, "RESULT_BYTES_PER_CHARACTER", 1 << 40)
+    monkeypatch.setattr(machine_code._the_host(), "packaged", machine_code.NoPackagedKernels())
     with torch.config.using(executor="auto", object_dir=""):
         yield
     plan.forget()
@@ -40,8 +41,8 @@ def background(monkeypatch):
 def held(monkeypatch):
     """`held()` has done what was to be done in the background, which otherwise nobody does."""
     tasks = []
-    monkeypatch.setattr(cpu, "beforehand", lambda work, *args: tasks.append((work, args)))
-    monkeypatch.setattr(cpu, "is_through", lambda: not tasks)
+    monkeypatch.setattr(machine_code, "beforehand", lambda work, *args: tasks.append((work, args)))
+    monkeypatch.setattr(machine_code, "is_through", lambda: not tasks)
 
     def release():
         for work, args in tasks:
@@ -88,10 +89,10 @@ def test_nobody_waits_for_it(held):
     x = torch.randn(60, 31)
     torch.cpu.synchronize()
     first = expression(x, 2).tolist()
-    before = cpu.compiled
+    before = machine_code.compiled
     for _ in range(4):                                        # it is planned, and its kernels are not there
         assert expression(x, 2).tolist() == first
-    assert not by_a_plan() and cpu.compiled == before
+    assert not by_a_plan() and machine_code.compiled == before
     held()
     assert expression(x, 2).tolist() == first
     assert by_a_plan()
@@ -116,8 +117,8 @@ def test_what_is_on_the_disk_is_not_compiled_in_the_background(tmp_path, monkeyp
 
     def begin():
         plan.forget()
-        monkeypatch.setattr(cpu, "_addresses", {})            # as in another process
-        monkeypatch.setattr(cpu, "_libraries", {})
+        monkeypatch.setattr(machine_code, "_addresses", {})            # as in another process
+        monkeypatch.setattr(machine_code, "_libraries", {})
 
     with torch.config.using(object_dir=str(tmp_path)):
         begin()
@@ -125,9 +126,9 @@ def test_what_is_on_the_disk_is_not_compiled_in_the_background(tmp_path, monkeyp
             first = expression(x, 9).tolist()
         begin()
         assert expression(x, 9).tolist() == first             # one instruction after the other
-        before = cpu.compiled
+        before = machine_code.compiled
         assert expression(x, 9).tolist() == first
-        assert by_a_plan() and cpu.compiled == before
+        assert by_a_plan() and machine_code.compiled == before
 
 
 def test_a_compiled_function_waits():
@@ -163,7 +164,7 @@ def test_a_child_does_without_the_thread():
 
 def test_what_cannot_be_compiled_is_said_by_whoever_needs_it(monkeypatch):
     monkeypatch.setattr(interpret, "_said", [])
-    real = native.render
+    real = program.render
 
     def broken(kernel, schedule, name, target):
         text = real(kernel, schedule, name, target)
@@ -175,7 +176,7 @@ def test_what_cannot_be_compiled_is_said_by_whoever_needs_it(monkeypatch):
     x = torch.randn(30, 37)
     torch.cpu.synchronize()
     expected = expression(x, 6).tolist()
-    monkeypatch.setattr(native, "render", broken)
+    monkeypatch.setattr(program, "render", broken)
     with pytest.warns(UserWarning, match="sigmoid"):
         for _ in range(6):
             assert expression(x, 6).tolist() == expected
@@ -186,7 +187,7 @@ def test_what_cannot_be_compiled_is_said_by_whoever_needs_it(monkeypatch):
 def test_python_ends_without_waiting_for_it():
     program = """
 import time, flambeau as torch
-from flambeau.backends import compile_thread
+from flambeau.backends.cpu import compile_thread
 compile_thread.undisturbed(int)
 for _ in range(30_000):
     compile_thread.beforehand(time.sleep, 0.1)
@@ -205,7 +206,7 @@ def test_kernels_that_differ_in_words_alone_are_one():
         for rows in (20, 400):
             x = torch.ones(3, rows, 50)
             made = torch.plans.of((((x * 2 + 1).exp() * x).sigmoid() * x).sum((0, 1)))
-            texts |= {native.rendered(step.launch) for step in made.kernels}
+            texts |= {program.rendered(step.launch) for step in made.kernels}
             assert all(name in text for name, text in texts)
         assert len(texts) == len({text for _, text in texts}) == len({name for name, _ in texts})
         np.testing.assert_array_equal(torch.ones(5).mul(2).numpy(), [2.0] * 5)
@@ -222,14 +223,14 @@ def test_code_that_was_made_quickly_gives_the_same_bits(word, type, dtype, monke
     special = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e-40, 88.8, -104.0]
     given = [np.concatenate([draw.standard_normal(300) * 3, np.resize(special, 60 + n)]).astype(dtype)[:360]
              for n in range(count)]
-    monkeypatch.setattr(cpu, "not_found", lambda texts: texts)
-    monkeypatch.setattr(cpu, "when_idle", lambda *work: None)
+    monkeypatch.setattr(machine_code, "not_found", lambda texts: texts)
+    monkeypatch.setattr(machine_code, "when_idle", lambda *work: None)
     for size in (1, interpret.HASTY_NUMEL):
-        monkeypatch.setattr(native, "_kernels", {})
+        monkeypatch.setattr(program, "_kernels", {})
         launch = interpret._function(word, type, count, backend, size).over(360)
         out = np.empty(360, dtype)
         tasks = [Task(launch, [(i, 0) for i in range(count + 1)])]
         backend.program(tasks).run([*map(backend.address, given), backend.address(out)], array("q"))
-        found[size] = native._kernels[launch.text], out.tobytes()
+        found[size] = program._kernels[launch.text], out.tobytes()
     (quick, one), (well, other) = found.values()
     assert quick != well and one == other

@@ -13,13 +13,14 @@ import pytest
 from hypothesis import given, settings as hypothesis_settings, strategies as st
 
 import flambeau as torch
-from flambeau.backends import memory
+from flambeau.backends.cpu.memory import allocator
 from flambeau.base import settings
 from flambeau.base.op import Op
 from flambeau.base.spec import spec
 from flambeau.tensor.forms import declared
-from flambeau.trace import effects, program, record
-from flambeau.trace.record import current
+from flambeau.trace.recording import record
+from flambeau.trace.recording.record import current
+from flambeau.trace.running import effects, program
 from tests.backends import toy  # noqa: F401 (it registers the device)
 from tests.patience import PATIENCE
 from tests.thorough import THOROUGH
@@ -361,7 +362,7 @@ def test_stopped_at_any_operation_then_run_again(executor, monkeypatch, kind, la
 @pytest.mark.pinned
 def test_no_memory_at_any_moment(executor, monkeypatch):
     """The k-th time that memory is asked for there is none, for every k."""
-    blank, block = memory.blank, memory.block
+    blank, block = allocator.blank, allocator.block
     assert [t.tolist() for t in mixed()] == RESULTS
     for k in range(1, 40):
         LOG.clear()
@@ -371,14 +372,14 @@ def test_no_memory_at_any_moment(executor, monkeypatch):
             def counted(*args, **kwargs):
                 left[0] -= 1
                 if not left[0]:
-                    raise memory.failure(100)
+                    raise allocator.failure(100)
                 return do(*args, **kwargs)
             return counted
 
         tensors = mixed()
         with monkeypatch.context() as patch:
-            patch.setattr(memory, "blank", stop(blank))
-            patch.setattr(memory, "block", stop(block))
+            patch.setattr(allocator, "blank", stop(blank))
+            patch.setattr(allocator, "block", stop(block))
             for tensor in tensors:
                 try:
                     tensor.tolist()
@@ -433,7 +434,7 @@ def test_one_that_reads_what_failed_does_not_happen_and_that_is_said(executor, m
 @pytest.mark.usefixtures("sort_without_kernel")
 def test_one_for_whose_input_there_was_no_memory_happens_later(executor, monkeypatch):
     def full(*args, **kwargs):
-        raise memory.failure(1 << 40)
+        raise allocator.failure(1 << 40)
     x = torch.arange(4.0)
     y = note(x.sort(descending=True)[0], "a")
     note(x, "b")
@@ -533,7 +534,7 @@ def test_without_memory_inside_it_is_not_tried_again(executor, monkeypatch):
     def full(xp, input, tag):
         LOG.append((tag, 0))
         raise MemoryError
-    monkeypatch.setattr(memory, "empty_cache", lambda: True)
+    monkeypatch.setattr(allocator, "empty_cache", lambda: True)
     monkeypatch.setattr(note, "ref", full)
     y = note(torch.ones(3), "a")
     with pytest.raises(MemoryError):
@@ -1201,5 +1202,5 @@ class _has_no_room_at_first(Op):
     def ref(xp, input, number):
         FAILURES_LEFT[number] -= 1
         if FAILURES_LEFT[number] >= 0:
-            raise memory.failure(1 << 40)
+            raise allocator.failure(1 << 40)
         return input + 0

@@ -6,7 +6,7 @@ pytest.importorskip("llvmlite")
 import flambeau as torch
 from flambeau.loops.ir import Expr
 from flambeau.nn import functional as F
-from flambeau.trace import plan
+from flambeau.trace.planning import plan
 
 pytestmark = pytest.mark.pinned
 

@@ -16,11 +16,13 @@ import pytest
 pytest.importorskip("llvmlite")
 
 import flambeau as torch
-from flambeau.backends import cpu, memory, native as program, schedule, threads
+from flambeau.backends.cpu import machine_code, program, schedule, threads
+from flambeau.backends.cpu.memory import allocator
 from flambeau.base import locks, settings
 from flambeau.base.spec import CPU
-from flambeau.trace import plan as planning, record
-from flambeau.trace.record import current
+from flambeau.trace.planning import plan as planning
+from flambeau.trace.recording import record
+from flambeau.trace.recording.record import current
 from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.pinned
@@ -169,10 +171,10 @@ def test_nothing_is_left_allocated():
         y[3:5] = 1
         return y.sum().item()
     step()
-    before = memory.allocated()
+    before = allocator.allocated()
     for _ in range(5):
         step()
-    assert memory.allocated() == before
+    assert allocator.allocated() == before
 
 
 # --- the number of threads changes nothing ----------------------------------------------------------------------------
@@ -253,11 +255,11 @@ def normed_and_its_gradient(x, weight):
 @pytest.mark.parametrize("asks, rows, columns, many", [(True, 300, 700, True), (True, 40, 70, False),
                                                        (True, 3000, 50, False), (False, 300, 700, False)])
 def test_columns_are_asked_for_by_processors_that_do_not_see_them_coming(monkeypatch, asks, rows, columns, many):
-    x, target = ready(rows, columns), cpu.target()._replace(asks_for_lanes=asks)
+    x, target = ready(rows, columns), machine_code.target()._replace(asks_for_lanes=asks)
     for work in (lambda: x.sum(0), lambda: x.var(0), lambda: x.amax(0), lambda: x.argmax(0),
                  lambda: (x * x + 1).mean(0)):
         with monkeypatch.context() as there:
-            there.setattr(cpu, "target", lambda: target)
+            there.setattr(machine_code, "target", lambda: target)
             y = work()
             assert any("asks for the next lanes" in str(step.loop) for step in torch.plans.of(y).steps) == many
             asked = y.numpy().copy()
@@ -424,10 +426,10 @@ def test_a_new_batch_size_compiles_nothing(work):
             t.detach().tolist()
     run(64)
     run(96)
-    before = cpu.compiled + cpu.loaded
+    before = machine_code.compiled + machine_code.loaded
     for n in (80, 128, 112) if work is mlp else (80, 65, 128, 200):     # a product's code depends on what is left over
         run(n)
-    assert cpu.compiled + cpu.loaded == before
+    assert machine_code.compiled + machine_code.loaded == before
 
 
 # --- long and wide ----------------------------------------------------------------------------------------------------
@@ -575,11 +577,12 @@ class Stop(BaseException):
 
 def new_program(number, monkeypatch):
     """A program of which nothing is compiled yet: its result and its input, and what they are to be."""
-    for module, names in ((planning, ("_plans",)), (program, ("_kernels",)), (cpu, ("_libraries", "_addresses"))):
+    tables = (planning, ("_plans",)), (program, ("_kernels",)), (machine_code, ("_libraries", "_addresses"))
+    for module, names in tables:
         for name in names:
             monkeypatch.setattr(module, name, {})
-    monkeypatch.setattr(cpu._the_host(), "disk", cpu.ObjectCache("", 0))
-    monkeypatch.setattr(cpu._the_host(), "packaged", cpu.NoPackagedKernels())
+    monkeypatch.setattr(machine_code._the_host(), "disk", machine_code.ObjectCache("", 0))
+    monkeypatch.setattr(machine_code._the_host(), "packaged", machine_code.NoPackagedKernels())
     draw = random.Random(number)
     x = torch.arange(6.0)
     y, expected = x * 1, np.arange(6.0)
@@ -631,7 +634,7 @@ def test_an_interrupt_while_a_program_is_planned(monkeypatch):
 @pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="needs signals")
 def test_an_interrupt_while_kernels_are_compiled(monkeypatch):
     """The interrupt comes while LLVM compiles, places or looks up: the work is finished, and found by the next."""
-    host = cpu._the_host()
+    host = machine_code._the_host()
     monkeypatch.setattr(settings, "executor", "native")
     main, when, seen = threading.get_ident(), [None], []
 
@@ -688,13 +691,13 @@ def test_no_memory_for_a_plan_leaves_everything_as_it_was(monkeypatch):
             def allocate(what, *args):
                 left[0] -= 1
                 if left[0] <= 0:
-                    raise memory.failure(what if isinstance(what, int) else what.nbytes)
+                    raise allocator.failure(what if isinstance(what, int) else what.nbytes)
                 return real(what, *args)
             return allocate
         tensors = program()
-        memory.empty_cache()                              # no spare arrays
-        monkeypatch.setattr(backend, "block", refuse(memory.block), raising=False)
-        monkeypatch.setattr(backend, "blank", refuse(memory.blank), raising=False)
+        allocator.empty_cache()                              # no spare arrays
+        monkeypatch.setattr(backend, "block", refuse(allocator.block), raising=False)
+        monkeypatch.setattr(backend, "blank", refuse(allocator.blank), raising=False)
         monkeypatch.setattr(record, "execute", refuse_all)
         try:
             for t in tensors[::-1]:
@@ -704,15 +707,15 @@ def test_no_memory_for_a_plan_leaves_everything_as_it_was(monkeypatch):
             lines = str(error).split("The lines that hold most memory:\n")[1].splitlines()
             assert 1 <= len(lines) <= 5 and all(" in " in line and "buffer" in line for line in lines)
             failed += 1
-        monkeypatch.setattr(backend, "block", memory.block)
-        monkeypatch.setattr(backend, "blank", memory.blank)
+        monkeypatch.setattr(backend, "block", allocator.block)
+        monkeypatch.setattr(backend, "blank", allocator.blank)
         monkeypatch.setattr(record, "execute", real_execute)
         assert [t.tolist() for t in tensors] == expected, n
     assert failed >= 3
 
 
 def refuse_all(entry, *args, **kwargs):
-    raise memory.failure(entry.nbytes)
+    raise allocator.failure(entry.nbytes)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings as tuned
 
 import flambeau
-from flambeau.backends import native, schedule, threads
+from flambeau.backends.cpu import program, schedule, threads
 from flambeau.base import settings
 from flambeau.base.spec import CPU
-from flambeau.trace import plan
-from flambeau.trace.record import current
+from flambeau.trace.planning import plan
+from flambeau.trace.recording.record import current
 
 from ..thorough import THOROUGH
 from .programs import differ, leaves, run, scale_of, steps
@@ -30,7 +30,7 @@ def small_tiles():
     for module, name, value in ((schedule, "MAP_TILE_ELEMENTS", 64), (schedule, "TILE_LANES", 32),
                                 (schedule, "TRANSPOSED_TILE", (4, 8)),
                                 (CPU.backend, "reductions", CPU.backend.reductions._replace(block_elements=256)),
-                                (native, "PIECE_NANOSECONDS", 1)):
+                                (program, "PIECE_NANOSECONDS", 1)):
         assert hasattr(module, name)
         patch.setattr(module, name, value)
     before = threads.get_num_threads()

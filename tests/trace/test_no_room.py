@@ -8,10 +8,13 @@ import pytest
 pytest.importorskip("llvmlite")
 
 import flambeau as torch
-from flambeau.backends import cpu, memory, reference
+from flambeau.backends import reference
+from flambeau.backends.cpu import machine_code
+from flambeau.backends.cpu.memory import allocator
 from flambeau.base import settings
 from flambeau.tensor.forms import declared
-from flambeau.trace import interpret, plan, runner
+from flambeau.trace.planning import plan
+from flambeau.trace.running import interpret, runner
 
 pytestmark = pytest.mark.pinned
 
@@ -19,9 +22,9 @@ pytestmark = pytest.mark.pinned
 @pytest.fixture(autouse=True)
 def forgotten(monkeypatch):
     """As in a new process without kernels of the package: nothing is compiled, nothing was said."""
-    monkeypatch.setattr(cpu._the_host(), "packaged", cpu.NoPackagedKernels())
-    monkeypatch.setattr(cpu, "_libraries", {})
-    monkeypatch.setattr(cpu, "_addresses", {})
+    monkeypatch.setattr(machine_code._the_host(), "packaged", machine_code.NoPackagedKernels())
+    monkeypatch.setattr(machine_code, "_libraries", {})
+    monkeypatch.setattr(machine_code, "_addresses", {})
     monkeypatch.setattr(interpret, "_tight", [])
     plan.forget()
     with torch.config.using(executor="auto", object_dir=""):
@@ -32,8 +35,8 @@ def forgotten(monkeypatch):
 @pytest.fixture
 def no_room(monkeypatch):
     """LLVM is told that there is none."""
-    cpu.target()                                                  # it is loaded
-    monkeypatch.setattr(cpu, "has_room", lambda nbytes: False)
+    machine_code.target()                                                  # it is loaded
+    monkeypatch.setattr(machine_code, "has_room", lambda nbytes: False)
 
 
 def functions():
@@ -80,14 +83,14 @@ def test_products_and_sums_of_functions_too(no_room, executor):
 
 
 def test_with_room_again_it_is_native_code_again(monkeypatch):
-    cpu.target()
+    machine_code.target()
     x = torch.linspace(-1, 1, 40)
     with monkeypatch.context() as patch, pytest.warns(UserWarning, match="no memory to compile with"):
-        patch.setattr(cpu, "has_room", lambda nbytes: False)
+        patch.setattr(machine_code, "has_room", lambda nbytes: False)
         x.tanh().tolist()
-    before = cpu.compiled
+    before = machine_code.compiled
     x.tanh().tolist()
-    assert cpu.compiled > before
+    assert machine_code.compiled > before
 
 
 def test_who_asked_for_the_same_digits_is_refused_instead(no_room):
@@ -117,7 +120,7 @@ def test_idle_memory_is_given_back_before_the_reference_is_asked(monkeypatch):
     monkeypatch.setattr(plan, "_plans", {})
     monkeypatch.setattr(runner, "_by_plan", lambda trace: False)
     monkeypatch.setattr(reference, "execute", lambda entry, *args: pytest.fail("the reference"))
-    memory.block(5 << 20)                                         # idle at once
+    allocator.block(5 << 20)                                         # idle at once
     assert (x.tanh().numpy() == expected).all()
 
 

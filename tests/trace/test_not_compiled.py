@@ -13,8 +13,9 @@ import pytest
 pytest.importorskip("llvmlite")
 
 import flambeau as torch
-from flambeau.backends import cpu, library, native
-from flambeau.trace import interpret, plan, runner
+from flambeau.backends.cpu import library, machine_code, program
+from flambeau.trace.planning import plan
+from flambeau.trace.running import interpret, runner
 from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.pinned
@@ -31,7 +32,7 @@ def breaking(monkeypatch):
     """`breaking(op)`: kernels with the word `op` in them cannot be linked."""
     plan.forget()
     monkeypatch.setattr(interpret, "_said", [])
-    real = native.render
+    real = program.render
 
     def begin(op):
         def render(kernel, schedule, name, target):
@@ -39,7 +40,7 @@ def breaking(monkeypatch):
             if not breaks(kernel, op):
                 return text
             return text.replace("  ret void", CALL, 1) + "declare void @nobody_has_this()\n"
-        monkeypatch.setattr(native, "render", render)
+        monkeypatch.setattr(program, "render", render)
     with torch.config.using(executor="native"):
         yield begin
     plan.forget()
@@ -85,7 +86,7 @@ def test_a_write_that_cannot_be_compiled_leaves_the_trace_to_the_reference(break
 
 def test_a_product_that_cannot_be_compiled(breaking, monkeypatch):
     def gemm(*args):
-        raise cpu.NotCompiled({"gemm": "nobody_has_this either"})
+        raise machine_code.NotCompiled({"gemm": "nobody_has_this either"})
     monkeypatch.setattr(library, "gemm", gemm)
     a = torch.arange(12.0).reshape(3, 4)
     with pytest.warns(UserWarning, match="nobody_has_this either"):
@@ -133,20 +134,20 @@ def test_a_mistake_in_a_body_is_none_either(monkeypatch):
 PROGRAM = """
 import warnings
 import flambeau as torch
-from flambeau.backends import cpu, native
-real = native.render
+from flambeau.backends.cpu import machine_code, program
+real = program.render
 def render(kernel, schedule, name, target):
     text = real(kernel, schedule, name, target)
     if BREAK and "sinh." in str(kernel):
         text = text.replace("  ret void", "  call void @nobody_has_this()\\n  ret void", 1)
         text += "declare void @nobody_has_this()\\n"
     return text
-native.render = render
+program.render = render
 with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")
     x = torch.ones(100)
     y, z = (x * 2).exp(), (x + 2).sinh()
-    print(round(y.sum().item(), 2), round(z.sum().item(), 2), len(said), cpu.compiled, cpu.loaded)
+    print(round(y.sum().item(), 2), round(z.sum().item(), 2), len(said), machine_code.compiled, machine_code.loaded)
 """
 
 

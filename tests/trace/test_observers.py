@@ -14,13 +14,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings as tuned
 
 import flambeau as torch
-from flambeau.backends import memory, threads
+from flambeau.backends.cpu import threads
+from flambeau.backends.cpu.memory import allocator
 from flambeau.base import observers, settings
 from flambeau.base.errors import line_of
 from flambeau.base.observers import KINDS, Observer, observing
 from flambeau.tensor.forms import declared
-from flambeau.trace import plan, record
-from flambeau.trace.record import current
+from flambeau.trace.planning import plan
+from flambeau.trace.recording import record
+from flambeau.trace.recording.record import current
 
 from ..backends import toy  # noqa: F401  (registers the device)
 from ..thorough import THOROUGH, sample
@@ -71,7 +73,7 @@ def nothing_before():
     yield
     assert not observers._observers and not observers.during_runs
     assert all(getattr(observers, kind) is None for kind in KINDS)
-    assert not memory._told and all(one.take is one.plain_take for one in memory._size_classes.values())
+    assert not allocator._told and all(one.take is one.plain_take for one in allocator._size_classes.values())
 
 
 @pytest.fixture(params=EXECUTORS)
@@ -388,7 +390,7 @@ def test_time_and_bytes_by_line(executor):
     training_step(*network())
     torch.cpu.synchronize()
     gc.collect()
-    before = memory.stats()
+    before = allocator.stats()
     with observing(ByLine()) as memory_found:
         given = network()
         torch.cpu.synchronize()
@@ -397,7 +399,7 @@ def test_time_and_bytes_by_line(executor):
             for _ in range(3):
                 training_step(*given)
         wall = time.perf_counter_ns() - start
-        after = memory.stats()
+        after = allocator.stats()
     assert 0 < sum(found.time.values()) <= wall
     told = {line for runs in found.steps.values() for r in runs for line in r.lines}
     assert told == {line_of(i[5]) for i in log.of("recorded")} == set(lines_of(training_step, 2, 3, 4, 5))
@@ -413,17 +415,17 @@ def test_bytes_that_come_back_are_told_once(monkeypatch):
     monkeypatch.setattr(settings, "executor", "native")
     x = torch.ones(1000, 1000)
     torch.cpu.synchronize()
-    before = memory.stats()["allocated_bytes.all.current"]
+    before = allocator.stats()["allocated_bytes.all.current"]
     with observing(Log()) as log:
         held = []
         for _ in range(4):
             held = [x * 2, x + 1]
             torch.cpu.synchronize()
         held.clear()
-        memory.empty_cache()
+        allocator.empty_cache()
     assert all(log.of("freed").count(one) == 1 for one in log.of("allocated"))
     assert sum(a.nbytes for a in log.of("allocated")) == sum(a.nbytes for a in log.of("freed")) >= 8 * 4_000_000
-    assert memory.stats()["allocated_bytes.all.current"] == before
+    assert allocator.stats()["allocated_bytes.all.current"] == before
     line, = lines_of(test_bytes_that_come_back_are_told_once, 8)
     assert all(a.lines == (line,) and a.device == torch.device("cpu") for a in log.of("allocated"))
     order = {id(one): (log.events.index(("allocated", one)), log.events.index(("freed", one)))
@@ -433,7 +435,7 @@ def test_bytes_that_come_back_are_told_once(monkeypatch):
 
 def test_memory_that_is_asked_for_at_the_call_belongs_to_the_line_that_calls():
     with observing(Log()) as log:
-        array_, _ = memory.blank(torch.empty(300, 400)._spec)
+        array_, _ = allocator.blank(torch.empty(300, 400)._spec)
     assert [a.lines for a in log.of("allocated")] == \
         [tuple(lines_of(test_memory_that_is_asked_for_at_the_call_belongs_to_the_line_that_calls, 2))]
     assert log.of("allocated")[0].nbytes >= array_.nbytes

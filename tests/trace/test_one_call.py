@@ -1,7 +1,7 @@
 """Programs that are a single native call: the numbers that they are given, and the memory that they are given again.
 
-Where the core is compiled they have a way of their own (trace/one_call.pyx), and small arrays come back to be used once
-more (Note [Spare arrays] in backends/spares.py); interpreted, the same must hold.
+Where the core is compiled they have a way of their own (trace/running/one_call.pyx), and small arrays come back to be
+used once more (Note [Spare arrays] in backends/cpu/memory/array_pool.py); interpreted, the same must hold.
 """
 import contextlib
 import gc
@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import flambeau as torch
-from flambeau.backends import memory, spares
+from flambeau.backends.cpu.memory import allocator, array_pool
 from flambeau.base.core import COMPILED
 from flambeau.base.observers import Observer, observing
-from flambeau.trace import plan
-from flambeau.trace.record import current
+from flambeau.trace.planning import plan
+from flambeau.trace.recording.record import current
 
 pytestmark = pytest.mark.pinned
 
@@ -82,19 +82,19 @@ def test_memory_that_somebody_sees_is_never_given_again(acts):
 
 def spare_addresses(like):
     """Where the spare arrays stand that the next result like this may be made in."""
-    large = memory.large_spares.get(like._spec)
-    return {address for _, address in [*memory.spares.get(like._spec, []), *([large] if large else [])]}
+    large = allocator.large_spares.get(like._spec)
+    return {address for _, address in [*allocator.spares.get(like._spec, []), *([large] if large else [])]}
 
 
 # bytes of arrays of which several are kept, one, one, none
 SMALL_SPARE_BYTES = 16 << 10
-SIZES = SMALL_SPARE_BYTES, 10 * SMALL_SPARE_BYTES, spares.LARGE_SPARE_BYTES, spares.LARGE_SPARE_BYTES + 4
+SIZES = SMALL_SPARE_BYTES, 10 * SMALL_SPARE_BYTES, array_pool.LARGE_SPARE_BYTES, array_pool.LARGE_SPARE_BYTES + 4
 
 
 @pytest.mark.parametrize("nbytes", SIZES)
 def test_large_memory_that_somebody_sees_is_never_given_again(nbytes):
     """The same for arrays of other sizes."""
-    memory.empty_cache()
+    allocator.empty_cache()
     numel, rng = nbytes // 4, np.random.default_rng(nbytes)
     x, kept = torch.arange(numel, dtype=torch.float32), []
     for number, act in enumerate(rng.permutation(["hold", "view", "array", "write", *["drop"] * 8])):
@@ -123,33 +123,33 @@ def test_what_comes_back_counts_as_idle(nbytes):
         return y
     product()
     gc.collect()
-    before, calls = memory.allocated(), memory.stats()["allocation.all.allocated"]
+    before, calls = allocator.allocated(), allocator.stats()["allocation.all.allocated"]
     for _ in range(5):
         product()
-    after = memory.stats()
+    after = allocator.stats()
     assert after["allocated_bytes.all.current"] == before and after["allocation.all.allocated"] == calls + 5
     found = spare_addresses(x)
-    if COMPILED and nbytes <= spares.LARGE_SPARE_BYTES:
-        states = {b["address"]: b["state"] for segment in memory.segments() for b in segment["blocks"]}
+    if COMPILED and nbytes <= array_pool.LARGE_SPARE_BYTES:
+        states = {b["address"]: b["state"] for segment in allocator.segments() for b in segment["blocks"]}
         assert found and {states[address] for address in found} == {"inactive"}
         held = product()
         assert held._storage.value.address() in found and not spare_addresses(x) & {held._storage.value.address()}
-        memory.empty_cache()
-        assert not memory.spares and not memory.large_spares
+        allocator.empty_cache()
+        assert not allocator.spares and not allocator.large_spares
     else:
         assert not found
 
 
 def test_few_large_arrays_are_kept():
     """One of each of the last specs, so that what lies idle there is no more than it says."""
-    memory.empty_cache()
-    sizes = [spares.LARGE_SPARE_BYTES // 4 - n for n in range(20)]
+    allocator.empty_cache()
+    sizes = [array_pool.LARGE_SPARE_BYTES // 4 - n for n in range(20)]
     for numel in sizes:
         pair = [torch.ones(numel) * 2 for _ in range(2)]
         torch.cpu.synchronize()
         del pair
-    kept = (16 << 20) // spares.LARGE_SPARE_BYTES
-    assert [spec.numel for spec in memory.large_spares] == (sizes[-kept:] if COMPILED else [])
+    kept = (16 << 20) // array_pool.LARGE_SPARE_BYTES
+    assert [spec.numel for spec in allocator.large_spares] == (sizes[-kept:] if COMPILED else [])
 
 
 @pytest.mark.parametrize("numel", [1000, 40_000, 300_000, 900_000])
@@ -157,22 +157,22 @@ def test_the_peak_counts_results_in_spare_arrays(numel):
     """However many are taken from the spare ones, and whatever they were before."""
     x = torch.ones(numel)
     torch.cpu.synchronize()
-    size = spares.class_size(4 * numel)
+    size = array_pool.class_size(4 * numel)
     for number in range(4):
         gone, held = [x * 2, (x[1:] * 3).sum()], None
         torch.cpu.synchronize()
         del gone
         if number % 2:
-            memory.empty_cache()
+            allocator.empty_cache()
         gc.collect()
-        memory.reset_peaks()
-        before = memory.allocated()
+        allocator.reset_peaks()
+        before = allocator.allocated()
         held = x + number
         torch.cpu.synchronize()
         more = [x - number, x * number]
         torch.cpu.synchronize()
         del more
-        peak = memory.stats()["allocated_bytes.all.peak"]
+        peak = allocator.stats()["allocated_bytes.all.peak"]
         missed = 4 * size if 4 * numel <= SMALL_SPARE_BYTES else 0           # of small ones it does not know
         assert before + 3 * size - missed <= peak <= before + 3 * size, number
         assert held[0].item() == 1 + number

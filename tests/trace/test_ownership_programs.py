@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings as tuned, strategies as st
 
 import flambeau as torch
 from flambeau.base import settings
-from flambeau.trace.record import current
+from flambeau.trace.recording.record import current
 
 from ..thorough import THOROUGH
 

@@ -6,7 +6,7 @@ pytest.importorskip("llvmlite")
 
 import flambeau as torch
 from flambeau.base.spec import CPU
-from flambeau.trace import padding, plan
+from flambeau.trace.planning import padding, plan
 
 from ..thorough import THOROUGH
 

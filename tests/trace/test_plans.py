@@ -6,9 +6,9 @@ import pytest
 pytest.importorskip("llvmlite")
 
 import flambeau as torch
-from flambeau.backends.cpu_backend import CPUBackend
-from flambeau.trace import plan as planning
-from flambeau.trace.record import current
+from flambeau.backends.cpu.backend import CPUBackend
+from flambeau.trace.planning import plan as planning
+from flambeau.trace.recording.record import current
 
 pytestmark = pytest.mark.pinned
 

@@ -9,8 +9,10 @@ import pytest
 import flambeau as torch
 from flambeau.base import settings
 from flambeau.tensor.forms import declared
-from flambeau.trace import interpret, plan, record, runner
-from flambeau.trace.record import current
+from flambeau.trace.planning import plan
+from flambeau.trace.recording import record
+from flambeau.trace.recording.record import current
+from flambeau.trace.running import interpret, runner
 from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.pinned

@@ -13,7 +13,7 @@ import flambeau as torch
 from flambeau.base import settings, spec as specs
 from flambeau.base.spec import forget_unused, spec
 from flambeau.tensor import find
-from flambeau.trace.record import current
+from flambeau.trace.recording.record import current
 from tests.thorough import THOROUGH
 
 alarms = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs signals")

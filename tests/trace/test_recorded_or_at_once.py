@@ -10,7 +10,7 @@ import pytest
 
 import flambeau as torch
 from flambeau.base import settings
-from flambeau.trace.record import current
+from flambeau.trace.recording.record import current
 
 SHAPES = [(4,), (2, 3), (3, 2), (1,), (), (2, 2, 2), (0, 3), (6,)]
 DTYPES = ["float32", "float32", "float64", "int64"]

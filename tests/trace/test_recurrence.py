@@ -7,8 +7,8 @@ from hypothesis import given, settings, strategies as st
 import flambeau as torch
 from flambeau.base.observers import Observer, observing
 from flambeau.ops import recurrence
-from flambeau.trace import plan as plans
-from flambeau.trace.record import current
+from flambeau.trace.planning import plan as plans
+from flambeau.trace.recording.record import current
 
 pytestmark = pytest.mark.pinned
 
@@ -111,9 +111,10 @@ def test_the_plan_of_a_layer():
 def test_another_length_compiles_nothing(monkeypatch):
     net = torch.nn.GRU(4, 8)
     compiled = []
-    from flambeau.backends import cpu
-    functions = cpu.functions
-    monkeypatch.setattr(cpu, "functions", lambda texts, *rest: compiled.append(len(texts)) or functions(texts, *rest))
+    from flambeau.backends.cpu import machine_code
+    functions = machine_code.functions
+    monkeypatch.setattr(machine_code, "functions",
+                        lambda texts, *rest: compiled.append(len(texts)) or functions(texts, *rest))
 
     def run(steps):
         del compiled[:]

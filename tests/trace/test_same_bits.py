@@ -8,10 +8,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings as tuned
 
 import flambeau as torch
-from flambeau.backends import cpu, native
+from flambeau.backends.cpu import machine_code, program
 from flambeau.base import settings
-from flambeau.trace import interpret, plan
-from flambeau.trace.record import current
+from flambeau.trace.planning import plan
+from flambeau.trace.recording.record import current
+from flambeau.trace.running import interpret
 
 from ..ops import rows as tables
 from ..ops.test_bodies import WITH_BODY, calls, recorded
@@ -235,12 +236,12 @@ def test_a_compiled_model_gives_the_same_answer(kind):
 def test_no_compiler_no_difference(monkeypatch):
     """Without LLVM everything runs on the reference executor, from the first operation that would need it."""
     def missing(*_):
-        raise cpu.NoCompiler("llvmlite is not there")
+        raise machine_code.NoCompiler("llvmlite is not there")
     monkeypatch.setattr(interpret, "_functions", {})
     monkeypatch.setattr(interpret, "_programs", {})
-    monkeypatch.setattr(native, "_kernels", {})
-    monkeypatch.setattr(cpu, "functions", missing)
-    monkeypatch.setattr(cpu, "packaged_functions", missing)
+    monkeypatch.setattr(program, "_kernels", {})
+    monkeypatch.setattr(machine_code, "functions", missing)
+    monkeypatch.setattr(machine_code, "packaged_functions", missing)
     x = torch.tensor([0.5, 1.0])
     with pytest.warns(UserWarning, match="llvmlite is not there. Everything runs on the reference executor"):
         assert x.exp().tolist() == np.exp(np.array([0.5, 1.0], np.float32)).tolist()

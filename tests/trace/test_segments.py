@@ -6,8 +6,8 @@ import pytest
 
 import flambeau as torch
 from flambeau.base import observers, settings
-from flambeau.trace import plan, segments
-from flambeau.trace.record import current
+from flambeau.trace.planning import plan, segments
+from flambeau.trace.recording.record import current
 
 from .cuts import cut_everywhere
 

@@ -2,8 +2,8 @@
 import pytest
 
 import flambeau as torch
-from flambeau.compiler.made import recycled
-from flambeau.trace.sole import are_sole, is_sole_grad, owns_memory
+from flambeau.compiler.rebuild import recycled
+from flambeau.trace.exclusive import are_sole, is_sole_grad, owns_memory
 
 
 def leaf():

@@ -8,8 +8,8 @@ import pytest
 pytest.importorskip("llvmlite")
 
 import flambeau as torch
-from flambeau.backends import cpu
-from flambeau.trace import plan
+from flambeau.backends.cpu import machine_code
+from flambeau.trace.planning import plan
 
 pytestmark = pytest.mark.pinned
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.pinned
 def wide(request, monkeypatch):
     """What is decided for vectors of so many bytes; the code is this machine's."""
     plan.forget()
-    monkeypatch.setattr(cpu, "vector_bytes", lambda: request.param)
+    monkeypatch.setattr(machine_code, "vector_bytes", lambda: request.param)
     with torch.config.using(executor="native"):
         yield request.param
     plan.forget()

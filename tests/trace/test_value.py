@@ -8,7 +8,7 @@ import pytest
 import flambeau as torch
 from flambeau.base import dtypes
 from flambeau.base.spec import spec
-from flambeau.trace.record import current
+from flambeau.trace.recording.record import current
 from flambeau.trace.value import Storage, Value
 
 
@@ -157,7 +157,7 @@ def test_a_tensor_keeps_the_array_it_was_made_from():
 
 
 def test_freeing_the_last_tensor_frees_the_memory():
-    x = torch.ones(1_000_000)                           # no array that is kept for the next one: see backends/spares.py
+    x = torch.ones(1_000_000)     # no array that is kept for the next one: see backends/cpu/memory/array_pool.py
     torch.cpu.synchronize()
     array = weakref.ref(x._storage.value.array)
     view = x[10:20]

@@ -6,7 +6,7 @@ from hypothesis import given, strategies as st
 
 import flambeau as torch
 from flambeau.trace.finite import is_finite
-from flambeau.watch.around import unusual_gradients
+from flambeau.watch.step_hooks import unusual_gradients
 
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.complex128, torch.int64,
           torch.uint8, torch.bool]

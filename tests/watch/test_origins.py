@@ -11,7 +11,7 @@ import pytest
 import flambeau as torch
 from flambeau.autograd import engine
 from flambeau.base import settings
-from flambeau.trace.record import current
+from flambeau.trace.recording.record import current
 from tests.thorough import sample
 
 from .conftest import marked

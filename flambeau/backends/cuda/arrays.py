@@ -5,8 +5,8 @@ and a `ref` uses, stands here; a test walks all of them and finds the next one (
 
 Note [Folds over elements]: CuPy folds sums and products only, and adds at positions with atomic additions, whose order
 is another one in every run. Here every fold goes by halves (neighbours first, then pairs of those), so that its order
-follows from the shape alone. It reads the array once for each doubling; the library's kernels (scans.py, rows.py) are
-what programs run.
+follows from the shape alone. It reads the array once for each doubling; the library's kernels (library/scans.py,
+library/rows.py) are what programs run.
 """
 import contextlib
 import functools

@@ -2,7 +2,7 @@
 
 Memory is CuPy's, held by arrays of `xp` (arrays.py) over what the driver allocates; every call goes to the device's
 current stream, and nothing waits until somebody looks at contents. What it compiles stands in schedule.py, code.py and
-program.py, its library in library.py; all of them are imported when the first trace comes.
+program.py, its library in library/__init__.py; all of them are imported when the first trace comes.
 
 Note [Bits for dtypes]: CuPy has no arrays of 8-bit floats, and before version 14 none of bfloat16 (`Driver.lacks`).
 Memory of such a dtype is shown as an array of whole numbers of its size instead. Operations that move elements run over
@@ -15,8 +15,9 @@ import numpy as np
 
 from ...base import dtypes, settings
 from ...base.spec import spec as make_spec
-from .. import dlpack, host, reference
+from .. import dlpack, reference
 from ..backend import Backend
+from ..cpu import host
 from . import driver, memory as device_memory
 from .arrays import ArrayModule
 from .recycle import ROUNDED_TO_BYTES, RecycledMemory

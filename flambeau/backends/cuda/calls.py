@@ -6,7 +6,7 @@ code. A `HostCall` is a function of NVIDIA's libraries, called from Python while
 its work on the stream that it is given, and nothing else, so that it can be captured in a graph.
 
 `scratch` is how many bytes of working memory the call needs: with any, their place comes behind those of the results
-(trace/plan.py makes room for the most that one of the calls of a step asks for).
+(trace/planning/plan.py makes room for the most that one of the calls of a step asks for).
 """
 from typing import NamedTuple
 

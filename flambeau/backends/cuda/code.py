@@ -21,8 +21,8 @@ from ...base.locks import new_lock
 from ...loops.cuda import Unrenderable, render
 from ...loops.ir import Launch, verify
 from ..backend import NotCompiled
-from ..object_cache import REFERENCE_PREFIX, ObjectCache, referred, warnings
-from ..shares import dealt_out, processors, quota
+from ..cpu_quota import dealt_out, processors, quota
+from ..kernel_store.object_cache import REFERENCE_PREFIX, ObjectCache, referred, warnings
 from .calls import LaunchCall
 
 NVRTC_PIPELINE_VERSION = 1         # part of every image's key: raise it when the way of compiling below changes

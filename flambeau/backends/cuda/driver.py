@@ -21,8 +21,8 @@ import numpy as np
 
 from ...base import dtypes
 from ...base.locks import in_child, new_lock
-from .. import host
 from ..backend import DeviceFailed, on_late_failure
+from ..cpu import host
 from . import chain
 from .configuration import configuration
 

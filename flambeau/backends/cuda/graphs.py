@@ -50,7 +50,7 @@ class Graphs:
 
     def of(self, table, cells, stream):
         """The graph for a stream over `table`, with the numbers in `cells`; None where there is none, or none yet."""
-        exact = not library_switches.cuda.matmul.allow_tf32        # see Note [TF32] in products.py
+        exact = not library_switches.cuda.matmul.allow_tf32        # see Note [TF32] in library/products.py
         key, seen = (threading.get_ident(), stream.handle, exact, table.tobytes()), self._seen
         found = seen.pop(key, None)
         if found is None:

@@ -1,4 +1,4 @@
-"""Launches in a row by one native call, which LLVM compiles for the CPU as it does backends/native_runtime.py.
+"""Launches in a row by one native call, which LLVM compiles for the CPU as it does backends/cpu/runtime.py.
 
 A program is an array of words of 64 bits, launch by launch:
 
@@ -18,8 +18,8 @@ import weakref
 from array import array
 
 from ...base.locks import new_lock
-from .. import cpu
 from ..backend import DeviceFailed
+from ..cpu import machine_code
 
 WORDS_BEFORE_PLACES = 11           # of a launch, up to the number of its numbers
 
@@ -286,7 +286,7 @@ class Launcher:
     def __init__(self, driver):
         self._driver = weakref.ref(driver)
         pointer, words = ctypes.c_void_p, ctypes.c_int64
-        found = cpu.functions({"launches": TEXT, "updates": TEXT})
+        found = machine_code.functions({"launches": TEXT, "updates": TEXT})
         self.address = driver.launcher()
         self.run = ctypes.CFUNCTYPE(words, pointer, pointer, words, pointer, pointer, pointer)(found["launches"])
         self.run.errcheck = self._check_launches

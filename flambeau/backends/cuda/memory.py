@@ -13,7 +13,7 @@ import re
 from ...base import observers
 from ...base.locks import new_lock
 from ...base.spec import device as device_type
-from ..memory import OutOfMemoryError, bytes_in_words
+from ..cpu.memory.allocator import OutOfMemoryError, bytes_in_words
 from .configuration import configuration
 from .driver import PoolStatistics
 from .recycle import ROUNDED_TO_BYTES, Recycler

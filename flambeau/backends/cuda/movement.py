@@ -18,7 +18,7 @@ chose itself, copies go to that one, and into memory that is that stream's, as P
 import weakref
 from collections import deque
 
-from .. import host
+from ..cpu import host
 
 IDLE_COPIES = 8               # a landing that so many copies have passed over is given back
 

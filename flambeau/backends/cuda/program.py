@@ -5,10 +5,10 @@ it is handed to the current stream, and nothing waits. A program that runs again
 (horizontal.py), and over the same addresses it is launched as one graph (graphs.py).
 
 Note [Interrupts amid a program]: the last program of a trace may write over what it was given, so once it has begun it
-must come to its end (Note [All or nothing] in trace/plan.py). One of launches alone, or a graph, is one call of C. A
-ProgramWalk, which goes from piece to piece in Python, notes how far it has come, and whoever called it has it `resume`
-when an interrupt came: a call of C counts as done before it is made, since no interrupt comes between the two, and a
-HostCall once it is through. One that was interrupted is made again, so it must not read what it writes.
+must come to its end (Note [All or nothing] in trace/planning/plan.py). One of launches alone, or a graph, is one call
+of C. A ProgramWalk, which goes from piece to piece in Python, notes how far it has come, and whoever called it has it
+`resume` when an interrupt came: a call of C counts as done before it is made, since no interrupt comes between the two,
+and a HostCall once it is through. One that was interrupted is made again, so it must not read what it writes.
 """
 import threading
 from array import array

@@ -28,7 +28,7 @@ import numpy as np
 from ...base import dtypes
 from ...base.locks import new_lock
 from ...base.spec import spec
-from ..random import REAL_DTYPE, SIGNIFICAND_BITS, RandomStream, largest, need, representable, rounded
+from ..cpu.random.draws import REAL_DTYPE, SIGNIFICAND_BITS, RandomStream, largest, need, representable, rounded
 from .calls import LaunchCall
 from .single_launch import launch
 
@@ -578,7 +578,7 @@ class Philox(RandomStream):
         type = name_of(dtype)
         return self._fill(real_source(rule, type), n, dtype, 2 if type == "f64" else 4, numbers)
 
-    # --- distributions; the words are those of backends/random.py
+    # --- distributions; the words are those of backends/cpu/random/draws.py
 
     def uniform(self, n, dtype, low=0.0, high=1.0):
         """Uniform over [low, high)."""

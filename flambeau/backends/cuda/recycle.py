@@ -7,7 +7,7 @@ blocks of one size change places with each other, and many rounds go by before a
 cheaper, too: CuPy's pool takes some microseconds.
 
 Blocks belong to the stream that they were allocated on; see Note [Streams] in driver.py. A block comes back in a
-finaliser, in which no Python code runs; see Note [Finalisers] in backends/memory.py, which this follows.
+finaliser, in which no Python code runs; see Note [Finalisers] in backends/cpu/memory/allocator.py, which this follows.
 """
 import ctypes
 from bisect import insort

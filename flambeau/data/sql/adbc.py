@@ -5,9 +5,9 @@ somebody has written; the rows alone come through the driver.
 """
 import contextlib
 
-from ...backends.arrow import ArrowError, ArrowStream
 from .adbc_statements import batches
 from .arrow import chunk_of
+from .arrow_c import ArrowError, ArrowStream
 from .source import ConnectionLost
 from .sqlite import SQLiteSession, SQLiteSource
 from .tables import parts

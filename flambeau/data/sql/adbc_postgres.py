@@ -10,9 +10,9 @@ import re
 import adbc_driver_manager
 import numpy as np
 
-from ...backends.arrow import ArrowError
 from .adbc_statements import batches
 from .arrow import chunk_of
+from .arrow_c import ArrowError
 from .postgres_dialect import BEGIN, BOUNDARIES_AT_A_TIME, ExportedSnapshot, PostgresDialect, boundaries_in, kind_of
 from .source import (
     Chunk,

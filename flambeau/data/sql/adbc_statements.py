@@ -1,7 +1,7 @@
 """Statements over ADBC's DB-API connections, whichever database is behind them."""
 import contextlib
 
-from ...backends.arrow import ArrowStream
+from .arrow_c import ArrowStream
 
 
 def batches(con, text, params, options=()):

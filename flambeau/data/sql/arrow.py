@@ -6,7 +6,7 @@ batch by batch where the order is its own, and is held in memory, as NumPy colum
 """
 import numpy as np
 
-from ...backends.arrow import ArrowColumn, ArrowStream
+from .arrow_c import ArrowColumn, ArrowStream
 from .source import Chunk, ColumnFact
 from .tables import TableSource
 

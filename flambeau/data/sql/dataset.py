@@ -9,7 +9,7 @@ import weakref
 
 import numpy as np
 
-from ...backends.memory import blank
+from ...backends.cpu.memory.allocator import blank
 from ...base import dtypes
 from ...base.spec import spec
 from ...tensor.create import from_array

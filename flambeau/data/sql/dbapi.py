@@ -10,9 +10,9 @@ import sys
 
 import numpy as np
 
-from ...backends.arrow import ArrowColumn
 from ...base.locks import new_lock
 from .arrow import chunk_of
+from .arrow_c import ArrowColumn
 from .objects import from_objects
 from .ranges import range_condition, range_values
 from .source import (

@@ -25,9 +25,9 @@ from hashlib import blake2b
 import duckdb
 import numpy as np
 
-from ...backends.arrow import ArrowError, ArrowStream
 from ...base.locks import new_condition, new_lock
 from .arrow import chunk_of, in_form
+from .arrow_c import ArrowError, ArrowStream
 from .ranges import range_condition, range_values
 from .source import (
     BoundaryScan,

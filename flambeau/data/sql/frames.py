@@ -5,8 +5,8 @@ What pandas takes for missing is NULL: NaN in a column of floats too, which cann
 """
 import numpy as np
 
-from ...backends.arrow import ArrowColumn
 from .arrow import in_form
+from .arrow_c import ArrowColumn
 from .objects import from_objects
 from .source import Chunk, ColumnFact
 from .tables import TableSource

@@ -19,7 +19,7 @@ from psycopg import conninfo
 from psycopg.pq import TransactionStatus
 from psycopg.types.string import ByteaBinaryLoader
 
-from ...backends.host import array_over
+from ...backends.cpu.host import array_over
 from .postgres_arrays import element_starts
 from .postgres_dialect import (
     BEGIN,

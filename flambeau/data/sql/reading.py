@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...backends.host import array_over
+from ...backends.cpu.host import array_over
 from ...base.locks import Flag, new_condition, new_lock
 from .source import ConnectionLost, Order, SnapshotLost, TableChanged
 

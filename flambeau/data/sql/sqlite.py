@@ -7,7 +7,7 @@ SQLite has no types of columns, only of cells: what a column is declared as is t
 something else is refused with its value.
 
 There are two ways to the cells, which give the same. Many rows of numbers go through a native loop over SQLite's own
-functions (backends/sqlite_rows.py), without an object of Python's for each, beside other threads. Otherwise, or where
+functions (data/sql/sqlite_rows.py), without an object of Python's for each, beside other threads. Otherwise, or where
 that is not to be had, rows come as tuples and become columns of machine numbers 256 at a time, while they are in the
 processor's cache; `array` takes numbers alone, so that text, bytes and NULL are noticed for free.
 """
@@ -21,9 +21,9 @@ from hashlib import blake2b
 
 import numpy as np
 
-from ...backends import sqlite_rows
 from ...base.locks import new_lock
 from ...utils.data import sample_random
+from . import sqlite_rows
 from .query import without_parameters
 from .source import (
     BoundaryScan,
@@ -236,7 +236,7 @@ class SQLiteDialect(Dialect):
 
 
 def hash_of_values(*values):
-    """A number of 63 bits: what the native function of backends/sqlite_rows.py gives, for Python's own connections."""
+    """A number of 63 bits: what the native function of data/sql/sqlite_rows.py gives, for Python's own connections."""
     made = 0
     for value in values:
         for word in words_of(value):

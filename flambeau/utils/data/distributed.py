@@ -3,7 +3,7 @@ import os
 
 import numpy as np
 
-from ...backends import random as streams
+from ...backends.cpu.random import draws as streams
 from .sampler import _BlockSampler
 
 __all__ = ["DistributedSampler"]

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from ...backends import random as streams
+from ...backends.cpu.random import draws as streams
 from ...base import dtypes
 from ...tensor.create import as_tensor
 from ...tensor.random import stream

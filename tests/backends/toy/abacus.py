@@ -15,8 +15,8 @@ import numpy as np
 from flambeau.backends import register
 from flambeau.base import dtypes, observers, special_functions
 from flambeau.loops.ir import FUNCTION_WORDS, Launch, verify
-from flambeau.trace import interpret
-from flambeau.trace.lower import LOOP_TYPE
+from flambeau.trace.planning.lower import LOOP_TYPE
+from flambeau.trace.running import interpret
 
 from . import ToyBackend
 

@@ -25,7 +25,8 @@ import numpy as np
 
 from flambeau.backends.cuda import driver, library, vendor
 from flambeau.base import spec as specs
-from flambeau.trace import plan, record
+from flambeau.trace.planning import plan
+from flambeau.trace.recording import record
 
 from ..fake_blas import FakeBLAS, FakeLt
 from . import compiler

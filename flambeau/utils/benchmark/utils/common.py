@@ -4,7 +4,7 @@ import textwrap
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 
-from ....backends.threads import get_num_threads, set_num_threads
+from ....backends.cpu.threads import get_num_threads, set_num_threads
 
 __all__ = ["Measurement", "TaskSpec", "ordered_unique", "select_unit", "set_torch_threads", "trim_sigfig",
            "unit_to_english"]

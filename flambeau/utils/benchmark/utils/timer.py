@@ -12,7 +12,7 @@ from importlib import import_module
 
 from ....backends.devices import has_cuda
 from ....base.spec import place
-from ....trace.record import current, run_all
+from ....trace.recording.record import current, run_all
 from .common import Measurement, TaskSpec, set_torch_threads
 
 __all__ = ["Language", "Timer", "timer"]

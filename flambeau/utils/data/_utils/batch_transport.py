@@ -15,7 +15,7 @@ from multiprocessing import reduction
 import numpy as np
 
 from ....autograd.edges import requires
-from ....backends import host
+from ....backends.cpu import host
 from ....tensor.create import from_array
 from ....tensor.protocol import reduce_cell
 from ....tensor.reading import array_of

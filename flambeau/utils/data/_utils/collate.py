@@ -16,8 +16,8 @@ import numpy as np
 
 from ....autograd.edges import requires
 from ....autograd.modes import modes
-from ....backends import host
-from ....backends.memory import blank
+from ....backends.cpu import host
+from ....backends.cpu.memory.allocator import blank
 from ....base import dtypes
 from ....base.spec import CPU, spec as make_spec
 from ....tensor.create import as_tensor, from_array, tensor

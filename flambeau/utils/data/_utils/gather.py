@@ -12,7 +12,7 @@ import bisect
 import numpy as np
 
 from ....autograd.edges import requires
-from ....backends.memory import blank
+from ....backends.cpu.memory.allocator import blank
 from ....base.spec import CPU, spec
 from ....tensor.create import from_array
 from ....tensor.reading import array_of

@@ -19,12 +19,12 @@ from multiprocessing import connection
 
 import numpy as np
 
-from ....backends import threads
+from ....backends.cpu import threads
 from ....base import settings
 from ....base.errors import warn
 from ....base.spec import CPU
 from ....tensor.random import manual_seed
-from ....trace.record import run_all
+from ....trace.recording.record import run_all
 from . import batch_transport, worker as workers
 from .global_generators import seed_all
 from .slots import Lender, Slots

@@ -8,8 +8,8 @@ free slots, and each comes in a file of its own (`batch_transport.py`).
 import weakref
 from collections import deque
 
-from ....backends import host
-from ....backends.shared_blocks import SharedBlock
+from ....backends.cpu import host
+from ....backends.cpu.memory.shared_blocks import SharedBlock
 from ....base.locks import before_fork
 from ....base.weakbag import WeakBag
 

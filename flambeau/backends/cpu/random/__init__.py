@@ -1,0 +1,1 @@
+"""The numbers that PyTorch draws on the CPU, from the same seeds, bit for bit."""

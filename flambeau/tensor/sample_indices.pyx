@@ -1,0 +1,101 @@
+"""The names of sample_indices.py in C."""
+cimport cython
+from cpython.pycapsule cimport PyCapsule_GetPointer
+from libc.math cimport INFINITY, log1p
+from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
+from flambeau.trace.recording cimport new
+from flambeau.trace.running.one_call cimport taken_spare
+from flambeau.trace.value cimport TensorBase, Value
+
+from ..backends.cpu.memory.allocator import class_of
+from ..backends.cpu.random.draws import MersenneTwister
+from ..backends.cpu.memory.array_pool import LARGE_SPARE_BYTES
+from ..base import dtypes
+from ..base.spec import CPU
+
+MAX_WEIGHTS = 256
+
+cdef extern from *:
+    """
+    #include <stdint.h>
+    /* numpy/random/bitgen.h, whose header need not be there */
+    typedef struct {
+        void *state;
+        uint64_t (*next_uint64)(void *);
+        uint32_t (*next_uint32)(void *);
+        double (*next_double)(void *);
+        uint64_t (*next_raw)(void *);
+    } flambeau_bitgen;
+    """
+    ctypedef struct flambeau_bitgen:
+        void* state
+        uint32_t (*next_uint32)(void*) noexcept
+
+cdef object float32 = dtypes.float32, float64 = dtypes.float64, cpu = CPU, twister = MersenneTwister
+cdef dict size_classes = {}
+cdef Py_ssize_t spare_bytes = LARGE_SPARE_BYTES, most = MAX_WEIGHTS
+cdef uint64_t unit_mask = (<uint64_t>1 << 53) - 1
+
+
+@cython.cdivision(True)                               # by nothing too: a number over zero is infinite
+cpdef Value drawn_indices(TensorBase weights, kind, source):
+    cdef object spec = weights._spec
+    cdef bint single = spec.dtype is float32
+    cdef Py_ssize_t count = spec.numel, row, i, first
+    cdef Value value, made
+    cdef float* singles = NULL
+    cdef double* doubles = NULL
+    cdef int64_t* out
+    cdef flambeau_bitgen* stream
+    cdef double weight, wait, ratio, best
+    cdef bint some
+    cdef uint64_t words
+    cdef Py_ssize_t length
+    cdef list found
+    cdef tuple memory
+    if count <= 0 or count > most or not spec.contiguous or spec.device is not cpu \
+            or not single and spec.dtype is not float64 or type(source) is not twister:
+        return None
+    value = weights._storage.value
+    value.ready()
+    length = spec.shape[-1]
+    if single:
+        singles = <float*><uintptr_t>(value._address or value.address()) + weights._offset
+    else:
+        doubles = <double*><uintptr_t>(value._address or value.address()) + weights._offset
+    for row in range(count // length):
+        some = False
+        for i in range(row * length, (row + 1) * length):
+            weight = singles[i] if single else doubles[i]
+            if not 0 <= weight < INFINITY:
+                return None
+            some |= weight > 0
+        if not some:
+            return None
+    size_class = size_classes.get(kind)
+    if size_class is None:
+        if len(size_classes) > most:
+            size_classes.clear()
+        size_class = size_classes[kind] = class_of(kind)
+    memory = taken_spare(kind, size_class)            # see Note [Spare arrays] in backends/cpu/memory/array_pool.py
+    out = <int64_t*><uintptr_t>memory[1]
+    with source._lock:
+        stream = <flambeau_bitgen*>PyCapsule_GetPointer(source._stream().capsule, "BitGenerator")
+        for row in range(count // length):
+            first, best = 0, -1
+            for i in range(length):
+                weight = singles[row * length + i] if single else doubles[row * length + i]
+                words = <uint64_t>stream.next_uint32(stream.state) << 32
+                words |= stream.next_uint32(stream.state)
+                wait = -log1p(-(<double>(words & unit_mask) * 2.0 ** -53))
+                ratio = <float>(<float>weight / <float>wait) if single else weight / wait
+                if best == best and not ratio <= best:        # the first that is no number is the largest, as in NumPy
+                    first, best = i, ratio
+            out[row] = first
+    made = new.value()
+    made.trace = None
+    made.array, made._address = memory
+    made.spec = kind
+    made._memory = None
+    made.whole_block = kind.nbytes <= spare_bytes
+    return made

@@ -1,0 +1,1 @@
+"""How a trace becomes a program: lowered to loops, fused, its buffers placed."""

@@ -1,0 +1,563 @@
+"""Plans: what a trace becomes.
+
+    instructions → graph → groups → steps over buffers → program
+                   lower.py  fuse.py  steps.py  buffers.py  running/program.py
+
+A plan is a list of steps in order, kernels and library functions that run natively and operations left to the
+reference executor, and the program that runs them. Plans are cached under the trace's own instructions.
+
+Note [Compiled beforehand]: LLVM takes longer over a long trace than the trace takes to run instruction by instruction,
+by the same bodies and with the same bits (running/interpret.py). So its kernels are compiled in the background;
+meanwhile it is run like that, and the plan waits until they are there. That is for `auto`: a pinned executor, and
+whoever asks for a plan, waits for the compiler.
+
+Note [All or nothing]: until a plan is through, no Value changes, so a failure half-way loses nothing: the trace is
+still there. Memory of dead inputs is written over only by the last stretch of native steps, which cannot fail. What an
+effect gave is the exception: it is handed out as soon as it has happened; see Note [Effects] in running/effects.py.
+"""
+import gc
+from bisect import bisect_right
+from functools import partial
+from heapq import heappop, heappush
+from math import ceil
+from typing import NamedTuple
+
+from ...backends.backend import DeviceFailed, NoCompiler, NotCompiled
+from ...base import dtypes, observers, settings
+from ...base.locks import new_lock
+from ...base.shapes import contiguous_strides
+from ...base.spec import CPU, spec as make_spec
+from ..recording.update import update
+from ..running.effects import perform
+from ..running.interpret import do_without, forget_programs, say_mistake, say_not_compiled, say_tight
+from ..running.key import forget_single_runs, key_of
+from ..running.one_call import one_call
+from ..running.program import Failed, Kernels, Program
+from .buffers import Buffers
+from .carry import carried
+from .epilogues import join_relus
+from .fuse import Fuser, Group, memory as seen_memory, root
+from .lower import LOOP_TYPE, TraceGraph, TraceNode, Unfusable, layouts
+from .nest import Nest
+from .padding import pad_rows
+from .recurrence import Repeated
+from .segments import Segment, segments_of
+from .steps import CallbackStep, CopyStep, KernelStep, LibraryStep, RecurrenceStep, ReferenceStep, TransferStep
+
+MAX_REMEMBERED_TRACES = 4096
+MAX_REMEMBERED_INSTRUCTIONS = 100_000    # of those traces together: a key holds some two KiB for each, with its specs
+SMALL_TRACE_BYTES = 1 << 20      # of results; with fewer, a trace has to be seen a few times before it is planned:
+INSTRUCTIONS_PER_SIGHTING = 64   # once, and once more for so many, since long traces take long to compile
+BYTES_PER_INSTRUCTION = 1 << 19  # of results; with fewer, it has to be seen once, and
+TRAINING_BYTES_PER_INSTRUCTION = 1 << 15    # so many where it trains: a loop will come by again
+SIGHTINGS_OF_SEGMENTED = 4       # more, of a trace that runs by segments for its greater part
+FIRST_SIGHT_BYTES = 1 << 17      # of results that could be made while an instruction is first run without a plan
+_plans: dict = {}                # key of a trace → Plan, or False where it is left to the reference
+_sightings: dict = {}            # key of a trace with little data → how often it was run without a plan
+_remembered_instructions = 0     # of the traces in both
+_finishing = new_lock()
+
+
+def attempt(trace, key, wanted, free, whole=True):
+    """Run `trace`, of which `key_of` gave these, by a plan and empty it; False where it is to be run instruction by
+    instruction, but for its `segments`. `whole`: it is no Segment of another.
+
+    Whether a trace is planned depends on how much data it has and how often it was seen, never on time. The bits are
+    the same: see running/interpret.py.
+    """
+    plan = _plans.get(key)
+    if plan is None:
+        times = _sightings.get(key, 0)
+        if not times:
+            _make_room(len(trace.code))
+        if settings.executor != "native":
+            if times < _patience(trace) + (whole and _segmented(trace, times)):
+                _sightings[key] = times + 1
+                return False
+            _sightings.pop(key, None)
+        plan = _planned(trace, wanted, free, not times)
+        if plan is None:                                     # next time there may be more memory
+            return False
+        _plans[key] = plan
+    if plan is False or plan.waiting is not None and not _finished(key, plan):
+        return False
+    code = trace.code
+    try:
+        if whole and plan.one_call is not None and not observers.during_runs:
+            plan.one_call.run(trace)
+        else:
+            _run(plan.program, trace, whole)
+    except (Failed, MemoryError):
+        return False
+    except DeviceFailed:                                     # whoever looks is told, now and every time
+        raise
+    except Exception as error:
+        say_mistake(error, f"a trace of {len(code)} instructions, from {code[0][0].op.__name__} on,")
+        _plans[key] = False
+        return False
+    trace.ran = plan
+    return True
+
+
+def attempt_segment(trace, start, end, needed, held):
+    """Run these instructions of a trace that runs by a plan of their own; False where they are to be run one by one.
+    `needed`, `held`: see Segment."""
+    segment = Segment(trace, start, end, needed, held)
+    if not segment.code:                                     # nobody wants any of it
+        segment.clear()
+        return True
+    return attempt(segment, *segment.found, whole=False)
+
+
+def _make_room(instructions):
+    """Forget everything before a new trace of so many instructions where too much is remembered."""
+    global _remembered_instructions
+    _remembered_instructions += instructions
+    if len(_plans) + len(_sightings) >= MAX_REMEMBERED_TRACES \
+            or _remembered_instructions >= MAX_REMEMBERED_INSTRUCTIONS:
+        _plans.clear()
+        _sightings.clear()
+        _remembered_instructions = instructions
+
+
+def _run(program, trace, whole):
+    """Run `trace` by a program, and empty it."""
+    values, code = trace.values, trace.code
+
+    def finish(made):
+        give(values, made, program.takes)
+        trace.clear()
+
+    if whole:
+        program.run(values, code, finish, partial(perform, trace) if program.has_effects else None)
+    else:                                                    # no effect is in a segment
+        program.run(values, trace.recorded, finish, None, code)
+
+
+def _patience(trace):
+    """How often a trace is run without a plan before it gets one, which takes about 0.4 milliseconds for each
+    instruction: a call that never comes again would not earn it."""
+    if not _has_a_choice(trace):
+        return 0
+    if trace.bytes < SMALL_TRACE_BYTES:
+        return 1 + len(trace.code) // INSTRUCTIONS_PER_SIGHTING
+    least = TRAINING_BYTES_PER_INSTRUCTION if trace.trains else BYTES_PER_INSTRUCTION
+    return int(trace.bytes < least * len(trace.code))
+
+
+def _segmented(trace, times):
+    """How much longer to wait for a plan of a trace that was run without one so many `times`: its segments have most of
+    what that would give. They are noted in it."""
+    if not _has_a_choice(trace):
+        return 0
+    trace.segments = segments_of(trace, times)
+    return SIGHTINGS_OF_SEGMENTED if 2 * sum(end - start for start, end in trace.segments) >= len(trace.code) else 0
+
+
+def _has_a_choice(trace):
+    """Whether the trace gives the same bits without a plan: see `Backend.interprets`."""
+    for one in trace.code:
+        if one[0].compiles and not one[0].device.backend.interprets:
+            return False
+    return True
+
+
+def made_for(trace):
+    """The plan by which `trace` would run natively now: made where there is none, and not kept."""
+    with trace.lock:                                         # nobody runs it meanwhile
+        key, wanted, free = key_of(trace)
+        plan = _plans.get(key)
+        if not plan or plan.waiting is not None:
+            plan = new_plan(trace.code, [v and v.spec for v in trace.values], wanted, free)
+        return plan
+
+
+def new_plan(code, specs, wanted, free, spare=None):
+    """A new Plan, of which observers are told."""
+    if observers.planned is None:
+        return Plan(code, specs, wanted, free, spare)
+    start = observers.clock()
+    plan = Plan(code, specs, wanted, free, spare)
+    if (tell := observers.planned) is not None:
+        tell(observers.Planning(plan, tuple(code), start, observers.clock()))
+    return plan
+
+
+def _finished(key, plan):
+    """Whether a plan whose kernels are compiled in the background can run now."""
+    with _finishing:                                         # another thread may have the same trace
+        waiting = plan.waiting
+        if waiting is None:
+            return True
+        if settings.executor != "native" and not waiting[1].are_ready():
+            return False
+        try:
+            plan.finish()
+            return True
+        except BaseException as error:                       # it is made anew, by somebody who waits
+            _plans.pop(key, None)
+            if not isinstance(error, (Unfusable, MemoryError)):
+                raise
+            return False
+
+
+def _planned(trace, wanted, free, first):
+    """A new plan; False where there is none, None for want of memory. `first`: the trace was not run before, and its
+    instructions would have to be prepared to run one by one, which takes as long as to plan them."""
+    spare = None
+    if settings.executor != "native" and _has_a_choice(trace):
+        spare = trace.bytes + first * FIRST_SIGHT_BYTES * len(trace.code)
+    collects = gc.isenabled()
+    try:
+        gc.disable()                                         # a graph is no garbage: to look through it took a fifth
+        return new_plan(trace.code, [v and v.spec for v in trace.values], wanted, free, spare)
+    except Unfusable:
+        return False
+    except MemoryError as error:
+        say_tight(str(error))
+        return None
+    except NoCompiler as error:
+        do_without(error)
+        return False
+    except NotCompiled as error:                             # a step of the library, which a body asked for
+        say_not_compiled(error, trace.code[0][0].op.__name__, trace.code[0][0].device.backend)
+        return False
+    except DeviceFailed:
+        raise
+    except Exception as error:
+        say_mistake(error, f"a trace of {len(trace.code)} instructions, from {trace.code[0][0].op.__name__} on,")
+        return False
+    finally:
+        if collects:
+            gc.enable()
+
+
+def _asked(backend, name, dtype, args, outs, params):
+    """(the calls of a library function over nodes, whether over copies of the operands, and of the results); None where
+    there are none, or they could not be compiled."""
+    laid, made = ([(a.shape, seen_memory(a)[1]) for a in nodes] for nodes in (args, outs))
+    try:
+        for copied, moved, *both in layouts(laid, made):
+            calls = backend.library(name, dtype, *both, params)
+            if calls is not None:
+                return calls, copied, moved
+    except NotCompiled as error:
+        say_not_compiled(error, name, backend)
+    return None
+
+
+def forget():
+    """Plan and compile everything anew: another processor was chosen."""
+    _plans.clear()
+    forget_single_runs()
+    CPU.backend.forget()
+    forget_programs()
+
+
+def _avoid(why, graph, code, materialised, left):
+    """Note what the next try does otherwise: a node put into memory, or else an instruction left to the reference."""
+    if why.group is not None:
+        more = {bisect_right(graph.begins, node.number) - 1 for node in why.group if node.number < graph.end} - left
+        left |= more
+        return bool(more) and all(code[index][0].op is not update for index in more)
+    if why.node is None:
+        return False
+    number = ceil(why.node.number)                # what was made for a node has a number shortly before its own
+    if why.materialise and number - graph.start not in materialised and len(materialised) < 8:
+        materialised.add(number - graph.start)
+        return True
+    index = bisect_right(graph.begins, number) - 1
+    if index < 0 or index in left or len(left) >= 8 or code[index][0].op is update:
+        return False
+    left.add(index)
+    return True
+
+
+class Draft(NamedTuple):
+    """The parts of a plan that is not ready to run."""
+
+    steps: list
+    buffers: Buffers
+    graph: TraceGraph
+
+
+def drafted(graph, wanted, free, materialised=()):
+    """The Draft of a plan that gives the slots `wanted`, and may write over the inputs `free`."""
+    nodes = join_relus(Fuser.needed(graph, wanted), wanted, graph)
+    pad_rows(nodes, {id(graph.slots.get(slot)) for slot in wanted}, graph.device_of)
+    steps = gathered(Cutter(graph, wanted, nodes, materialised).steps)
+    buffers = Buffers(graph, wanted, free)
+    buffers.follow(steps, graph)
+    steps = buffers.share(steps)
+    buffers.lay_out()
+    return Draft(steps, buffers, graph)
+
+
+class Plan:
+    """How one trace runs. Built from its instructions, the specs of its slots, and what is wanted and what is free.
+
+    `spare`: so many bytes of results it has, or is as costly as. Where its kernels take longer to compile than these to
+    make without a plan, it is left `waiting`: they are compiled in the background, and `finish` makes it ready. None:
+    they are waited for. See Note [Compiled beforehand].
+    """
+
+    one_call = None               # of a program that is native: what runs it in C; see running/one_call.py
+
+    def __init__(self, code, specs, wanted, free, spare=None):
+        needed, materialised, left = _needed(code, wanted), set(), set()
+        while True:
+            graph = TraceGraph(code, specs, needed, left)
+            try:
+                draft = drafted(graph, wanted, free, materialised)
+                self.waiting = draft, Kernels(draft.steps, draft.buffers)
+                if spare is not None and self.waiting[1].prepare(spare):
+                    return
+                self.finish()
+                return
+            except Unfusable as why:
+                if not _avoid(why, graph, code, materialised, left):
+                    raise
+
+    def finish(self):
+        """Make a plan that is `waiting` ready to run; Unfusable where a kernel could not be compiled."""
+        (steps, buffers, graph), kernels = self.waiting
+        kernels.compile()
+        self.program = Program(steps, buffers, graph.numbers)
+        if self.program.native is not None:
+            self.one_call = one_call(self.program)
+        named = buffers.names(graph)
+        for number, step in enumerate(steps):
+            step.settle(number, graph, buffers, named)
+        self.steps, self.waiting = steps, None
+
+    @property
+    def kernels(self):
+        """The steps that are generated code."""
+        return [step for step in self.steps if step.kind == "kernel"]
+
+    @property
+    def working(self):
+        """Bytes of working memory that a run needs."""
+        return sum(nbytes for _, nbytes, _ in self.program.blocks)
+
+    def __str__(self):
+        return "\n".join(map(str, self.steps))
+
+    __repr__ = __str__
+
+
+class Cutter:
+    """Cuts a graph into groups, and the `steps` that they are."""
+
+    def __init__(self, graph, wanted, nodes, materialised):
+        self.steps = []
+        for group in carried(Fuser(graph, wanted, nodes, materialised).groups):
+            self._cut(group)
+
+    def _add(self, step):
+        step.at = len(self.steps)
+        self.steps.append(step)
+
+    def _cut(self, group):
+        node = group.opaque
+        if node is None:
+            nest = Nest(group)
+            if 0 not in nest.sizes_of_walk() and any(read.store for read in nest.reads):   # or it is made elsewhere
+                for copy, source in nest.turned:
+                    self._add(KernelStep(group, _copy(source, copy, None, 0, group.device)))
+                self._add(KernelStep(group, nest))
+        elif node.op in ("gemm", "library"):
+            self._library(group, node)
+        elif node.op == "update":
+            self._update(group, node)
+        elif node.op == "concat":
+            laid, start = node.layout or make_spec(node.dtype, node.shape), 0
+            for part in node.args:
+                view = make_spec(node.dtype, part.shape, laid.strides)
+                self._add(KernelStep(group, _copy(part, node, view, start * laid.strides[node.attr],
+                                                    group.device)))
+                start += part.shape[node.attr]
+        elif node.op == "transfer":
+            self._add(TransferStep(group))
+        else:
+            self._add((CallbackStep if node.attr[1].op.effect else ReferenceStep)(group))
+
+    def _recurrence(self, group, node):
+        """An operation repeated along a sequence: one step of it is planned here."""
+        _, walk, parts = node.attr
+        args, operands = list(node.args), []
+        for number, a in enumerate(args):
+            _, strides, _ = seen_memory(a)
+            if walk.is_state(number) and tuple(strides) != contiguous_strides(a.shape):
+                args[number] = copy = TraceNode("copy", a.dtype, a.shape, (a,))
+                copy.group = group
+                self._add(KernelStep(group, _copy(a, copy, None, 0, group.device)))
+            operands.append((a.dtype, a.shape, strides))
+        entry, first = walk.entry(operands), len(operands)
+        kinds, results = [*entry.kinds, *entry.outs], tuple(range(first, first + len(entry.outs)))
+        code = [(entry, tuple(range(first)), entry.zeros, walk.params, first, None)]
+        try:
+            draft = drafted(TraceGraph(code, kinds, [True]), results, ())
+        except Unfusable as why:
+            raise Unfusable(f"a step of {walk.step.__name__}: {why}", node) from why
+        if not all(step.native for step in draft.steps):
+            raise Unfusable(f"a step of {walk.step.__name__} that is left to the reference", node)
+        repeated = Repeated(walk, draft, entry, operands)
+        room = TraceNode("copy", dtypes.uint8, (max(repeated.room_bytes, 1),), ())
+        room.group = group
+        self._add(RecurrenceStep(group, repeated, draft, args, [*parts, room]))
+
+    def _library(self, group, node):
+        if node.op == "library" and node.attr[0] == "recurrence":
+            self._recurrence(group, node)
+            return
+        name, params, parts = ("gemm", (), (node,)) if node.op == "gemm" else node.attr
+        asked = _asked(group.device.backend, name, node.dtype, node.args, parts, params)
+        if asked is None:
+            raise Unfusable(f"{name} on this layout", node)
+        calls, copied, moved = asked
+        args, made = node.args, parts
+        if copied:
+            args = [TraceNode("copy", a.dtype, a.shape, (a,)) for a in args]
+            for copy, source in zip(args, node.args, strict=True):
+                copy.group = group
+                self._add(KernelStep(group, _copy(source, copy, None, 0, group.device)))
+        if moved:
+            made = [TraceNode("copy", p.dtype, p.shape, ()) for p in parts]
+            for copy in made:
+                copy.group = group
+        scratch = max(getattr(call, "scratch", 0) for call in calls)
+        if scratch:                               # working memory for all of them, behind the results
+            room = TraceNode("copy", dtypes.uint8, (scratch,), ())
+            room.group = group
+        for call in calls:
+            self._add(LibraryStep(group, call, args, [*made, room] if scratch else made))
+        for copy, part in zip(made if moved else (), parts, strict=moved):
+            self._add(KernelStep(group, _copy(copy, part, part.layout, 0, group.device)))
+
+    def _update(self, group, node):
+        """An in-place write into part of a storage: the source goes over the old contents, or over a copy of them."""
+        old, source = node.args
+        view, offset = node.attr
+        if view.dtype not in LOOP_TYPE or source.dtype is not view.dtype or old.dtype not in LOOP_TYPE:
+            raise Unfusable(f"a write of {source.dtype} into {view.dtype} in memory of {old.dtype}")
+        self._add(CopyStep(group, _copy(_flat(old), node, None, 0, group.device), old, source))
+        if view.numel:
+            self._add(KernelStep(group, _copy(source, node, view, offset, group.device)))
+
+
+def gathered(steps):
+    """The steps in an order in which those of one device stand together, as far as they do not wait for others.
+
+    Steps of a device in a row are one program, which costs little to run, and on a GPU may become one graph; the last
+    one may write over what nobody needs any more. So it is made from the end, with the device of the last step, on as
+    long as it goes. (An optimizer counts its steps on the CPU, say, amid those of a GPU.)
+    """
+    kinds = {(step.native, step.device) for step in steps}
+    if len(kinds) < 2 or not any(native and device is not CPU for native, device in kinds):
+        return steps
+    units, of_group = [], {}                      # steps of a group stay together
+    for step in steps:
+        if id(step.group) not in of_group:
+            of_group[id(step.group)] = len(units)
+            units.append([])
+        units[of_group[id(step.group)]].append(step)
+    waits, first, effect = [set() for _ in units], {}, None
+    for number, unit in enumerate(units):
+        for step in unit:
+            for node in map(_in_memory, step.touched()):
+                if node.op != "input":            # what comes in is there
+                    made = of_group[id(node.group)] if node.op == "result" else first.setdefault(id(node), number)
+                    waits[number].add(made)
+        if isinstance(unit[0], CallbackStep):
+            waits[number].add(number if effect is None else effect)
+            effect = number
+        waits[number].discard(number)
+    readers = [0] * len(units)                    # how many of those that wait for a unit have no place yet
+    for some in waits:
+        for number in some:
+            readers[number] += 1
+    ready: dict = {}                              # (native, device) → the units that nobody waits for any more
+    placed: list = []
+
+    def put_off(number):
+        step = units[number][0]
+        heappush(ready.setdefault((step.native, step.device), []), -number)
+
+    for number, count in enumerate(readers):
+        if not count:
+            put_off(number)
+    kind = None
+    while len(placed) < len(units):
+        if not ready.get(kind):
+            kind = min((heap[0], at) for at, heap in enumerate(ready.values()) if heap)[1]
+            kind = list(ready)[kind]
+        number = -heappop(ready[kind])
+        placed.append(number)
+        for other in waits[number]:
+            readers[other] -= 1
+            if not readers[other]:
+                put_off(other)
+    steps = [step for number in reversed(placed) for step in units[number]]
+    for at, step in enumerate(steps):
+        step.at = at
+    return steps
+
+
+def _in_memory(node):
+    """The node in whose memory a node stands."""
+    node = root(node)
+    return root(node.args[0]) if node.op == "view" else node
+
+
+def _copy(source, target, view, offset, device):
+    """A kernel that copies `source` to `target`: to all of it, or to a view of it."""
+    group = Group(0, device)
+    shape = source.shape if view is None else view.shape
+    copy = TraceNode("copy", source.dtype, shape, (source,))
+    copy.axes = [(group.new_dim(n),) if n != 1 else () for n in shape]
+    copy.group, copy.stored, copy.layout = group, True, view
+    group.nodes.append(copy)
+    nest = Nest(group)
+    for read in nest.reads:
+        if read.store:
+            read.node, read.offset = target, offset
+    return nest
+
+
+def give(values, made, takes):
+    """Hand out what a plan has made, and what stands in memory that it took over."""
+    for slot, array_, address in made:
+        value = values[slot]
+        value.array, value._memory = array_, None
+        if address is not None:
+            value._address = address
+        value.trace = None
+    for slot, spec, source in takes:
+        value, old = values[slot], values[source]
+        if value.trace is not None:
+            value.array = old.look(spec, 0) if old.spec is not spec else old.array
+            value._memory, value._address = None, getattr(old, "_address", None)
+            value.trace = None
+
+
+def _needed(code, wanted):
+    """For each instruction, whether a wanted slot needs it."""
+    live, needed = set(wanted), [False] * len(code)
+    for i in range(len(code) - 1, -1, -1):
+        entry, slots, _, _, first, _ = code[i]
+        if any(s in live for s in range(first, first + len(entry.outs))):
+            needed[i] = True
+            live.update(slots)
+    return needed
+
+
+def _flat(old):
+    """All the memory of a node, one element after the other."""
+    if old.op == "input":
+        slot, spec, _ = old.attr
+        flat = make_spec(spec.dtype, (spec.numel,))
+        return TraceNode("input", spec.dtype, flat.shape, (), (slot, flat, 0))
+    spec = old.layout or make_spec(old.dtype, old.shape)
+    flat = make_spec(spec.dtype, (spec.numel,))
+    return TraceNode("view", spec.dtype, flat.shape, (old,), (flat, 0))

@@ -1,0 +1,86 @@
+"""Segments: the parts of a trace that have come before, where the trace as a whole has not.
+
+A program often records almost what it has recorded before: a decoder whose cache grows by a position at every step, a
+loss over another number of boxes. Such a trace has no plan, and to plan it anew at every step, or to run it instruction
+by instruction, takes several times what its work takes. So it is cut where its calls are new, and what lies between
+runs by plans of its own, which are found and kept as those of whole traces are. Layers that are alike share one.
+
+Which calls are new is counted: an Entry knows in how many traces without a plan it has come. It is settled when it has
+come in other traces at least as often as this trace has come itself, so that what changes with the step, and comes back
+when another sequence of the same length does, is not mistaken for what every step has.
+"""
+from ...base.ownership import INPUT, RESULT
+from ..exclusive import owns_memory
+
+MIN_INSTRUCTIONS = 4          # of a segment: fewer are run one by one in less time than it takes to find a plan
+FREE_BYTES = 1 << 16          # of an input that nobody else holds, for its memory to be written over
+
+
+def segments_of(trace, sightings):
+    """(start, end) of the segments of `trace`, which was run without a plan `sightings` times before."""
+    found, start, number, least = [], -1, trace.emptied, 2 * (sightings + 1)
+    for index, instruction in enumerate(trace.code):
+        entry = instruction[0]
+        if entry.latest != number:
+            entry.latest = number
+            entry.traces += 1
+        if entry.traces < least or entry.op.effect:
+            if 0 <= start <= index - MIN_INSTRUCTIONS:
+                found.append((start, index))
+            start = -1
+        elif start < 0:
+            start = index
+    length = len(trace.code)
+    if 0 < start <= length - MIN_INSTRUCTIONS:            # from 0 on, it would be the trace
+        found.append((start, length))
+    return found
+
+
+class Segment:
+    """The instructions from `start` to `end` of a trace that runs, as a trace of their own: what plan.py's `attempt`
+    asks for. `code` has slots of its own, `recorded` are the same instructions as they were recorded.
+
+    `needed`: for each instruction, whether anybody wants its results; `held`: the `counts` of the trace's values; both
+    from when its run began. Nothing has failed so far.
+    """
+
+    __slots__ = ("trace", "end", "code", "recorded", "values", "over", "bytes", "trains", "ran", "found")
+
+    def __init__(self, trace, start, end, needed, held):
+        self.trace, self.end, self.trains, self.ran, self.bytes = trace, end, trace.trains, None, 0
+        self.code, self.recorded, self.values, self.over = [], [], [], set()
+        values, last, mine, places = trace.values, trace.last, self.values, {}
+        parts, kinds, wanted, free = [], [], [], []
+        for index in range(start, end):
+            entry, slots, offsets, params, first, site = trace.code[index]
+            results = range(first, first + len(entry.outs))
+            self.over.update([slot for slot in (*slots, *results) if last[slot] < end])
+            if not needed[index]:
+                continue
+            for slot in slots:
+                if slot not in places:
+                    value, places[slot] = values[slot], len(mine)
+                    if last[slot] < end and value.spec.nbytes >= FREE_BYTES \
+                            and held[slot] <= (INPUT if value in trace.slots else RESULT) and owns_memory(value):
+                        free.append(len(mine))
+                    kinds.append(value.spec)
+                    mine.append(value)
+            reads, made = tuple([places[slot] for slot in slots]), len(mine)
+            for slot in results:
+                if last[slot] >= end or held[slot] > RESULT:
+                    wanted.append(len(mine))
+                places[slot] = len(mine)
+                mine.append(values[slot])
+            self.recorded.append(trace.code[index])
+            self.code.append((entry, reads, offsets, params, made, site))
+            parts.append((entry, reads, offsets))
+            self.bytes += entry.weight
+        outside, alone = tuple(wanted), tuple(free)
+        self.found = (tuple(parts), tuple(kinds), outside, alone), outside, alone        # as `key_of` says it
+
+    def clear(self):
+        """It has run: note in the trace how far that has come, and drop what nobody reads any more."""
+        trace = self.trace
+        trace.unsettled = ([], self.end)
+        for slot in self.over:
+            trace.values[slot] = None

@@ -1,0 +1,1 @@
+"""How instructions come into a trace."""

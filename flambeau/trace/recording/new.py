@@ -1,0 +1,26 @@
+"""New objects of the core, empty, to be filled in: new.pyx has these names in C.
+
+See Note [One source, two speeds] in base/core.py.
+"""
+from ..value import Storage, TensorBase, Value
+
+value, storage = Value, Storage       # value(), storage()
+tensor = TensorBase.__new__           # tensor(kind): one of class `kind`
+
+
+def wrapper(kind):
+    """wrap(storage, spec, offset=0): a tensor of class `kind` that looks at `storage`, without a history."""
+    def wrap(storage, spec, offset=0):
+        made = tensor(kind)
+        made._storage = storage
+        made._spec = spec
+        made._offset = offset
+        made._node = made._base = made._cut = None
+        made._requires_grad = False
+        return made
+    return wrap
+
+
+def instance(base, kind):
+    """An object of class `kind`, which derives from the class `base` of the core."""
+    return base.__new__(kind)

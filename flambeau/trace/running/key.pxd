@@ -1,0 +1,33 @@
+cimport cython
+from flambeau.base.counting cimport count_in, counts
+from flambeau.base.entry cimport Entry
+from flambeau.trace.recording.append cimport TraceBase
+from flambeau.trace.exclusive cimport owns_memory
+from flambeau.trace.value cimport Value
+
+
+cdef Py_ssize_t INPUT, RESULT
+cdef list _remembered
+
+
+@cython.locals(code=list, values=list, wanted=list, parts=list, held=list, free=list, kinds=list, entry=Entry,
+               first=Py_ssize_t, slot=Py_ssize_t, value=Value)
+cpdef key_of(TraceBase trace)
+
+
+cdef class SingleRun:
+    cdef public tuple offsets, kinds
+    cdef public object plan
+
+
+@cython.locals(entry=Entry, slots=tuple, offsets=tuple, first=Py_ssize_t, slot=Py_ssize_t, values=list, value=Value,
+               single=SingleRun)
+cpdef like_before(TraceBase trace)
+
+
+@cython.locals(entry=Entry, single=SingleRun)
+cpdef remember(TraceBase trace, plan, tuple found)
+
+
+@cython.locals(singles=dict)
+cpdef forget_single_runs()

@@ -1,0 +1,82 @@
+"""The key by which the plan of a trace is found: its instructions, without their numbers, and who holds what.
+
+The plan of a single instruction is found by its Entry, where it is like the last one (`like_before`).
+
+A part of the compiled core: see Note [One source, two speeds] in base/core.py.
+"""
+from ...base.counting import count_in, counts
+from ...base.ownership import INPUT, RESULT
+from ..exclusive import owns_memory
+
+MAX_SINGLE_RUNS = 4096            # that are remembered
+_remembered: list = []            # the `singles` of entries
+
+
+def key_of(trace):
+    """(the key, slots that somebody outside still holds, inputs that nobody else holds)."""
+    code, values = trace.code, trace.values
+    wanted, parts, held = [], [], counts(values)
+    for entry, slots, offsets, _, first, _ in code:
+        parts.append((entry, slots, offsets))
+        if not entry.many:
+            if held[first] > RESULT:
+                wanted.append(first)
+        else:
+            for slot in range(first, first + len(entry.outs)):
+                if held[slot] > RESULT:
+                    wanted.append(slot)
+    free, kinds = [], []
+    for value, slot in trace.slots.items():
+        kinds.append(value.spec)
+        if held[slot] <= INPUT and owns_memory(value):
+            free.append(slot)
+    outside, alone = tuple(wanted), tuple(free)
+    return (tuple(parts), tuple(kinds), outside, alone), outside, alone
+
+
+class SingleRun:
+    """How a trace of one instruction ran: the offsets of what it read, the specs of its inputs, the plan. Others held
+    all inputs, and the result. The Entry has it by the input slots (`x * x` reads one, `x * y` two)."""
+
+    __slots__ = ("offsets", "kinds", "plan")
+
+
+def like_before(trace):
+    """The plan of a trace of one instruction, if it is like the one that its entry remembers; else None."""
+    entry, slots, offsets, _, first, _ = trace.code[0]
+    single = entry.singles.get(slots) if entry.singles is not None else None
+    values = trace.values
+    if single is None or offsets != single.offsets or len(single.kinds) != first \
+            or len(trace.slots) != first or len(values) != first + 1 or count_in(values, first) <= RESULT:
+        return None
+    for slot in range(first):
+        if count_in(values, slot) <= INPUT:       # asked before a variable holds it
+            return None
+        value = values[slot]
+        if value.spec is not single.kinds[slot]:
+            return None
+    return single.plan
+
+
+def remember(trace, plan, found):
+    """Have `like_before` find `plan`, if the trace is of the kind that it knows; `found`: what `key_of` says of it."""
+    entry, slots, offsets, _, first, _ = trace.code[0]
+    key, wanted, free = found
+    if entry.many or free or wanted != (first,) or list(trace.slots.values()) != list(range(first)):
+        return
+    if entry.singles is None:
+        entry.singles = {}
+    if not entry.singles:
+        if len(_remembered) >= MAX_SINGLE_RUNS:
+            forget_single_runs()
+        _remembered.append(entry.singles)
+    single = SingleRun()
+    single.offsets, single.kinds, single.plan = offsets, key[1], plan
+    entry.singles[slots] = single                 # as a whole: see Note [First use] in base/once.py
+
+
+def forget_single_runs():
+    """Forget how single instructions ran: their plans are no longer to be used."""
+    for singles in _remembered:
+        singles.clear()
+    _remembered.clear()

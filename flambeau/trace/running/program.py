@@ -1,0 +1,414 @@
+"""What a plan becomes: code for its kernels, and a program that runs them.
+
+A program is a list of stretches. One of native steps is a program of their device (`Backend.program`), which one call
+runs; between two of them stands an operation of the reference executor, or a copy from one device to another. All of
+them find their memory through a table of addresses.
+"""
+import re
+import struct
+from array import array
+from collections import deque
+from itertools import groupby
+
+from ...backends.backend import DeviceFailed, NotCompiled, Task, on_late_failure
+from ...base import observers
+from ...base.errors import line_of
+from ...base.spec import spec as make_spec
+from ...loops.ir import BYTES_OF_TYPE
+from ..planning.buffers import last_to_fail
+from ..planning.fuse import memory as seen_memory
+from ..planning.lower import HALVES, LOOP_TYPE, Unfusable, cell
+from ..planning.steps import CallbackStep, KernelStep, LibraryStep, RecurrenceStep, TransferStep
+from ..value import Value
+from .interpret import execute, say_not_compiled
+
+handed: deque = deque(maxlen=3)       # (stretch, instructions) of the last programs that devices may still be running
+LINES_SHOWN = 12
+
+
+def lines_handed():
+    """The lines of what devices were handed last, in words, for an error that one of them tells late."""
+    sites = [code[i][5] for stretch, code in handed for step in stretch.steps for i in step.instructions]
+    lines = list(dict.fromkeys(map(line_of, sites)))
+    return f"The device was handed last the kernels of {', '.join(lines[-LINES_SHOWN:]) or 'no line of yours'}."
+
+
+on_late_failure.append(lines_handed)
+
+
+class Failed(Exception):
+    """A reference step of a program failed; the reference executor will say how."""
+
+
+class Kernels:
+    """The kernels of a plan's steps, and the code that their devices make of them."""
+
+    def __init__(self, steps, buffers):
+        self.steps, wanted = [], {}
+        for step in steps:
+            for part in step.draft.steps if isinstance(step, RecurrenceStep) else (step,):
+                if not part.native:
+                    continue
+                # a device that has calls of its library alone is told as well
+                launches, calls = wanted.setdefault(part.device.backend, ([], []))
+                if isinstance(part, KernelStep):
+                    if part is step:
+                        part.tell_fresh(buffers)
+                    self.steps.append(part)
+                    launches.append(part.launch)
+                elif isinstance(part, LibraryStep):
+                    calls.append(part.call)
+        self._made = {backend: backend.compile(*both) for backend, both in wanted.items()}
+
+    def prepare(self, nbytes):
+        """Have them compiled in the background, where that takes longer than to make `nbytes` of results without."""
+        waits = [made.prepare(nbytes) for made in self._made.values()]       # each of them begins
+        return any(waits)
+
+    def are_ready(self):
+        """Whether what was prepared is compiled, or nobody is about to."""
+        return all(made.is_ready() for made in self._made.values())
+
+    def compile(self):
+        """Wait until there is code for all of them; Unfusable where some could not be compiled."""
+        for backend, made in self._made.items():
+            try:
+                made.finish()
+            except NotCompiled as error:
+                if not error.launches:
+                    say_not_compiled(error, "running several steps", backend)
+                    raise Unfusable("no native runtime") from error
+                first = error.launches[0]
+                words = dict.fromkeys(re.findall(r" = (\w+)\.", str(first.kernel)))
+                say_not_compiled(error, ", ".join(words) or "a copy", backend)
+                step = next(step for step in self.steps if step.launch is first)
+                raise Unfusable("a kernel that could not be compiled", group=step.nodes()) from error
+
+
+class NativeStretch:
+    """What one call runs, as a `program` of its device, whose `bound` and `lasts` are here too.
+
+    `steps` has, for each of its tasks, the step of the plan that it belongs to.
+    """
+
+    __slots__ = ("steps", "program", "bound", "lasts", "runs_ahead")
+
+    def __init__(self, steps, program):
+        self.steps, self.program, self.bound, self.lasts = steps, program, program.bound, program.lasts
+        self.runs_ahead = steps[0].device.backend.runs_ahead
+
+    def run(self, table, cells, observed):
+        """Run over addresses and the numbers in `cells`; gives the times of steps if `observed`."""
+        times = self.times() if observed else None
+        self.program.run(table, cells, times)
+        return times
+
+    def explain(self, error, code):
+        """Say in a DeviceFailed which of the steps it was, for instructions of `code`."""
+        if error.task is None:
+            return
+        step = self.steps[error.task]
+        lines = dict.fromkeys(map(line_of, (code[i][5] for i in step.instructions)))
+        error.add_note(f"in {', '.join(step.words)}, of {', '.join(lines) or 'no line of yours'}")
+
+    def times(self):
+        """Room for the time of its beginning and those at the ends of its tasks."""
+        return array("q", bytes(8 * (len(self.steps) + 1)))
+
+    def tell(self, times, code):
+        """Tell observers that the steps were run, for instructions of `code`."""
+        for step, start, end in zip(self.steps, times, times[1:], strict=False):
+            observers.tell_ran(step, tuple([code[i] for i in step.instructions]), start, end)
+
+
+class ReferenceCall:
+    """Instruction `index` run by the reference executor: `operands` are (buffer, spec, offset), `made` its results.
+
+    `own` says that the first operand may be written over; `step` is the plan's.
+    """
+
+    __slots__ = ("index", "operands", "made", "own", "step")
+
+    def __init__(self, step, operands, made, own):
+        self.step, self.index, self.operands, self.made, self.own = step, step.index, operands, made, own
+
+
+class TransferCall:
+    """A copy of `operand`, (buffer, spec, offset), to the device of the buffer `made`; `step` is the plan's."""
+
+    __slots__ = ("operand", "made", "step")
+
+    def __init__(self, step, operand, made):
+        self.step, self.operand, self.made = step, operand, made
+
+
+class Program:
+    """A plan's steps, ready to run.
+
+    `inputs` are (slot, index of the table), `outputs` (slot, spec, index) of what it allocates, `takes` (slot, spec,
+    slot of the input whose memory it takes over), `givens` (slot, index) of what reference steps and copies between
+    devices gave, and `numbers` (instruction, parameter, dtype) of the numbers that come from the instructions. `blocks`
+    (device, bytes, index) are needed while it runs. Where all stretches are devices' programs, `native` is the last of
+    them, and `before` the others; else it is None.
+    """
+
+    def __init__(self, steps, buffers, numbers):
+        self.numbers = numbers
+        self.cells = "".join("d" if d.is_floating_point else "q" for _, _, d in numbers)
+        self.plain = not any(d in HALVES for _, _, d in numbers)      # whether no number is rounded on the way
+        self.constants = array("q")
+        self.blocks, self.table_size = buffers.blocks, buffers.table_size
+        self.zeros = array("q", bytes(8 * buffers.table_size))        # a table without any addresses
+        self._places(buffers)
+        self._stretches(steps, buffers)
+        self.native, self.before = None, ()
+        if self.stretches and all(isinstance(stretch, NativeStretch) for stretch in self.stretches):
+            *self.before, self.native = self.stretches
+        self.has_effects = any(isinstance(step, CallbackStep) for step in steps)
+
+    def _places(self, buffers):
+        self.inputs, self.outputs, self.takes, self.givens = [], [], [], []
+        for b in buffers.all:
+            if b.kind == "input":
+                if b.spec.device.backend.compiles:          # others have no steps that want its address
+                    self.inputs.append((b.slot, b.index))
+            elif b.kind == "result":
+                if b.taken is None:
+                    self.outputs.append((b.slot, b.spec, b.index))
+                else:
+                    self.takes.append((b.slot, b.spec, b.owner.slot))
+            elif b.kind == "given" and b.slot is not None:
+                self.givens.append((b.slot, b.index))
+
+    def _stretches(self, steps, buffers):
+        self.stretches, last_reference = [], last_to_fail(steps)
+        for (native, device), some in groupby(steps, lambda step: (step.native, step.device)):
+            if native:
+                some = list(some)
+                tasks = [(task, step) for step in some for task in self._tasks(step, buffers)]
+                program = device.backend.program([task for task, _ in tasks])
+                self.stretches.append(NativeStretch([step for _, step in tasks], program))
+                continue
+            for step in some:
+                self.stretches.append(_transfer_call(step, buffers) if isinstance(step, TransferStep) else
+                                      _reference_call(step, buffers, last_reference))
+
+    def _tasks(self, step, buffers):
+        """What a device does for a step of the plan: one thing, or those of one step of a sequence after the other."""
+        if not isinstance(step, RecurrenceStep):
+            return [self._task(step, buffers)]
+        *bases, room = [_place(buffers, a, seen_memory(a)[2] * BYTES_OF_TYPE[LOOP_TYPE[a.dtype]])
+                        for a in step.touched()]
+        parts = [self._task(part, step.draft.buffers) for part in step.draft.steps]
+        return [Task(part.work, step.repeated.places(part.places, bases, room, turn, now, before), part.numbers)
+                for turn, (now, before) in enumerate(step.repeated.walk.steps()) for part in parts]
+
+    def _task(self, step, buffers):
+        if isinstance(step, LibraryStep):
+            places = [_place(buffers, a, seen_memory(a)[2] * BYTES_OF_TYPE[LOOP_TYPE[a.dtype]]) for a in step.touched()]
+            return Task(step.call, places)
+        places = [_place(buffers, r.node, r.offset * BYTES_OF_TYPE[r.type]) for r in step.nest.reads]
+        return Task(step.launch, places, [self._cell(n) for n in step.nest.numbers])
+
+    def _cell(self, node):
+        """Where a kernel finds a number: those of the instructions come first, then the constants of the program."""
+        if node.op == "number":
+            return node.attr
+        kind = "d" if node.dtype.is_floating_point else "q"
+        self.constants.frombytes(struct.pack(kind, cell(node.attr, node.dtype)))
+        return len(self.numbers) + len(self.constants) - 1
+
+    # --- running ----------------------------------------------------------------------------------------------------
+
+    def run(self, values, code, finish, perform, slots=None):
+        """Run the instructions `code` over ready `values` by slot; then `finish` with (slot, array, address) of what
+        was made. See Note [All or nothing] in planning/plan.py. `perform(index, arrays)` has an effect happen. `slots`:
+        the same instructions with the slots of these values, where `code` has those of a longer trace."""
+        table, blocks = self.zeros[:], {}
+        makers = self.makers(code, slots or code) if observers.during_runs and observers.gathering() else None
+        for device, nbytes, index in self.blocks:
+            if makers is not None:
+                observers.begin(*makers[None])
+            blocks[index] = block = device.backend.block(nbytes)
+            table[index] = block.address
+        for slot, index in self.inputs:
+            try:
+                table[index] = values[slot]._address         # most know it: a call would cost more than all of this
+            except (AttributeError, TypeError):              # there is none, or None
+                table[index] = values[slot].address()
+        made = []
+        for slot, spec, index in self.outputs:
+            if makers is not None:
+                observers.begin(makers[slot])
+            array_, address = spec.device.backend.blank(spec)
+            table[index] = address
+            made.append((slot, array_, address))
+        scalars = self.scalars([code[i][3][n] for i, n, _ in self.numbers]) if self.numbers else self.constants
+        last = self.native
+        for stretch in self.before:
+            self.run_stretch(stretch, table, scalars, code, makers is not None)
+        if last is None:
+            held = {slot: (array_, spec) for (slot, array_, _), (_, spec, _) in zip(made, self.outputs, strict=True)}
+            arrays, stretches = {}, self.stretches
+            if stretches and isinstance(stretches[-1], NativeStretch):
+                *stretches, last = stretches
+            for stretch in stretches:
+                if isinstance(stretch, NativeStretch):
+                    self.run_stretch(stretch, table, scalars, code, makers is not None)
+                elif isinstance(stretch, TransferCall):
+                    self._transfer(stretch, table, values, code, blocks, held, arrays)
+                else:
+                    self._call_reference(stretch, table, values, code, blocks, held, arrays, perform)
+            for slot, index in self.givens:
+                made.append((slot, arrays[index], None))
+        times = last.times() if last is not None and makers is not None else None
+        run = last.bound(table, scalars, times) if last is not None else None
+        started = False
+        try:
+            started = True                        # no interrupt comes between this and the end of the call
+            if run is not None:
+                run()
+            finish(made)
+        except DeviceFailed as error:
+            last.explain(error, code)
+            raise
+        except BaseException:                     # an interrupt while the results were handed out: once more
+            if started:
+                if hasattr(run, "resume"):        # or in the middle of a program that can be gone on with
+                    run.resume()
+                finish(made)
+            raise
+        if last is not None and last.runs_ahead:
+            handed.append((last, code))
+        if times is not None:
+            last.tell(times, code)
+
+    @staticmethod
+    def run_stretch(stretch, table, scalars, code, observed):
+        """Run a stretch that is not the last."""
+        try:
+            times = stretch.run(table, scalars, observed)
+        except DeviceFailed as error:
+            stretch.explain(error, code)
+            raise
+        if stretch.runs_ahead:
+            handed.append((stretch, code))
+        if times is not None:
+            stretch.tell(times, code)
+
+    def makers(self, code, slots):
+        """For observers: the instruction of `code` that makes each slot, and under None all those whose steps share the
+        working memory. `slots`: as in `run`."""
+        found = {slot: instruction for (entry, *_, first, _), instruction in zip(slots, code, strict=True)
+                 for slot in range(first, first + len(entry.outs))}
+        steps = [step for stretch in self.stretches
+                 for step in (stretch.steps if isinstance(stretch, NativeStretch) else (stretch.step,))]
+        found[None] = tuple([code[i] for i in dict.fromkeys(i for step in steps if step.keeps
+                                                            for i in step.instructions)])
+        return found
+
+    def scalars(self, numbers):
+        """The cells that kernels read numbers from: those of the instructions first, then the program's constants."""
+        scalars = array("q")
+        if self.cells:
+            try:
+                packed = struct.pack(self.cells, *numbers) if self.plain else None
+            except struct.error:                  # a float for an integer, or an integer out of range
+                packed = None
+            if packed is None:
+                packed = struct.pack(self.cells, *[cell(n, d) for n, (_, _, d)
+                                                   in zip(numbers, self.numbers, strict=True)])
+            scalars.frombytes(packed)
+        scalars.extend(self.constants)
+        return scalars
+
+    def _call_reference(self, call, table, values, code, blocks, held, arrays, perform):
+        instruction = entry, _, _, params, _, _ = code[call.index]
+        given = [_seen(operand, values, blocks, held, arrays) for operand in call.operands]
+        start, outs = observers.begin(instruction) if observers.during_runs and observers.gathering() else 0, None
+        try:
+            if isinstance(call.step, CallbackStep):
+                outs = perform(call.index, given)
+            elif entry.compiles:
+                outs = execute(entry, given, params, call.own)
+            else:                                            # what stands elsewhere was brought before
+                outs = entry.device.backend.execute(entry, given, params, call.own)
+        except DeviceFailed:                      # which the reference would not mend
+            raise
+        except Exception as error:
+            raise Failed from error
+        finally:
+            if start:
+                observers.tell_ran(call.step, (instruction,), start, failed=outs is None)
+        for number, buffer in call.made:
+            self._gave(outs[number], buffer, table, arrays)
+
+    def _transfer(self, call, table, values, code, blocks, held, arrays):
+        origin, target = call.operand[0].spec.device.backend, call.made.spec
+        seen = _seen(call.operand, values, blocks, held, arrays)
+        instructions, made = [code[i] for i in call.step.instructions], None
+        start = observers.begin(*instructions) \
+            if observers.during_runs and observers.gathering() else 0
+        try:
+            made = target.device.backend.copy_from(origin, seen, target)
+        except DeviceFailed:                      # which the reference would not mend
+            raise
+        except Exception as error:
+            raise Failed from error
+        finally:
+            if start:
+                observers.tell_ran(call.step, tuple(instructions), start, failed=made is None)
+        self._gave(made, call.made, table, arrays)
+
+    @staticmethod
+    def _gave(made, buffer, table, arrays):
+        """Note an array that a step made by itself, and tell native steps that may read it where it is."""
+        arrays[buffer.index], backend = made, buffer.spec.device.backend
+        if backend.compiles:
+            table[buffer.index] = backend.address(made)
+
+
+def _seen(operand, values, blocks, held, arrays):
+    """The array of an operand, (buffer, spec, offset)."""
+    buffer, kind, offset = operand
+    if buffer.kind == "input":
+        return values[buffer.slot].look(kind, offset)
+    if buffer.kind == "given":
+        source = Value.of(arrays[buffer.index], buffer.spec)
+    elif buffer.kind == "result":
+        source = Value.of(*held[buffer.slot])
+    else:
+        spec = buffer.spec
+        flat = spec.device.backend.bytes_of(blocks[buffer.index]) if buffer.nbytes else None
+        source = Value.of(spec.device.backend.look(flat, spec, buffer.offset // spec.dtype.itemsize), spec)
+    return source.look(kind, offset)
+
+
+def _place(buffers, node, offset):
+    buffer = buffers.of(node)
+    return buffer.index, buffer.offset + offset
+
+
+def _operand(arg, buffers):
+    """(buffer, spec, offset) of a node in memory."""
+    node, strides, offset = seen_memory(arg)
+    buffer = buffers.of(node)
+    return buffer, make_spec(arg.dtype, arg.shape, tuple(strides), buffer.spec.device), offset
+
+
+def _transfer_call(step, buffers):
+    return TransferCall(step, _operand(step.source, buffers), buffers.of(step.made))
+
+
+def _reference_call(step, buffers, last_reference):
+    operands = [_operand(arg, buffers) for arg in step.touched()]
+    # see Note [All or nothing] in planning/plan.py: only the last that may fail writes over what it was given, and only
+    # what nobody read before it, so that after an interrupt everything can be done once more
+    first = operands[0][0] if operands else None
+    own = step.entry.op.overwrites and first.last == step.at and operands[0][1] is first.spec \
+        and not operands[0][2] and not any(b is first for b, _, _ in operands[1:])
+    if own and first.kind == "input":
+        own = first.slot in buffers.free and first.made == step.at == last_reference
+    elif own:
+        own = first.kind == "given" and first.slot is None
+    return ReferenceCall(step, operands, step.made, own)

@@ -1,0 +1,8 @@
+from flambeau.trace.recording.append cimport TraceBase
+
+
+cpdef here(int inside=*)
+cdef TraceBase this_trace()
+cpdef unsigned int class_version(cls)
+cpdef unsigned long long dict_version(held)
+cpdef bint is_function(function, code, defaults, named) except -1

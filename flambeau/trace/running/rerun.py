@@ -1,0 +1,56 @@
+"""A HeldRecording is run once more, one instruction at a time: for who asks, afterwards, what went wrong.
+
+Values are immutable, so a list of instructions and the Values that it reads from outside are all that is needed, and
+to hold them is to take two references. A Value that is held is not written over: where a step replaces parameters
+their old contents stay until the recording is dropped, in memory of their own.
+"""
+import numpy as np
+
+from ..recording.record import execute
+from ..recording.update import update
+from ..value import Value
+from . import effects
+
+UNWRITTEN = ("_empty", "empty")       # their results have no contents
+
+
+def instructions_of(recording):
+    """The instructions of a HeldRecording."""
+    return recording.code[:recording.count]
+
+
+def rerun(recording, until=None):
+    """(index, instruction, {slot: Value}) after each instruction, up to and with the one of index `until`.
+
+    The table has what was read from outside, and the results that a later instruction reads. It ends before an
+    instruction that cannot be repeated: one with an effect.
+    """
+    code = instructions_of(recording)[:until + 1 if until is not None else None]
+    values, last = {slot: value for value, slot in recording.inputs.items()}, {}
+    for index, (_, slots, *_) in enumerate(code):
+        last.update(dict.fromkeys(slots, index))
+    for index, instruction in enumerate(code):
+        entry, slots, offsets, params, first, _ = instruction
+        if entry.op.effect or entry.__class__ is effects.Lost or any(slot not in values for slot in slots):
+            return
+        with np.errstate(all="ignore"):
+            made = _written(values, entry, slots, offsets) if entry.op is update else \
+                execute(entry, [values[slot].look(kind, offset)
+                                for slot, kind, offset in zip(slots, entry.kinds, offsets, strict=False)], params)
+        values.update({first + at: Value.of(array, spec)
+                       for at, (array, spec) in enumerate(zip(made, entry.outs, strict=True))})
+        yield index, instruction, values
+        for slot in slots:
+            if last[slot] == index and until is None:
+                del values[slot]
+                last[slot] = None
+
+
+def _written(values, entry, slots, offsets):
+    """The bytes of a storage after a write into part of it."""
+    view, kind = entry.kinds
+    backend = view.device.backend
+    memory = backend.copied(values[slots[0]].memory)
+    if view.numel:
+        backend.put(backend.look(memory, view, offsets[0]), values[slots[1]].look(kind, offsets[1]))
+    return [memory]

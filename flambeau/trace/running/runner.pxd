@@ -1,0 +1,28 @@
+cimport cython
+from flambeau.trace.running cimport quick
+from flambeau.trace.recording.append cimport TraceBase
+from flambeau.trace.running.key cimport key_of, like_before, remember
+
+
+cdef bint COMPILED
+cdef dict events, switches, pending
+cdef object _planning, CPU
+cdef tuple NO_KEY
+cdef Py_ssize_t SMALL_LOOK_INSTRUCTIONS, SMALL_LOOK_BYTES
+
+
+cdef class TraceRunner(TraceBase):
+    cdef public object lock, owner, failures, asides, quiet, ran, begun, unsettled, backward, emptied, weighed, segments
+    cdef public tuple found
+    cdef public bint aside, trains
+    cdef public Py_ssize_t gone
+
+    cpdef clear(self)
+
+
+@cython.locals(trace=TraceRunner, code=list)
+cdef bint _by_owner(trace) except -1
+
+
+@cython.locals(trace=TraceRunner, found=tuple, plans=dict, is_single=bint)
+cdef bint _at_once(trace, bint keeps_turn) except -1
