@@ -14,8 +14,6 @@ _SWITCHES = frozenset("cuda cudnn cusparselt kleidiai mha miopen mkl mkldnn mps 
 
 
 def __getattr__(name):
-    if name == "cpu":                 # the module of that name here, which has PyTorch's names as well
-        return import_module(".cpu", __name__)
     if name not in _SWITCHES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(".library_switches", __name__), name)

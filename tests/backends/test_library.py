@@ -12,8 +12,8 @@ import pytest
 
 pytest.importorskip("llvmlite")
 
-from flambeau.backends.cpu import caches, library, llvm_writer, machine_code, threads
-from flambeau.backends.cpu.library import gemm, gemm_kernels
+from flambeau.backends.cpu import caches, llvm_writer, machine_code, threads
+from flambeau.backends.cpu.library import conv, gemm, gemm_kernels, pool
 from flambeau.backends.cpu.library.conv_kernels import TapKernels
 from flambeau.backends.cpu.library.images import ImageKernels
 from flambeau.backends.cpu.library.pool import PoolKernels
@@ -60,7 +60,7 @@ def product(a, b, c):
     """c = a @ b by native steps; whether there are any."""
     batch = c.shape[:-2]
     a, b = [np.broadcast_to(x, (*batch, *x.shape[-2:])) for x in (a, b)]
-    steps = library.gemm(c.shape[-2], c.shape[-1], a.shape[-1], c.dtype.name, strides(a), strides(b), strides(c), batch)
+    steps = gemm.gemm(c.shape[-2], c.shape[-1], a.shape[-1], c.dtype.name, strides(a), strides(b), strides(c), batch)
     if steps is None:
         return False
     execute(steps, [a, b, c])
@@ -124,7 +124,7 @@ def test_results_do_not_depend_on_the_second_cache(rng, monkeypatch, second):
     assert product(laid(a, "columns"), b, c)
     monkeypatch.setattr(gemm, "second_cache", lambda: second)
     for n, k in ((1500, 900), (5000, 384), (5000, 60)):
-        ints = library.gemm(9000, n, k, "float32", (1, 9000), (n, 1), (n, 1))[-1].ints
+        ints = gemm.gemm(9000, n, k, "float32", (1, 9000), (n, 1), (n, 1))[-1].ints
         room = dict(zip(gemm_kernels.STEP_FIELDS, ints, strict=True))
         assert in_room(4, room["a_room"], room["b_room"])
     assert product(laid(a, "columns"), b, again)
@@ -184,7 +184,7 @@ def test_rows_that_meet_in_the_first_cache(rng, monkeypatch, dtype, m, n, k):
     monkeypatch.setattr(gemm, "few", lambda *sizes: False)
     for crowded in (True, False):
         monkeypatch.setattr(gemm, "crowd", lambda *rows, crowded=crowded: crowded)
-        ints = library.gemm(m, n, k, dtype, (2048, 1), (n, 1), (n, 1))[0].ints
+        ints = gemm.gemm(m, n, k, dtype, (2048, 1), (n, 1), (n, 1))[0].ints
         how = dict(zip(gemm_kernels.STEP_FIELDS, ints, strict=True))["a_pack"]
         assert how == (gemm_kernels.COPY if crowded else gemm_kernels.DIRECT)
         c = np.full((m, n), np.nan, dtype)
@@ -223,7 +223,7 @@ def test_parts_of_k(rng, monkeypatch, dtype, m, n, k):
             monkeypatch.setattr(gemm, "get_num_threads", lambda count=count: count)
             out = laid(np.full((m, n), np.nan, dtype), "gaps" if ways[0] == "gaps" else "rows")
             a, b = [laid(x, way) for x, way in zip(exact, ways)]
-            steps = library.gemm(m, n, k, dtype, strides(a), strides(b), strides(out))
+            steps = gemm.gemm(m, n, k, dtype, strides(a), strides(b), strides(out))
             in_parts = [step.share for step in steps] == [1, 0]
             assert in_parts or ways[1] == "gaps" and m <= gemm.FEW_ROWS or wide and gemm.FEW_ROWS < m <= 32 and n > 512
             execute(steps, [a, b, out])
@@ -251,7 +251,7 @@ def test_tiles_that_threads_take_from_each_other(rng, monkeypatch, dtype, m, n, 
             monkeypatch.setattr(gemm, "get_num_threads", lambda count=count: count)
             a, b = [laid(x, way) for x, way in zip(exact, ways)]
             out = np.full((m, n), np.nan, dtype)
-            steps = library.gemm(m, n, k, dtype, strides(a), strides(b), strides(out))
+            steps = gemm.gemm(m, n, k, dtype, strides(a), strides(b), strides(out))
             shared.append(len(steps) == 2)
             execute(steps, [a, b, out])
             assert (out == exact[0] @ exact[1]).all()
@@ -270,7 +270,7 @@ def test_what_is_packed_lasts_for_all_tiles_that_a_thread_takes(rng, monkeypatch
     for dtype, threads_planned, k in itertools.product(TYPES, (2, 3, 16), (100, 365, 384, 1000)):
         monkeypatch.setattr(gemm, "get_num_threads", lambda count=threads_planned: count)
         for n in rng.integers(100, 9000, 60).tolist():
-            *_, last = library.gemm(300, n, k, dtype, (k, 1), (n, 1), (n, 1))
+            *_, last = gemm.gemm(300, n, k, dtype, (k, 1), (n, 1), (n, 1))
             how = dict(zip(gemm_kernels.STEP_FIELDS, last.ints, strict=True))
             if how["shares"]:
                 vectors = -(-min(n, how["tile_n"]) // gemm_kernels.compiled_kernels(dtype).lanes)
@@ -294,7 +294,7 @@ def test_a_product_that_others_help_with(rng, monkeypatch):
     monkeypatch.setattr(gemm, "get_num_threads", lambda: 5)
     a, b, out = rng.integers(-4, 5, (700, 600)), rng.integers(-4, 5, (600, 500)), np.zeros((700, 500))
     a, b = a.astype(float), b.astype(float)
-    clear, shared = library.gemm(700, 500, 600, "float64", strides(a), strides(b), strides(out))
+    clear, shared = gemm.gemm(700, 500, 600, "float64", strides(a), strides(b), strides(out))
     assert shared.tiles == 5
     execute([clear, shared._replace(tiles=1)], [a, b, out])
     assert (out == a @ b).all()
@@ -307,9 +307,9 @@ def test_the_room_for_parts_of_k(monkeypatch):
     """Nothing is cut where it would take much memory, or where there is little to do."""
     monkeypatch.setattr(gemm, "get_num_threads", lambda: 1)
     for m, n, k in ((768, 768, 8192), (2048, 2048, 2048), (32, 10, 1024), (64, 64, 512), (1, 100, 100)):
-        assert [step.scratch for step in library.gemm(m, n, k, "float32", (k, 1), (n, 1), (n, 1))] == [0]
+        assert [step.scratch for step in gemm.gemm(m, n, k, "float32", (k, 1), (n, 1), (n, 1))] == [0]
     for m, n, k in ((512, 500, 100_000), (1, 100_000, 1000), (12, 4096, 4096)):
-        steps = library.gemm(m, n, k, "float32", (k, 1), (n, 1), (n, 1))
+        steps = gemm.gemm(m, n, k, "float32", (k, 1), (n, 1), (n, 1))
         assert all(step.scratch <= 1.25 * gemm.LONG_K_ROOM_BYTES for step in steps)
 
 
@@ -417,8 +417,8 @@ def test_tiny_matrices(rng, two_threads, dtype, batch):
 
 def test_batches_that_do_not_merge_into_three_dimensions_are_left():
     batch, apart = (2, 3, 2, 3), (1000, 101, 47, 9)
-    assert library.gemm(4, 4, 4, "float32", (4, 1, *apart), (4, 1, *apart), (4, 1, *apart), batch) is None
-    assert library.gemm(4, 4, 4, "float32", (4, 1, 192, 64, 32, 16), (4, 1, 0, 0, 0, 0), (4, 1, 192, 64, 32, 16),
+    assert gemm.gemm(4, 4, 4, "float32", (4, 1, *apart), (4, 1, *apart), (4, 1, *apart), batch) is None
+    assert gemm.gemm(4, 4, 4, "float32", (4, 1, 192, 64, 32, 16), (4, 1, 0, 0, 0, 0), (4, 1, 192, 64, 32, 16),
                         (2, 3, 2, 2)) is not None
 
 
@@ -471,9 +471,9 @@ def test_batches_on_threads(rng, two_threads):
 def test_what_has_no_step():
     square = ((4, 1),) * 3
     for dtype in ("int64", "float16", "bfloat16", "bool", "complex64"):
-        assert library.gemm(4, 4, 4, dtype, *square) is None
-    assert library.gemm(0, 4, 4, "float32", *square) is None
-    assert library.gemm(4, 4, 4, "float32", (4, 1), (4, 1), (8, 2)) is None           # C contiguous along neither
+        assert gemm.gemm(4, 4, 4, dtype, *square) is None
+    assert gemm.gemm(0, 4, 4, "float32", *square) is None
+    assert gemm.gemm(4, 4, 4, "float32", (4, 1), (4, 1), (8, 2)) is None           # C contiguous along neither
 
 
 @pytest.mark.parametrize("element, width, fma", [*itertools.product(("float", "double"), (16, 32, 64), (False, True))])
@@ -542,11 +542,11 @@ def test_nothing_but_the_operands_is_convolved_on_other_machines(rng, one_thread
         x, weight, how = make(rng, dtype, **CONVOLUTIONS[name])
         g = rng.standard_normal(convolved(x.astype(float), weight.astype(float), *how).shape).astype(dtype)
         y, d_x, d_weight = np.empty_like(g), np.empty_like(x), np.empty_like(weight)
-        back = library.convolve(dtype, layout(g), layout(weight), layout(d_x), *how, transposed=True)
+        back = conv.convolve(dtype, layout(g), layout(weight), layout(d_x), *how, transposed=True)
         for steps, buffers in (
-                (library.convolve(dtype, layout(x), layout(weight), layout(y), *how), [x, weight, y]),
+                (conv.convolve(dtype, layout(x), layout(weight), layout(y), *how), [x, weight, y]),
                 (back, [g, weight, d_x]),
-                (library.convolve_weight(dtype, layout(x), layout(g), layout(d_weight), *how), [x, g, d_weight])):
+                (conv.convolve_weight(dtype, layout(x), layout(g), layout(d_weight), *how), [x, g, d_weight])):
             assert exceptions_of(dtype, lambda steps=steps, buffers=buffers: execute(steps, buffers)) == 0, name
 
 
@@ -619,7 +619,7 @@ def test_convolutions(rng, dtype, name):
     x, weight, how = make(rng, dtype, **CONVOLUTIONS[name])
     want = convolved(x.astype(float), weight.astype(float), *how)
     y = np.full(want.shape, np.nan, dtype)
-    execute(library.convolve(dtype, layout(x), layout(weight), layout(y), *how), [x, weight, y])
+    execute(conv.convolve(dtype, layout(x), layout(weight), layout(y), *how), [x, weight, y])
     check(y, want, math.prod(weight.shape[1:]), dtype)
 
 
@@ -631,8 +631,8 @@ def test_gradients_of_convolutions(rng, dtype, name):
     y = convolved(x.astype(float), weight.astype(float), *how)
     g = rng.standard_normal(y.shape).astype(dtype)
     d_x, d_weight = np.full(x.shape, np.nan, dtype), np.full(weight.shape, np.nan, dtype)
-    execute(library.convolve(dtype, layout(g), layout(weight), layout(d_x), *how, transposed=True), [g, weight, d_x])
-    execute(library.convolve_weight(dtype, layout(x), layout(g), layout(d_weight), *how), [x, g, d_weight])
+    execute(conv.convolve(dtype, layout(g), layout(weight), layout(d_x), *how, transposed=True), [g, weight, d_x])
+    execute(conv.convolve_weight(dtype, layout(x), layout(g), layout(d_weight), *how), [x, g, d_weight])
     for _ in range(3):
         other = rng.standard_normal(x.shape)
         pairs = [((g * convolved(other, weight.astype(float), *how)).sum(), (d_x * other).sum(), d_x * other)]
@@ -647,9 +647,9 @@ def test_each_element_of_the_gradients(rng):
     x, weight, how = make(rng, "float64", (1, 2, 5, 6), (3, 2, 3, 2), stride=(2, 1), padding=(1, 1))
     y = convolved(x, weight, *how)
     g, d_x, d_weight = rng.standard_normal(y.shape), np.empty_like(x), np.empty_like(weight)
-    steps = library.convolve("float64", layout(g), layout(weight), layout(d_x), *how, transposed=True)
+    steps = conv.convolve("float64", layout(g), layout(weight), layout(d_x), *how, transposed=True)
     execute(steps, [g, weight, d_x])
-    execute(library.convolve_weight("float64", layout(x), layout(g), layout(d_weight), *how), [x, g, d_weight])
+    execute(conv.convolve_weight("float64", layout(x), layout(g), layout(d_weight), *how), [x, g, d_weight])
     for given, made, run in ((x, d_x, lambda v: convolved(v, weight, *how)),
                              (weight, d_weight, lambda v: convolved(x, v, *how))):
         for at in np.ndindex(given.shape):
@@ -666,11 +666,11 @@ def test_channels_last_and_infinities(rng):
     with np.errstate(invalid="ignore"):
         want = convolved(x.astype(float), weight.astype(float), *how)
     y = np.full((2, 9, 18, 7), np.nan, "float32").transpose(0, 3, 1, 2)
-    execute(library.convolve("float32", layout(x), layout(weight), layout(y), *how), [x, weight, y])
+    execute(conv.convolve("float32", layout(x), layout(weight), layout(y), *how), [x, weight, y])
     assert (np.isfinite(y) == np.isfinite(want)).all()
     check(y[np.isfinite(want)], want[np.isfinite(want)], 45, "float32")
     g, d_weight = np.ones(y.shape, "float32"), np.empty((7, 5, 3, 3), "float32")
-    execute(library.convolve_weight("float32", layout(x), layout(g), layout(d_weight), *how), [x, g, d_weight])
+    execute(conv.convolve_weight("float32", layout(x), layout(g), layout(d_weight), *how), [x, g, d_weight])
     assert np.isfinite(d_weight[:, [0, 3, 4]]).all() and np.isinf(d_weight[:, 2]).any()
     assert np.isfinite(d_weight[:, 2, :, 2]).all()              # that tap never reads the first column
 
@@ -683,10 +683,10 @@ def test_convolutions_do_not_show_the_number_of_threads(rng, two_threads, name):
     for count in (1, 2, 5):
         threads.set_num_threads(count)
         made = [np.full(shape, np.nan, "float32") for shape in (y.shape, x.shape, weight.shape)]
-        execute(library.convolve("float32", layout(x), layout(weight), layout(y), *how), [x, weight, made[0]])
-        execute(library.convolve("float32", layout(y), layout(weight), layout(x), *how, transposed=True),
+        execute(conv.convolve("float32", layout(x), layout(weight), layout(y), *how), [x, weight, made[0]])
+        execute(conv.convolve("float32", layout(y), layout(weight), layout(x), *how, transposed=True),
                 [y, weight, made[1]])
-        execute(library.convolve_weight("float32", layout(x), layout(y), layout(weight), *how), [x, y, made[2]])
+        execute(conv.convolve_weight("float32", layout(x), layout(y), layout(weight), *how), [x, y, made[2]])
         results.append(made)
     for made in results[1:]:
         assert all((one == first).all() for one, first in zip(made, results[0]))
@@ -695,10 +695,10 @@ def test_convolutions_do_not_show_the_number_of_threads(rng, two_threads, name):
 def test_convolutions_that_have_no_step():
     x, weight, y = [(shape, (1,) * len(shape)) for shape in ((1, 2, 4, 4), (3, 2, 1, 1), (1, 3, 4, 4))]
     how = ((1, 1), (0, 0), (1, 1))
-    assert library.convolve("int64", x, weight, y, *how) is None
-    assert library.convolve("float32", ((0, 2, 4, 4), (1,) * 4), weight, y, *how) is None
-    assert library.convolve_weight("float16", x, y, weight, *how) is None
-    assert library.convolve_weight("float32", x, y, ((3, 2, 1, 1), (1, 3, 3, 3)), *how) is None
+    assert conv.convolve("int64", x, weight, y, *how) is None
+    assert conv.convolve("float32", ((0, 2, 4, 4), (1,) * 4), weight, y, *how) is None
+    assert conv.convolve_weight("float16", x, y, weight, *how) is None
+    assert conv.convolve_weight("float32", x, y, ((3, 2, 1, 1), (1, 3, 3, 3)), *how) is None
 
 
 # --- pooling ----------------------------------------------------------------------------------------------------------
@@ -733,12 +733,12 @@ def test_the_largest_of_windows(rng, dtype, size, kernel, stride, padding, dilat
     want = largest(x, kernel, out, stride, padding, dilation)
     for across in (x, laid(x, "columns")):
         values, places = np.empty((2, 3, *out), dtype), np.empty((2, 3, *out), np.int64)
-        step = library.max_pool(dtype, layout(across), layout(values), maps)
+        step = pool.max_pool(dtype, layout(across), layout(values), maps)
         execute([step], [across, values, places])
         np.testing.assert_array_equal(values, want[0])
         np.testing.assert_array_equal(places, want[1])
     g, d_x = rng.standard_normal(values.shape).astype(dtype), np.full(x.shape, np.nan, dtype)
-    execute([library.drop(dtype, 6, out[0] * out[1], size[0] * size[1])], [g, places, d_x])
+    execute([pool.drop(dtype, 6, out[0] * out[1], size[0] * size[1])], [g, places, d_x])
     sums = np.zeros((6, size[0] * size[1]))
     np.add.at(sums, (np.arange(6)[:, None], places.reshape(6, -1)), g.reshape(6, -1))
     check(d_x.reshape(6, -1), sums, 9, dtype)
@@ -747,9 +747,9 @@ def test_the_largest_of_windows(rng, dtype, size, kernel, stride, padding, dilat
 def test_windows_that_have_no_step():
     x, y = [(shape, (1,) * 3) for shape in ((2, 1, 9), (2, 1, 4))]
     whole, one = ("window", 9, 4, 2, 2, 0, 1, True), ("window", 1, 1, 1, 1, 0, 1, True)
-    assert library.max_pool("int64", x, y, (one, whole)) is None
-    assert library.max_pool("float32", x, y, (one, ("adaptive", 9, 4))) is None
-    assert library.max_pool("float32", x, y, (("window", 1, 1, 2, 1, 1, 2, True), whole)) is None      # nothing in it
+    assert pool.max_pool("int64", x, y, (one, whole)) is None
+    assert pool.max_pool("float32", x, y, (one, ("adaptive", 9, 4))) is None
+    assert pool.max_pool("float32", x, y, (("window", 1, 1, 2, 1, 1, 2, True), whole)) is None      # nothing in it
 
 
 # --- sums by taps -----------------------------------------------------------------------------------------------------
@@ -775,7 +775,7 @@ def test_sums_by_taps(rng, dtype, across):
             y = np.full((*lead, *[n for _, n in sizes]), np.nan, dtype)
             if lasts:
                 x, y = [np.moveaxis(np.ascontiguousarray(np.moveaxis(one, 1, -1)), -1, 1) for one in (x, y)]
-            step = library.weigh(dtype, layout(x), layout(y), maps, back, mean)
+            step = pool.weigh(dtype, layout(x), layout(y), maps, back, mean)
             execute([step], [x, y])
             want = x.astype(float)
             for axis, m in enumerate(maps, -len(maps)):
@@ -790,18 +790,18 @@ def test_what_a_tap_of_weight_zero_would_read(rng):
     """An infinity beside it does no harm; and what is copied is the same to the last bit."""
     x = np.array([[np.inf, 1.0, -0.0, 2.0, np.nan, 3.0, 4.0, 5.0, -0.0, 6.0, 7.0, 8.0]])
     maps, y = (("linear", 12, 23, True, None),), np.zeros((1, 23))
-    execute([library.weigh("float64", layout(x), layout(y), maps, False, False)], [x, y])
+    execute([pool.weigh("float64", layout(x), layout(y), maps, False, False)], [x, y])
     np.testing.assert_array_equal(y[0, ::2], x[0])
     assert np.isnan(y[0, 7:10]).all() and np.isfinite(y[0, 2:7]).all() and np.isfinite(y[0, 10:]).all()
     y = np.zeros((1, 18))
-    execute([library.weigh("float64", layout(x), layout(y), (("reflect", 12, 18, 3),), False, False)], [x, y])
+    execute([pool.weigh("float64", layout(x), layout(y), (("reflect", 12, 18, 3),), False, False)], [x, y])
     assert y.tobytes() == np.pad(x, ((0, 0), (3, 3)), mode="reflect").tobytes()
 
 
 def test_where_taps_are_left_to_the_reference():
     def asked(dtype="float32", shape=(2, 3, 8, 8), maps=(("linear", 8, 16, False, None),) * 2):
         x, y = np.zeros(shape), np.zeros((*shape[:-len(maps)], *[m[2] for m in maps]))
-        return library.weigh(dtype, layout(x), layout(y), maps, False, False)
+        return pool.weigh(dtype, layout(x), layout(y), maps, False, False)
     assert asked() is not None
     assert asked("int64") is None
     assert asked(shape=(0, 3, 8, 8)) is None
@@ -844,7 +844,7 @@ def test_rows_are_added_up(rng, two_threads, dtype, count, cols, size):
         want = np.zeros((size, cols))
         np.add.at(want, at[at != skip], g[at != skip].astype(float))
         out = np.full((size, cols), np.nan, dtype)
-        execute([library.add_rows(dtype, count, cols, size, skip)], [g, at, out])
+        execute([pool.add_rows(dtype, count, cols, size, skip)], [g, at, out])
         close = 1e-5 if dtype == "float32" else 1e-13
         np.testing.assert_allclose(out, want, close, 10 * close)
 
@@ -856,11 +856,11 @@ def test_weighted_rows_are_summed_and_spread(rng, two_threads, dtype, count, col
     table, g = rng.standard_normal((size, cols)).astype(dtype), rng.standard_normal((count, cols)).astype(dtype)
     close = 1e-5 if dtype == "float32" else 1e-13
     out = np.full((count, cols), np.nan, dtype)
-    execute([library.sum_weighted_rows(dtype, count, cols, taps)], [table, at, weight, out])
+    execute([pool.sum_weighted_rows(dtype, count, cols, taps)], [table, at, weight, out])
     want = (table[at].astype(float) * weight[:, :, None]).sum(1)
     np.testing.assert_allclose(out, want, close, 10 * close)
     back = np.full((size, cols), np.nan, dtype)
-    execute([library.add_weighted_rows(dtype, count, cols, size, taps)], [g, at, weight, back])
+    execute([pool.add_weighted_rows(dtype, count, cols, size, taps)], [g, at, weight, back])
     want = np.zeros((size, cols))
     np.add.at(want, at, g[:, None].astype(float) * weight[:, :, None])
     np.testing.assert_allclose(back, want, 10 * close, 100 * close)
@@ -872,5 +872,5 @@ def test_weighted_rows_are_summed_and_spread(rng, two_threads, dtype, count, col
 def test_running_sums(rng, two_threads, dtype, shape, dim):
     x = rng.standard_normal(shape).astype(dtype)
     out = np.full(shape, np.nan, dtype)
-    execute([library.scan(dtype, shape, dim)], [x, out])
+    execute([pool.scan(dtype, shape, dim)], [x, out])
     np.testing.assert_array_equal(out, np.cumsum(x, dim, dtype=float).astype(dtype))        # in double, in order

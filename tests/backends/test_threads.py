@@ -319,7 +319,7 @@ needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no for
 def test_a_forked_child_has_its_own_workers():
     assert script("""
         import os, threading, time
-        from tests.backends.test_threads import Program, cpu, np, threads
+        from tests.backends.test_threads import Program, machine_code, np, threads
         threads.quota = lambda: 99
         threads.set_num_threads(3)
         steps = [(1, 3, 1)] * 5
@@ -330,7 +330,7 @@ def test_a_forked_child_has_its_own_workers():
                 fine = Program(200, steps, spin=50).run().right()
                 if times:                              # children of children, and a kernel that is new
                     fine = fine and child(times - 1)
-                    cpu.function("k", f"define i64 @k() {{ ret i64 {os.getpid()} }}")
+                    machine_code.function("k", f"define i64 @k() {{ ret i64 {os.getpid()} }}")
                 os._exit(0 if fine else 1)
             return os.waitpid(pid, 0)[1] == 0
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 pytest.importorskip("llvmlite")
 
 import flambeau
-from flambeau.backends.cpu import library, threads
+from flambeau.backends.cpu import threads
 from flambeau.backends.cpu.library import conv, winograd, winograd_kernels
 from flambeau.loops.step import in_room
 from flambeau.loops.target import Target
@@ -42,7 +42,7 @@ def forward(x, weight, padding, direct=False):
     stride, dilation, groups = HOW
     n, o = x.shape[0], weight.shape[0]
     y = np.full((n, o, *[s + 2 * p - 2 for s, p in zip(x.shape[2:], padding)]), np.nan, "float32")
-    steps = library.convolve("float32", layout(x), layout(weight), layout(y), stride, padding, dilation, groups)
+    steps = conv.convolve("float32", layout(x), layout(weight), layout(y), stride, padding, dilation, groups)
     assert is_winograd(steps)
     execute([direct_of(steps)] if direct else steps, [x, weight, y])
     return y
@@ -57,7 +57,7 @@ def direct_of(steps):
 def to_input(g, weight, padding, size):
     stride, dilation, groups = HOW
     d_x = np.full((g.shape[0], weight.shape[1], *size), np.nan, "float32")
-    steps = library.convolve("float32", layout(g), layout(weight), layout(d_x), stride, padding, dilation, groups,
+    steps = conv.convolve("float32", layout(g), layout(weight), layout(d_x), stride, padding, dilation, groups,
                              transposed=True)
     assert is_winograd(steps)
     execute(steps, [g, weight, d_x])
@@ -67,7 +67,7 @@ def to_input(g, weight, padding, size):
 def to_weight(x, g, padding, direct=False):
     stride, dilation, groups = HOW
     made = np.full((g.shape[1], x.shape[1], 3, 3), np.nan, "float32")
-    steps = library.convolve_weight("float32", layout(x), layout(g), layout(made), stride, padding, dilation, groups)
+    steps = conv.convolve_weight("float32", layout(x), layout(g), layout(made), stride, padding, dilation, groups)
     assert is_winograd(steps)
     execute([direct_of(steps)] if direct else steps, [x, g, made])
     return made
@@ -239,9 +239,9 @@ def test_other_convolutions_are_direct(name):
     out = [(s - d * (k - 1) - 1) // t + 1 for s, d, k, t in zip(how["size"], dilation, kernel, stride)]
     x, weight, y = [layout(np.empty(s, how["dtype"])) for s in
                     ((2, 16, *how["size"]), (16, 16 // how["groups"], *kernel), (2, 16, *out))]
-    steps = library.convolve(how["dtype"], x, weight, y, stride, (0,) * n, dilation, how["groups"])
+    steps = conv.convolve(how["dtype"], x, weight, y, stride, (0,) * n, dilation, how["groups"])
     assert len(steps) == 1 and not steps[0].scratch
-    steps = library.convolve_weight(how["dtype"], x, y, weight, stride, (0,) * n, dilation, how["groups"])
+    steps = conv.convolve_weight(how["dtype"], x, y, weight, stride, (0,) * n, dilation, how["groups"])
     assert len(steps) == 1 and not steps[0].scratch
 
 
@@ -251,7 +251,7 @@ def test_parts_of_a_transposed_convolution():
     g, weight = [rng.standard_normal(s).astype("float32") for s in ((2, 9, 7, 8), (9, 5, 6, 6))]
     how = (2, 2), (2, 2), (1, 1), 1
     made = np.full((2, 5, 14, 16), np.nan, "float32")
-    steps = library.convolve("float32", layout(g), layout(weight), layout(made), *how, transposed=True)
+    steps = conv.convolve("float32", layout(g), layout(weight), layout(made), *how, transposed=True)
     assert len(steps) == 12
     execute(steps, [g, weight, made])
     other = rng.standard_normal(made.shape)
@@ -287,8 +287,8 @@ def test_threads_do_not_decide_which_way_is_taken(lanes, monkeypatch):
 
 def test_arithmetic_is_counted_once():
     x, weight, y = [layout(np.empty(s, "float32")) for s in ((2, 16, 8, 8), (16, 16, 3, 3), (2, 16, 8, 8))]
-    for steps in (library.convolve("float32", x, weight, y, (1, 1), (1, 1), (1, 1)),
-                  library.convolve_weight("float32", x, y, weight, (1, 1), (1, 1), (1, 1))):
+    for steps in (conv.convolve("float32", x, weight, y, (1, 1), (1, 1), (1, 1)),
+                  conv.convolve_weight("float32", x, y, weight, (1, 1), (1, 1), (1, 1))):
         assert sum(step.share for step in steps) == 16 / 36
 
 

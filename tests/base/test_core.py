@@ -26,7 +26,7 @@ def package(tmp_path, monkeypatch):
     for module in core.MODULES:
         for source in PACKAGE.glob(f"{module.replace('.', '/')}.p*"):
             copy = tmp_path / source.relative_to(PACKAGE)
-            copy.parent.mkdir(exist_ok=True)
+            copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_bytes(source.read_bytes())
     monkeypatch.setattr(core, "FOLDER", str(tmp_path))
     monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])

@@ -13,7 +13,8 @@ import pytest
 pytest.importorskip("llvmlite")
 
 import flambeau as torch
-from flambeau.backends.cpu import library, machine_code, program
+from flambeau.backends.cpu import machine_code, program
+from flambeau.backends.cpu.library import gemm
 from flambeau.trace.planning import plan
 from flambeau.trace.running import interpret, runner
 from tests.patience import PATIENCE
@@ -85,9 +86,9 @@ def test_a_write_that_cannot_be_compiled_leaves_the_trace_to_the_reference(break
 
 
 def test_a_product_that_cannot_be_compiled(breaking, monkeypatch):
-    def gemm(*args):
+    def refusing(*args):
         raise machine_code.NotCompiled({"gemm": "nobody_has_this either"})
-    monkeypatch.setattr(library, "gemm", gemm)
+    monkeypatch.setattr(gemm, "gemm", refusing)
     a = torch.arange(12.0).reshape(3, 4)
     with pytest.warns(UserWarning, match="nobody_has_this either"):
         assert (a @ a.mT + 1).tolist() == (a.numpy() @ a.numpy().T + 1).tolist()

@@ -54,15 +54,10 @@ from functools import lru_cache
 
 from ....base.shapes import contiguous_strides
 from ..threads import get_num_threads
-from .conv import convolve, convolve_weight
-from .gemm import LibraryCall, gemm
-from .images import jitter_colours, mirror_rows, resize_boxes, warp_places
-from .pool import add_rows, add_weighted_rows, drop, max_pool, scan, sum_weighted_rows, weigh
-from .sort import pick, sort, topk
+from . import conv, gemm, images, pool, sort
+from .gemm import LibraryCall
 
-__all__ = ["LibraryCall", "add_rows", "add_weighted_rows", "ask", "convolve", "convolve_weight", "drop", "gemm",
-           "jitter_colours", "max_pool", "mirror_rows", "pick", "product", "resize_boxes", "scan", "sort",
-           "sum_weighted_rows", "topk", "warp_places", "weigh"]
+__all__ = ["LibraryCall", "ask", "forget", "product"]
 
 
 def product(dtype, a, b, c):
@@ -75,7 +70,7 @@ def product(dtype, a, b, c):
         outer = [0 if n == 1 else s for n, s in zip(shape[:-2], strides[:-2], strict=True)]
         return strides[-2], strides[-1], *(0,) * lead, *outer
 
-    return gemm(*c[0][-2:], a[0][-1], dtype, strides(*a), strides(*b), strides(*c), batch)
+    return gemm.gemm(*c[0][-2:], a[0][-1], dtype, strides(*a), strides(*b), strides(*c), batch)
 
 
 def ask(name, dtype, args, outs, params):
@@ -98,41 +93,41 @@ def forget():
 def _answer(name, dtype, args, outs, params, _threads):
     if name == "convolve":
         stride, padding, dilation, groups, transposed = params
-        return convolve(dtype, *args, *outs, stride, padding, dilation, groups, transposed)
+        return conv.convolve(dtype, *args, *outs, stride, padding, dilation, groups, transposed)
     if name == "convolve_weight":
-        return convolve_weight(dtype, *args, *outs, *params)
+        return conv.convolve_weight(dtype, *args, *outs, *params)
     if name == "gemm":
         return product(dtype, *args, *outs)
     elif name == "max_pool":
         if outs[0] != outs[1]:                            # values in working memory, places as their reader wants them
             return None
-        found = max_pool(dtype, args[0], outs[0], *params)
+        found = pool.max_pool(dtype, args[0], outs[0], *params)
     elif name == "weigh":
-        found = weigh(dtype, args[0], outs[0], *params)
+        found = pool.weigh(dtype, args[0], outs[0], *params)
     elif name == "scan":
         (shape, strides), (dim,) = args[0], params
         turn = sorted(range(len(shape)), key=lambda d: (-strides[d], d))          # dimensions as they lie in memory
         if not all(_dense([one[turn[i]] for i in range(len(turn))] for one in laid) for laid in (*args, *outs)):
             return None
-        found = scan(dtype, [shape[d] for d in turn], turn.index(dim))
+        found = pool.scan(dtype, [shape[d] for d in turn], turn.index(dim))
     elif not all(map(_dense, (*args, *outs))):
         return None
     elif name == "add_rows":
-        found = add_rows(dtype, *args[0][0], outs[0][0][0], *params)
+        found = pool.add_rows(dtype, *args[0][0], outs[0][0][0], *params)
     elif name in ("add_weighted_rows", "sum_weighted_rows"):
         taps = args[1][0][1]
-        found = add_weighted_rows(dtype, *args[0][0], outs[0][0][0], taps) if name == "add_weighted_rows" else \
-            sum_weighted_rows(dtype, *outs[0][0], taps)
+        found = pool.add_weighted_rows(dtype, *args[0][0], outs[0][0][0], taps) if name == "add_weighted_rows" else \
+            pool.sum_weighted_rows(dtype, *outs[0][0], taps)
     elif name == "jitter_colours":
-        found = jitter_colours(dtype, args[0], outs[0])
+        found = images.jitter_colours(dtype, args[0], outs[0])
     elif name == "resize_boxes":
-        found = resize_boxes(dtype, args[0], args[2], args[5], outs[0])
+        found = images.resize_boxes(dtype, args[0], args[2], args[5], outs[0])
     elif name == "warp_places":
-        found = warp_places(dtype, *args, *outs, *params)
+        found = images.warp_places(dtype, *args, *outs, *params)
     elif name == "mirror_rows":
-        found = mirror_rows(dtype, args[0])
+        found = images.mirror_rows(dtype, args[0])
     elif name in ("sort", "topk", "pick"):
-        found = {"sort": sort, "topk": topk, "pick": pick}[name](dtype, args[0][0], *params)
+        found = {"sort": sort.sort, "topk": sort.topk, "pick": sort.pick}[name](dtype, args[0][0], *params)
     elif name != "drop":
         return None
     else:
@@ -140,7 +135,7 @@ def _answer(name, dtype, args, outs, params, _threads):
         shared = math.prod(index[:-1]) == 1
         if index[-1] != shape[-1] or index[:-1] != shape[:-1] and not shared:      # an index shared by some rows only
             return None
-        found = drop(dtype, math.prod(shape[:-1]), shape[-1], *params, shared=shared)
+        found = pool.drop(dtype, math.prod(shape[:-1]), shape[-1], *params, shared=shared)
     return found and [found]
 
 

@@ -35,7 +35,7 @@ def load_what_compiles():
     """Load here, once, what plans and compiles. Each forked worker would do so for itself, in every epoch: a tenth of a
     second, as long as it takes to decode and augment some fifteen pictures."""
     if settings.executor != "reference":
-        import_module("....trace.plan", __package__)
+        import_module("....trace.planning.plan", __package__)
         CPU.backend.load_compiler()
 
 
