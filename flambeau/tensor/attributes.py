@@ -92,7 +92,7 @@ def in_place_view(name, number):
                 self.retain_grad()
         return self
     words = f"In-place form of `{name}`: the tensor itself is seen so from now on; its memory stays."
-    return forms.dressed(form, op, name + "_", words)
+    return forms.with_metadata(form, op, name + "_", words)
 
 
 for _name, _number in {"t": 1, "transpose": 1, "swapaxes": 1, "swapdims": 1, "unsqueeze": 1, "squeeze": 3,

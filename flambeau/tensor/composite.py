@@ -9,7 +9,7 @@ from .messages import explained
 from .results import named
 from .tensor import Tensor, wrap
 
-A_NODE_OVER_SEVERAL = None    # on a tape, which then cannot be followed: its operations would have nodes of their own
+NOT_REPLAYABLE = object()     # on a tape that cannot be followed: its operations would have nodes of their own
 
 
 def call_composite(op, facts, args, kwargs):
@@ -73,7 +73,7 @@ def _ruled(op, facts, args, kwargs):
         out._node = None
     add_history(op, entry, args, inputs, outs, site)
     if _local.trace.tape is not None and any(out._node is not None for out in outs):
-        _local.trace.tape.append(A_NODE_OVER_SEVERAL)
+        _local.trace.tape.append(NOT_REPLAYABLE)
     return named(op, outs) if many else outs[0]
 
 

@@ -26,7 +26,7 @@ from ..trace.recording.record import _local
 from ..trace.running import quick
 from ..trace.value import TensorBase, looks
 from . import overrides
-from .composite import A_NODE_OVER_SEVERAL, run_composite
+from .composite import NOT_REPLAYABLE, run_composite
 from .find import plain_types
 from .infer import tables
 from .messages import explained
@@ -44,7 +44,7 @@ tapes: dict = {}              # key of a call → Tape, False where it cannot be
 sighted: set = set()          # the keys of calls of composites that came by once
 latest: dict = {}             # BackwardRecipe → (key of the last backward by it, without itself; its Tape)
 tables.extend((tapes, sighted, latest))
-questions = vars(overrides)   # a load nearer
+questions = vars(overrides)   # the module's dict: saves one attribute lookup per call
 
 
 class TapedCall:
@@ -121,7 +121,7 @@ def taped(trace, key, function, args, given):
     if _local.trace is trace and (trace.emptied == emptied or looked == looks()):
         if len(tapes) >= MAX_TAPES:
             forget_tapes()
-        recorded = len([one for one in tape if one is not A_NODE_OVER_SEVERAL and one[4] < 0])
+        recorded = len([one for one in tape if one is not NOT_REPLAYABLE and one[4] < 0])
         tapes[key] = looked == looks() and warned == errors.warned and _count(trace) - before == recorded \
             and versions == [t._storage.version for t in given] and _as_tape(tape, given, made)
     return made
@@ -146,7 +146,7 @@ def all_differ(given):
 
 def _as_tape(taken, given, made):
     """What was taken down as a Tape; False if a tensor in it is nobody's."""
-    if any(one is A_NODE_OVER_SEVERAL for one in taken):
+    if any(one is NOT_REPLAYABLE for one in taken):
         return False
     number_of = {id(t): number for number, t in enumerate(given)}
     steps, count = [], len(given)

@@ -28,7 +28,7 @@ from ..base.shapes import extent
 from ..base.spec import CPU, spec as make_spec
 from ..base.weakbag import at_end
 
-events = vars(observers)          # a load nearer
+events = vars(observers)          # the module's dict: saves one attribute lookup per call
 _looks = 0                        # how often somebody looked at contents, or waited for them
 
 

@@ -8,7 +8,7 @@ from . import new
 
 HELD_INPUT_WEIGHT = 8             # weight of an input byte that only the trace keeps alive: results may never be
 limits = vars(settings)
-tell_recorded = None              # `observers.recorded`, a load nearer: it is looked at in every call that is recorded
+tell_recorded = None              # a copy of `observers.recorded`: saves one attribute lookup per recorded call
 
 
 class TraceBase:

@@ -19,11 +19,11 @@ from ...base.spec import CPU
 from ..recording.append import TraceBase
 from . import effects, quick
 from .effects import Raised, pending
-from .key import key_of, like_before, remember
+from .key import cached_plan, key_of, remember
 
-SMALL_LOOK_INSTRUCTIONS = 64      # of a trace, and
-SMALL_LOOK_BYTES = 1 << 16        # of what it reads and gives: see Note [Small looks]
-events, switches = vars(observers), vars(settings)          # a load nearer
+MAX_INLINE_INSTRUCTIONS = 64      # of a trace that runs without its lock (`run_inline`), and
+MAX_INLINE_BYTES = 1 << 16        # of its inputs and results together
+events, switches = vars(observers), vars(settings)          # the modules' dicts: save one attribute lookup per call
 notes: list = []                  # functions of (Failure, what was looked at) that give words to add to an error
 numbering = count()               # of autograd's nodes, and between them of when a trace was emptied
 _planning = None                  # planning/plan.py, once a trace has run: with it comes what compiles
@@ -76,7 +76,7 @@ class TraceRunner(TraceBase):
         to who `asked` for a Value that could not be computed for it, and to nobody else. But an effect that fails ends
         the run, and its error is raised to anybody; see Note [Effects] in effects.py.
         """
-        if COMPILED and _by_owner(self):
+        if COMPILED and run_inline(self):
             return
         if asked is None and not self.code and not self.sealed and not self.busy and not self.asides \
                 and self.begun is None and self.unsettled is None and not effects.pending:
@@ -99,7 +99,7 @@ class TraceRunner(TraceBase):
             try:
                 if self.busy:
                     self._wait()
-                if not COMPILED or not _at_once(self, False):
+                if not COMPILED or not run_as_one_call(self, False):
                     self.quiet.run(self._run_sealed)
             except Raised as stop:
                 raised = Failure(stop.error, stop.entry, stop.site)
@@ -156,31 +156,31 @@ def run_segment(trace, start, end, needed, held):
     return _planning.attempt_segment(trace, start, end, needed, held)
 
 
-def _by_owner(trace):
-    """Run a small trace of this thread's own, if that is a single native call of the CPU's; whether it did. See Note
-    [Small looks]."""
+def run_inline(trace):
+    """Run a small trace of this thread's own without its lock, if that is a single native call of the CPU's. Returns
+    True if it ran. See Note [Small looks]."""
     code = trace.code
-    if trace.busy or trace.sealed or trace.own_append or not code or len(code) > SMALL_LOOK_INSTRUCTIONS \
-            or trace.bytes + trace.held > SMALL_LOOK_BYTES or pending or trace is not quick.this_trace():
+    if trace.busy or trace.sealed or trace.own_append or not code or len(code) > MAX_INLINE_INSTRUCTIONS \
+            or trace.bytes + trace.held > MAX_INLINE_BYTES or pending or trace is not quick.this_trace():
         return False
     if code[-1][0].device is not CPU or trace.backward is not None and trace.backward.large:
         return False
     trace.busy = True
     try:
-        return _at_once(trace, True)
+        return run_as_one_call(trace, True)
     finally:
         trace.busy = False
 
 
-def _at_once(trace, keeps_turn):
-    """Run `trace` by a plan that is a single native call and empty it, if there is one; whether it did. `keeps_turn`:
-    no other thread is let in meanwhile."""
+def run_as_one_call(trace, keeps_turn):
+    """Run `trace` by a plan that is a single native call and empty it, if there is one. Returns True if it ran.
+    `keeps_turn`: no other thread is let in meanwhile."""
     trace.found = None                            # an interrupt may have ended the last run before it was used
     if _planning is None or trace.aside or trace.asides or trace.begun is not None or trace.unsettled is not None \
             or not trace.code or events["during_runs"] or switches["executor"] == "reference":
         return False
     is_single = len(trace.code) == 1
-    plan = like_before(trace) if is_single else None
+    plan = cached_plan(trace) if is_single else None
     if plan is not None:
         trace.found = NO_KEY
     else:
