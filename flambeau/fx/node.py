@@ -11,7 +11,7 @@ __all__ = ["Node", "has_side_effect", "map_aggregate", "map_arg"]
 Target = object               # a function, or the name of a method, a module or an attribute; for annotations
 Argument = object
 NODE_KINDS = ("placeholder", "get_attr", "call_function", "call_module", "call_method", "output", "root")
-_side_effects: set = set()    # functions whose calls stay although nobody uses their results
+_side_effects: set = set()    # functions whose calls stay although their results are not used
 
 
 def has_side_effect(fn):
@@ -205,7 +205,7 @@ class Node:
         self.meta["stack_trace"] = trace
 
     def is_impure(self, impure_random=True):
-        """Whether it must stay although nobody uses it."""
+        """Whether it must stay although it is not used."""
         if self.op in ("placeholder", "output"):
             return True
         if self.op == "call_function":

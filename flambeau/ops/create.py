@@ -2,7 +2,7 @@
 
 Each public function says what it makes (`of`), after `options` has read the arguments that all of them share: dtype,
 device, layout, pin_memory. The making itself is one recorded instruction (`_full`, `_arange`, …), so that nothing is
-allocated before somebody needs it. With `out=`, the given tensor says dtype and device (`creates = True`).
+allocated before it is needed. With `out=`, the given tensor says dtype and device (`creates = True`).
 """
 import math
 

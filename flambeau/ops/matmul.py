@@ -496,7 +496,7 @@ class _unfolded_row(View):
 
 
 def owned(view):
-    """A view of something that nobody else holds, as a tensor of its own (PyTorch calls it an unsafe view)."""
+    """A view of something that nothing else holds, as a tensor of its own (PyTorch calls it an unsafe view)."""
     view._base = view._view_of = None
     return view
 

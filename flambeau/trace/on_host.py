@@ -1,13 +1,13 @@
 """What the CPU knows of contents that stand on another device, so that a check at the call need not wait for it.
 
 Note [Checks without waiting]: positions are checked at the call, where the message can name the line. Those of a tensor
-on a GPU would have to be brought back first, and whoever waits for a GPU in every step loses the time in which the next
-step could have been recorded. But most positions come from the CPU (a batch of words, class numbers), or are made of
-nothing (`arange`). So a Value of whole numbers that was copied from the CPU keeps what was copied; one that is pending,
-there or on the CPU, is computed on the CPU too, where that is little work; and one that had to be brought back keeps
-what was brought. A Value never changes, so neither does what is kept, and it goes with the Value; where a replay makes
-a new Value of an old one, it forgets that. Nothing is kept of memory that somebody outside may write to (Note [Exported
-storages] in value.py).
+on a GPU would have to be brought back first, and a program that waits for a GPU in every step loses the time in which
+the next step could have been recorded. But most positions come from the CPU (a batch of words, class numbers), or are
+made of nothing (`arange`). So a Value of whole numbers that was copied from the CPU keeps what was copied; one that is
+pending, there or on the CPU, is computed on the CPU too, where that is little work; and one that had to be brought back
+keeps what was brought. A Value never changes, so neither does what is kept, and it goes with the Value; where a replay
+makes a new Value of an old one, it forgets that. Nothing is kept of memory that may be written from outside (Note
+[Exported storages] in value.py).
 """
 import numpy as np
 
@@ -28,7 +28,7 @@ NUMBERS_AND_NOTHING = (int, float, bool, type(None))
 def remember(value, array):
     """Keep of a Value of another device what `array` of the CPU holds, which it is a copy of, if that is whole numbers.
 
-    They are copied: the memory may be somebody else's, or be written over.
+    They are copied: the memory may be another owner's, or be written over.
     """
     if _worth_keeping(value.spec):
         value.on_host = _bytes_of(array, value.spec)

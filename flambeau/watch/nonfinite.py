@@ -2,8 +2,8 @@
 
 A graph keeps, for its derivatives, many of the inputs and results of its operations. They are gone through in the order
 in which they were made: what is kept is looked at, and what is not is computed again from its inputs, where these are
-known. The first result that is not finite while all known inputs are, is the one. What nobody has kept and nobody can
-compute (an operand that needs no gradient, the dimension of a sum) is left out, and the text says so where it matters.
+known. The first result that is not finite while all known inputs are, is the one. What was not kept and cannot be
+computed (an operand that needs no gradient, the dimension of a sum) is left out, and the text says so where it matters.
 """
 import contextlib
 import math

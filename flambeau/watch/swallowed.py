@@ -58,7 +58,7 @@ def _is_ours(error):
 
 
 def tell_swallowed():
-    """Say which lines caught errors and told nobody."""
+    """Say which lines caught errors and kept silent."""
     places: dict = {}
     for place, count in _noted.items():
         kinds, words, frames = place

@@ -289,7 +289,7 @@ def _is_finite(tensor):
 
 
 def _array(tensor):
-    """The contents of a tensor of the CPU. What is computed already is nobody's look."""
+    """The contents of a tensor of the CPU. What is computed already is not a look."""
     value = tensor._storage.value
     if value.trace is not None:
         value.ready()

@@ -396,8 +396,8 @@ def layouts(args, outs):
     all as they lie, operands copied so that they are contiguous, results too. (copies of operands, of results, what
     they are then) each.
 
-    A step that copies what lies badly is far quicker than the reference executor. Whoever runs an instruction asks in
-    this order, since a sum's order may depend on the answer.
+    A step that copies what lies badly is far quicker than the reference executor. The caller that runs an instruction
+    asks in this order, since a sum's order may depend on the answer.
     """
     def dense(laid):
         return [(tuple(shape), contiguous_strides(shape)) for shape, _ in laid]
@@ -426,7 +426,7 @@ class TraceGraph:
             self.begins.append(next(_numbers))
             if needed[index]:
                 self._lower(index, entry, slots, offsets, params, first)
-        self.end = next(_numbers)                         # what comes later is nobody's instruction
+        self.end = next(_numbers)                         # what comes later is no instruction of this trace
 
     def device_of(self, node):
         """Where a node is computed: on the device of the instruction that it belongs to."""

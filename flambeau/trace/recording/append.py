@@ -83,7 +83,7 @@ class TraceBase:
             for tensor in inputs:                 # pending in another thread's trace: run that first
                 value = tensor._storage.value
                 while (other := value.trace) is not None and other is not self:
-                    other.run(value)              # not `ready`, by which somebody looks
+                    other.run(value)              # not `ready`, which is a look
             return self.append(entry, inputs, params, site)
         if (tell := tell_recorded) is not None:
             tell(code[index])

@@ -13,7 +13,7 @@ _remembered: list = []            # the `singles` of entries
 
 
 def key_of(trace):
-    """(the key, slots that somebody outside still holds, inputs that nobody else holds)."""
+    """(the key, slots that are still held outside, inputs that nothing else holds)."""
     code, values = trace.code, trace.values
     wanted, parts, held = [], [], counts(values)
     for entry, slots, offsets, _, first, _ in code:

@@ -1,4 +1,4 @@
-"""Run a program that is all native: one_call.pyx does in C what `Program.run` does, where nobody observes.
+"""Run a program that is all native: one_call.pyx does in C what `Program.run` does, where there is no observer.
 
 See Note [One source, two speeds] in base/core.py. What stands here in Python is for replays (compiler/bound.py).
 """
@@ -28,4 +28,4 @@ def taken_spare(spec, size_class):
 
 
 def give_spare(spec, one):
-    """Keep (array, address), which nobody else holds, for the next who asks."""
+    """Keep (array, address), which nothing else holds, for the next caller."""

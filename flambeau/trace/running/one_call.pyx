@@ -54,7 +54,7 @@ cpdef tuple taken_spare(spec, size_class):
 
 
 cpdef give_spare(spec, tuple one):
-    """Keep an array that nobody else holds."""
+    """Keep an array that nothing else holds."""
     keep_spare(spec, one)
 
 
@@ -223,7 +223,7 @@ cdef class DeviceCall:
                         for device, rows in by_device.items()]
 
     cpdef bint run(self, TraceRunner trace, bint keeps_turn=False) except -1:
-        if keeps_turn:                                # Python runs in it, and with it whoever comes by
+        if keeps_turn:                                # Python runs in it, and with it any other thread
             return False
         cdef list values = trace.values, code = trace.code, made = [], held = []
         cdef Py_ssize_t slot, index

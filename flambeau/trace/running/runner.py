@@ -6,7 +6,7 @@ failures, effects) stands in recording/record.py, and what becomes of the instru
 Note [Small looks]: a program that looks after every operation runs traces of an instruction or two, and the lock, the
 flags and the key take longer than what they are for. Where the core is compiled, two things are left out. A small trace
 that its own thread runs is run like an append, with `busy` up: other threads that come meanwhile wait for that (Note
-[Whose turn] in recording/record.py). So that nobody waits long, and nobody forks in between, the interpreter lock is
+[Whose turn] in recording/record.py). So that no thread waits long, and none forks in between, the interpreter lock is
 kept. And the plan of a single instruction is found by its Entry (SingleRun in key.py).
 """
 from itertools import count
@@ -27,7 +27,7 @@ events, switches = vars(observers), vars(settings)          # the modules' dicts
 notes: list = []                  # functions of (Failure, what was looked at) that give words to add to an error
 numbering = count()               # of autograd's nodes, and between them of when a trace was emptied
 _planning = None                  # planning/plan.py, once a trace has run: with it comes what compiles
-NO_KEY = ()                       # stands for what `key_of` says where nobody asked it
+NO_KEY = ()                       # stands for what `key_of` says where it was not called
 
 
 class Failure:
@@ -73,14 +73,14 @@ class TraceRunner(TraceBase):
         """Run all instructions in order and empty the trace.
 
         One that fails is kept, here or aside, with those that read its results; the others run. The failure is raised
-        to who `asked` for a Value that could not be computed for it, and to nobody else. But an effect that fails ends
-        the run, and its error is raised to anybody; see Note [Effects] in effects.py.
+        to the caller that `asked` for a Value that could not be computed for it, and to no other. But an effect that
+        fails ends the run, and its error is raised to any caller; see Note [Effects] in effects.py.
         """
         if COMPILED and run_inline(self):
             return
         if asked is None and not self.code and not self.sealed and not self.busy and not self.asides \
                 and self.begun is None and self.unsettled is None and not effects.pending:
-            return                                # nothing is recorded, and nobody runs it
+            return                                # nothing is recorded, and no thread runs it
         if events["during_runs"] and not observers.gathering():
             with observers.gathered():            # see Note [Told after the run] in observers.py
                 TraceRunner.run(self, asked)
@@ -95,7 +95,7 @@ class TraceRunner(TraceBase):
             slot = asked.slot if asked is not None and asked.trace is self else None
             self.sealed = True                    # see Note [Whose turn]
             if self.code and (held := self.backward) is not None and held.large:
-                self.backward = None              # nobody took a step with it
+                self.backward = None              # no step was taken with it
             try:
                 if self.busy:
                     self._wait()
