@@ -170,7 +170,7 @@ def _run(capture, captured, useful, create_graph, node, gs):
         _check_nan(node, made)
     if not node.hooks:
         return made
-    if isinstance(node, OpNode):                 # as in PyTorch, they are not shown what nobody wants
+    if isinstance(node, OpNode):                 # as in PyTorch, they are not shown what is not wanted
         made = [g if edge is None or edge[0] in useful or edge[0] in capture else None
                 for g, edge in zip(made, node.edges, strict=True)]
     return _run_node_hooks(node.hooks, made, tuple(gs))

@@ -286,7 +286,8 @@ class OpNode(Node):
     def shown(self):
         """The node as the user sees it, of the class that PyTorch's has.
 
-        All are of one class as long as nobody looks, since the engine reads the attributes of one class faster.
+        All are of one class as long as they are not looked at, since the engine reads the attributes of one class
+        faster.
         """
         if self.__class__ is OpNode:
             self.__class__ = node_type(self.recipe.name.rpartition("::")[2])

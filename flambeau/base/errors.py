@@ -28,7 +28,7 @@ def here(inside=1):
     """The innermost line of the user's: (code, offset), or None. At least `inside` frames are known to be ours."""
     try:
         frame = _getframe(inside)
-    except ValueError:                            # nobody of the user's called: an exit handler, a bare thread
+    except ValueError:                            # no frame of the user's called: an exit handler, a bare thread
         return None
     code = frame.f_code
     if code is _user:

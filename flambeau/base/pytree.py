@@ -354,7 +354,7 @@ def tree_flatten(tree, is_leaf=None):
 
 
 # A function inside of another that calls itself is a cycle, which would hold the leaves until Python collects garbage:
-# tensors keep their memory, and a trace computes what nobody asks for. So the walks stand on their own.
+# tensors keep their memory, and a trace computes what is not asked for. So the walks stand on their own.
 
 
 def _walked(held, is_leaf, leaves):

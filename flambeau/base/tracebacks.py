@@ -13,7 +13,7 @@ from .errors import PACKAGE
 
 
 def install():
-    """Shorten what is printed at the end, unless somebody prints it in another way."""
+    """Shorten what is printed at the end, unless the program prints it in another way."""
     if sys.excepthook is sys.__excepthook__:
         sys.excepthook = show
 

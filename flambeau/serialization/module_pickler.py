@@ -124,7 +124,7 @@ def torchs(module, name):
 def renamed(pickled, names):
     """A pickle with the names of PyTorch's for ours; `names` takes those that are in it.
 
-    Frames are left out: they announce a number of bytes, which changes, and nobody needs them.
+    Frames are left out: they announce a number of bytes, which changes, and they are not needed.
     """
     out, start, skipped = bytearray(), 0, []
     texts: list = []                    # what was pushed, if it was text, for the opcode that takes a name from there

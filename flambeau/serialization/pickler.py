@@ -56,7 +56,7 @@ class Pickler:
         self.path: list = []                        # the keys on the way to the object at hand
         self.open: list = []                        # ids of the objects on that way
         self.begun: Counter = Counter()             # how often each of them is on it
-        self.storages: list = []                    # (cell, Value): whoever holds a Value keeps the contents it has
+        self.storages: list = []                    # (cell, Value): holding a Value keeps the contents it has
         self.numbers: dict = {}                     # id of a cell → its place in `storages`
         self.types: dict = {}                       # id of a cell → the dtype it is written with
         self.tensors: dict = {}                     # way to a tensor → number of its storage

@@ -1,8 +1,8 @@
 """Which tensors share memory, by the names of `safetensors.torch`: packages ask there before they save.
 
 The original compares addresses. Here a storage is told by its cell, and a tensor's place by its offset: an address that
-somebody has asked for would keep every later operation on the tensor from being fused. Where the library is installed,
-cli/facade.py runs its own module with these in the place of its functions of the same names.
+the program has asked for would keep every later operation on the tensor from being fused. Where the library is
+installed, cli/facade.py runs its own module with these in the place of its functions of the same names.
 """
 import sys
 

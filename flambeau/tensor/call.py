@@ -120,7 +120,7 @@ def overridden(op, args, kwargs, out, public=None):
 
 
 def watched(op, args, kwargs, public):
-    """Call an operation, and tell those that watch. What they call themselves nobody is told of."""
+    """Call an operation, and tell those that watch. What they call themselves is not told."""
     watchers, function_modes.watchers = function_modes.watchers, ()
     try:
         made = call(op, args, dict(kwargs), public)

@@ -27,7 +27,7 @@ MAX_MOVED_BYTES = 1 << 20       # of an array that is moved to the beginning of 
 
 
 def from_array(array, requires_grad=False, where=None):
-    """A tensor that takes over a dense array nobody else holds; on the meta device, only its shape."""
+    """A tensor that takes over a dense array nothing else holds; on the meta device, only its shape."""
     kind = of_array(array)
     if not array.flags.c_contiguous:
         kind = spec(kind.dtype, kind.shape, tuple([step // kind.dtype.itemsize for step in array.strides]))
@@ -42,14 +42,14 @@ def from_array(array, requires_grad=False, where=None):
 
 
 def from_array_of(kind, array, requires_grad):
-    """A tensor of the dense spec `kind` that takes over an array of its device nobody else holds; None on META."""
+    """A tensor of the dense spec `kind` that takes over an array of its device nothing else holds; None on META."""
     if array is not None and kind.device is CPU and allocator.LINED_UP_BYTES <= kind.nbytes <= MAX_MOVED_BYTES:
         array = allocator.lined_up(array, kind)
     return from_value(kind, None if array is None else Value.of(array, kind), requires_grad)
 
 
 def from_value(kind, value, requires_grad=False):
-    """A tensor of the dense spec `kind` over a ready Value that nobody else holds; None on META."""
+    """A tensor of the dense spec `kind` over a ready Value that nothing else holds; None on META."""
     out = wrap(Storage.of(value, kind.nbytes, kind.device), kind)
     if value is not None and (tell := observers.made) is not None:
         tell(value)

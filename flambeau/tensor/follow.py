@@ -8,7 +8,7 @@ tensors. One of them is taped (`trace.tape` has what `record_one`, `record_sever
 next on the tape is followed: the same entries, with the tensors of this call, whose data is verified, and their
 history as ever. What did anything else meanwhile cannot be followed, and False stands in the place of its tape: it
 looked at contents, wrote or drew in place, ran an operation at the call, warned, moved something to another device,
-made a leaf that wants a gradient, or took a tensor from elsewhere. Composites that decide by more, or tell somebody,
+made a leaf that wants a gradient, or took a tensor from elsewhere. Composites that decide by more, or tell an observer,
 say so: `by_specs = False`. Nothing is followed while a mode has to be asked or new tensors go elsewhere than to the
 CPU, and nothing is taped that was given the same tensor twice.
 """
@@ -50,7 +50,7 @@ questions = vars(overrides)   # the module's dict: saves one attribute lookup pe
 class TapedCall:
     """One operation of a Tape: `args` are all its arguments, with NO_VALUE where tensors go, `places` the (position,
     number of the tensor) of those, `inputs` the numbers of its tensors. It `is_view`, and then perhaps `owned`: made a
-    tensor of its own, since nobody else holds what it looks at."""
+    tensor of its own, since nothing else holds what it looks at."""
 
     __slots__ = ("entry", "args", "places", "inputs", "params", "is_view", "owned")
 
@@ -81,7 +81,7 @@ class Tape:
 
 def follow(trace, tape, held):
     """What a call like the one that was taped gives for the tensors in the list `held`, to which it adds its own."""
-    wants_args = modes.grad or trace.tape is not None         # nobody but nodes and tapes asks for all arguments
+    wants_args = modes.grad or trace.tape is not None         # only nodes and tapes ask for all arguments
     args = None
     for step in tape.steps:
         if wants_args or step.entry.checked:
@@ -116,7 +116,7 @@ def taped(trace, key, function, args, given):
         trace.tape = outer
     if outer is not None:
         outer.extend(tape)
-    # A run in between that nobody had to look for was a bound's, or one for memory that the outside holds. After any
+    # A run in between that came without a look was a bound's, or one for memory that the outside holds. After any
     # other the next call may tell.
     if _local.trace is trace and (trace.emptied == emptied or looked == looks()):
         if len(tapes) >= MAX_TAPES:
@@ -145,7 +145,7 @@ def all_differ(given):
 
 
 def _as_tape(taken, given, made):
-    """What was taken down as a Tape; False if a tensor in it is nobody's."""
+    """What was taken down as a Tape; False if it reads a tensor from elsewhere."""
     if any(one is NOT_REPLAYABLE for one in taken):
         return False
     number_of = {id(t): number for number, t in enumerate(given)}
@@ -275,7 +275,7 @@ def is_new(key):
 def followed(op, args, kwargs):
     """What a composite that is `by_specs` gives; None where its own way is to be gone.
 
-    Of its arguments nobody needs to be asked whether the call is his: they are plain tensors and plain values.
+    No argument's class needs to be asked whether it takes the call: they are plain tensors and plain values.
     """
     trace = quick.this_trace() if COMPILED else _local.trace
     if trace.special or questions["regions"] or new_tensors_go_to[-1] is not CPU:

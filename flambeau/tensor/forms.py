@@ -147,10 +147,10 @@ def operands(op, args, public):
 
 
 def remember_operands(op, args, kind, c):
-    """Have `operands` find what a call like this one is, if nobody has to be asked about it."""
+    """Have `operands` find what a call like this one is, if no mode and no `__torch_function__` takes part in it."""
     facts = known.get(op)                                    # none as yet, if a function mode took the call
     if facts is None or overrides.modes_active or kind is c is not None and c not in number_types:
-        return                                               # a table that held somebody's class would keep it alive
+        return                                               # a table that held a program's class would keep it alive
     found = NOT_QUICK
     if not op.composite and (kind is not c or c is None or op.pointwise):
         asks = op in cast_of_operation or any(asks_autocast(op, a) for a in args if isinstance(a, Tensor))
@@ -372,5 +372,5 @@ def attach_all():
 
 
 def page(op):
-    """What `help` shows of an operation: read when somebody asks."""
+    """What `help` shows of an operation: read when it is asked for."""
     return importlib.import_module(".help", __package__).page(op)

@@ -157,7 +157,8 @@ def _is_quick(entry):
 
 
 def _is_plain(entry):
-    """Whether a call, once its data is verified, is an instruction and nothing else: it is not run, and nobody asks."""
+    """Whether a call, once its data is verified, is an instruction and nothing else: it is neither run nor asked
+    about."""
     return entry.outs is not None and entry.device is not META and not entry.op.eager and not entry.op.effect \
         and not entry.larger
 

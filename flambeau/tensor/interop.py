@@ -1,6 +1,6 @@
 """Memory shared with the outside: NumPy arrays, buffers, DLPack.
 
-See Note [Exported storages] in trace/value.py: while somebody outside holds the memory, every operation on it runs at
+See Note [Exported storages] in trace/value.py: while the memory is held outside, every operation on it runs at
 the call. A read-only array makes a read-only tensor, and every write to it is refused at the call.
 """
 import numpy as np

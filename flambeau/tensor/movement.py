@@ -107,7 +107,7 @@ def pin_memory(self, device=None):
 
 
 def record_stream(self, s):
-    """Keep the memory until the stream `s` has done what it was handed so far, though nobody holds the tensor."""
+    """Keep the memory until the stream `s` has done what it was handed so far, though the tensor is no longer held."""
     backend = self._spec.device.backend
     need(backend is not None and s.device == self._spec.device,
          f"record_stream(): the tensor is on {self.device} and the stream of {s.device}")

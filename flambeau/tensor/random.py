@@ -1,7 +1,7 @@
 """Random tensors: PyTorch's numbers for PyTorch's seeds.
 
 The numbers come from a generator (backends/cpu/random/draws.py), at the call; a device that has a stream of its own
-draws them in its own memory, and nobody waits for it. A tensor that is not contiguous is filled in the order of its
+draws them in its own memory, and there is no wait for it. A tensor that is not contiguous is filled in the order of its
 memory, the dimension with the largest stride outermost, as PyTorch's iterator walks it.
 """
 import functools

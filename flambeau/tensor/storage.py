@@ -27,7 +27,7 @@ NOT_A_HANDLE_MESSAGE = ("there are no handles on shared memory here: send the te
 
 
 def of_bytes(memory):
-    """A cell over an array of bytes that nobody else writes to."""
+    """A cell over an array of bytes that nothing else writes to."""
     return Storage.of(Value.of_bytes(memory), memory.size, CPU)
 
 

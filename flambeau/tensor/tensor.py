@@ -206,7 +206,7 @@ class Tensor(TensorFields, metaclass=TensorType):
             return 0
         storage = self._storage
         if not storage.exported:
-            run_all()                    # whoever has the address may write; what was recorded before must not see it
+            run_all()                    # code that has the address may write; what was recorded before must not see it
         storage.pin()
         return storage.device.backend.address(storage.value.memory) + self._offset * self._spec.dtype.itemsize
 
@@ -215,7 +215,7 @@ class Tensor(TensorFields, metaclass=TensorType):
             raise TypeError("len() of a 0-d tensor")
         return self._spec.shape[0]
 
-    __hash__ = TensorBase.__hash__        # whoever says what `==` is has to say this too
+    __hash__ = TensorBase.__hash__        # a class that says what `==` is has to say this too
 
     # --- its gradient ---
 

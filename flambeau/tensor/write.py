@@ -90,8 +90,8 @@ def update(op, tensors, numbers):
 
 
 def may_refill(tensor):
-    """Whether `refill` may write to a tensor: it is all that a storage of the CPU holds, nobody outside looks at that
-    memory, and nobody is told of calls."""
+    """Whether `refill` may write to a tensor: it is all that a storage of the CPU holds, nothing outside looks at that
+    memory, and calls are not observed."""
     storage, kind = tensor._storage, tensor._spec
     return storage.device is CPU and storage.nbytes == kind.nbytes and not tensor._offset and kind.dense \
         and not storage.exported and not storage.readonly and not storage.inference and storage.shared is None \
@@ -324,7 +324,7 @@ def put(self, result, what):
 
 
 def refuse_derivatives(name, tensors):
-    """What a call with `out=` reads and writes has no derivative that somebody wants: the call would forget it."""
+    """What a call with `out=` reads and writes has no derivative that is wanted: the call would forget it."""
     needing = next((t for t in tensors if requires(t)), None) if modes.grad else None
     if needing is not None:
         raise RuntimeError(f"{name}(): functions with out=... arguments don't support automatic differentiation, but "
