@@ -111,13 +111,13 @@ def resize_(self, *sizes, memory_format=None):
         raise RuntimeError("cannot resize variables that require grad" + said(self))
     for n in size:
         need(n >= 0, f"Trying to create tensor with negative dimension {n}: {list(size)}")
-    kind = self._spec
+    spec = self._spec
     strides = shapes.contiguous_strides(size)
     if memory_format is not None:
         if memory_format is layout.preserve_format:
             raise RuntimeError("Unsupported memory format Preserve")
         strides = memory_format.strides(size)
-    elif size == kind.shape:
+    elif size == spec.shape:
         return self
     resized(self, size, strides)
     self._storage.version += 1
@@ -128,10 +128,10 @@ def resize_(self, *sizes, memory_format=None):
 
 def resized(self, size, strides):
     """Give the tensor that size and those strides, and its storage the memory for them."""
-    kind = self._spec
-    wanted = spec(kind.dtype, size, strides, kind.device)
+    own = self._spec
+    wanted = spec(own.dtype, size, strides, own.device)
     if wanted.numel:
-        _reserve(self._storage, (self._offset + shapes.extent(size, strides)) * kind.dtype.itemsize)
+        _reserve(self._storage, (self._offset + shapes.extent(size, strides)) * own.dtype.itemsize)
     self._spec = wanted
 
 

@@ -229,8 +229,8 @@ def run_now(entry, op, args, inputs, params, site):
         raise
     storages = []
     for i, array in enumerate(made):
-        kind = entry.outs[i] if entry.outs is not None else entry.device.backend.spec_of(array)
-        storages.append(Storage.of(Value.of(array, kind), kind.nbytes, kind.device))
+        spec = entry.outs[i] if entry.outs is not None else entry.device.backend.spec_of(array)
+        storages.append(Storage.of(Value.of(array, spec), spec.nbytes, spec.device))
     return storages
 
 

@@ -28,29 +28,29 @@ MAX_MOVED_BYTES = 1 << 20       # of an array that is moved to the beginning of 
 
 def from_array(array, requires_grad=False, where=None):
     """A tensor that takes over a dense array nothing else holds; on the meta device, only its shape."""
-    kind = of_array(array)
+    found = of_array(array)
     if not array.flags.c_contiguous:
-        kind = spec(kind.dtype, kind.shape, tuple([step // kind.dtype.itemsize for step in array.strides]))
+        found = spec(found.dtype, found.shape, tuple([step // found.dtype.itemsize for step in array.strides]))
     if where is None or where is CPU:
-        return from_array_of(kind, array, requires_grad)
-    kind = kind.on(where)
+        return from_array_of(found, array, requires_grad)
+    found = found.on(where)
     if where is META:
-        return from_array_of(kind, None, requires_grad)
-    out = from_array_of(kind, where.backend.from_host(array, kind), requires_grad)
+        return from_array_of(found, None, requires_grad)
+    out = from_array_of(found, where.backend.from_host(array, found), requires_grad)
     on_host.remember(out._storage.value, array)
     return out
 
 
-def from_array_of(kind, array, requires_grad):
-    """A tensor of the dense spec `kind` that takes over an array of its device nothing else holds; None on META."""
-    if array is not None and kind.device is CPU and allocator.LINED_UP_BYTES <= kind.nbytes <= MAX_MOVED_BYTES:
-        array = allocator.lined_up(array, kind)
-    return from_value(kind, None if array is None else Value.of(array, kind), requires_grad)
+def from_array_of(spec, array, requires_grad):
+    """A tensor of the dense spec `spec` that takes over an array of its device nothing else holds; None on META."""
+    if array is not None and spec.device is CPU and allocator.LINED_UP_BYTES <= spec.nbytes <= MAX_MOVED_BYTES:
+        array = allocator.lined_up(array, spec)
+    return from_value(spec, None if array is None else Value.of(array, spec), requires_grad)
 
 
-def from_value(kind, value, requires_grad=False):
-    """A tensor of the dense spec `kind` over a ready Value that nothing else holds; None on META."""
-    out = wrap(Storage.of(value, kind.nbytes, kind.device), kind)
+def from_value(spec, value, requires_grad=False):
+    """A tensor of the dense spec `spec` over a ready Value that nothing else holds; None on META."""
+    out = wrap(Storage.of(value, spec.nbytes, spec.device), spec)
     if value is not None and (tell := observers.made) is not None:
         tell(value)
     out._site = here()
@@ -130,8 +130,8 @@ def asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=None):
     if isinstance(obj, Tensor):
         found = obj
     elif isinstance(cell := getattr(obj, "_storage", None), Storage):
-        kind = getattr(obj, "dtype", None) or wanted or dtypes.int64
-        found = wrap(cell, spec(kind, (cell.nbytes // kind.itemsize,), None, cell.device))
+        element = getattr(obj, "dtype", None) or wanted or dtypes.int64
+        found = wrap(cell, spec(element, (cell.nbytes // element.itemsize,), None, cell.device))
         found._site = here()
     else:
         array = outside(obj)
@@ -270,8 +270,8 @@ def flattened(data):
         if isinstance(first, np.ndarray) and all(isinstance(a, np.ndarray) and a.shape == first.shape for a in flat):
             kinds = [dtypes.from_numpy(a.dtype) for a in flat]
             common = kinds[0]
-            for kind in kinds[1:]:
-                common = dtypes.promote_types(common, kind)
+            for other in kinds[1:]:
+                common = dtypes.promote_types(common, other)
             joined = np.stack([np.asarray(a) for a in flat]).astype(common.np, copy=False)
             return None, None, joined.reshape(*shape, *first.shape)
         length = len(first)

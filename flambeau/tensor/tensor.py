@@ -64,7 +64,7 @@ class Tensor(TensorFields, metaclass=TensorType):
 
     def __getattr__(self, name):
         """Only where there is no such attribute: the error says which name is near, and whether PyTorch has it."""
-        if any(name in kind.__dict__ for kind in type(self).__mro__):
+        if any(name in cls.__dict__ for cls in type(self).__mro__):
             return object.__getattribute__(self, name)       # a property raised AttributeError: let it say so itself
         near = words("torch.Tensor", name, lambda: dir(Tensor))
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'{near}", name=name)

@@ -191,8 +191,8 @@ class TypedStorage:
         """The name of its type, or a copy as another kind of storage."""
         _warn_typed_storage_removal()
         if dtype is None:
-            kind = self._get_legacy_storage_class()
-            return "torch.storage.TypedStorage" if kind is None else f"torch.{kind.__name__}"
+            cls = self._get_legacy_storage_class()
+            return "torch.storage.TypedStorage" if cls is None else f"torch.{cls.__name__}"
         return converted(self, dtype)
 
     def _get_legacy_storage_class(self):
