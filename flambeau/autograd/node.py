@@ -355,9 +355,9 @@ def kept_places(node, kept, written=False):
             if one.packed is None and (written or one.storage.version == one.version):
                 yield at, None, one.storage, one.spec, one.offset
         elif at is None:
-            storage, version, kind, offset = one
+            storage, version, spec, offset = one
             if written or storage.version == version:
-                yield at, None, storage, kind, offset
+                yield at, None, storage, spec, offset
         elif written or one[1].version == one[2]:
             yield at, one[0], one[1], one[0]._spec, one[0]._offset
 

@@ -108,12 +108,12 @@ def source_of(filename):
     return os.path.join(FOLDER, *path.split(".")) + ".py" if COMPILED and path in MODULES else filename
 
 
-def give_defaults(kind, **values):
-    """What the fields of `kind` are as long as they are not set.
+def give_defaults(cls, **values):
+    """What the fields of `cls` are as long as they are not set.
 
     An interpreted object finds that in its class. A compiled one has room for its fields, which begin as 0, False and
     None; what is to begin as something else, `__cinit__` sets, which runs compiled alone.
     """
     if not COMPILED:
         for name, value in values.items():
-            setattr(kind, name, value)
+            setattr(cls, name, value)

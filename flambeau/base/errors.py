@@ -141,20 +141,20 @@ def argument_error(words):
 warned = 0                    # how often `warn` was called
 
 
-def warn(message, kind=UserWarning):
+def warn(message, category=UserWarning):
     """Warn with `message`, at the innermost line of the user's."""
     global warned
     warned += 1
     frame, level = _getframe(0), 1
     while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
         frame, level = frame.f_back, level + 1
-    warnings.warn(message, kind, stacklevel=level)
+    warnings.warn(message, category, stacklevel=level)
 
 
-def need(condition, message, kind=RuntimeError):
+def need(condition, message, error_class=RuntimeError):
     """Refuse with `kind(message)` unless `condition` holds. Dispatch adds the call, the names and the lines."""
     if not condition:
-        error = kind(message)
+        error = error_class(message)
         error.refusal = True
         try:
             raise error

@@ -215,13 +215,13 @@ def _change(change, held):
 def _publish():
     """Set the name of each kind of event to what tells those who ask for it."""
     global during_runs
-    for kind in KINDS:
-        asked = [partial(_only_in, thread, getattr(observer, kind)) if thread is not None else
-                 getattr(observer, kind) for observer, thread in _observers
-                 if getattr(type(observer), kind) is not getattr(Observer, kind)]
-        globals()[kind] = None if not asked else partial(_tell_later, tuple(asked)) if kind in DURING_RUNS else \
+    for event in KINDS:
+        asked = [partial(_only_in, thread, getattr(observer, event)) if thread is not None else
+                 getattr(observer, event) for observer, thread in _observers
+                 if getattr(type(observer), event) is not getattr(Observer, event)]
+        globals()[event] = None if not asked else partial(_tell_later, tuple(asked)) if event in DURING_RUNS else \
             asked[0] if len(asked) == 1 else partial(_tell, tuple(asked))
-    during_runs = any(globals()[kind] is not None for kind in DURING_RUNS)
+    during_runs = any(globals()[event] is not None for event in DURING_RUNS)
     for function in on_change:
         function()
 

@@ -468,9 +468,9 @@ def must_be_tensor(op, name, given):
 def refuse(op, dtype, refuses=None):
     """Raise PyTorch's "not implemented for" if `dtype` falls in the refused categories."""
     kinds = {"bool", "int", "float", "complex", "half"} & set((refuses or op.refuses).split())
-    kind = ("bool", "int", "float", "complex")[dtype.category]
+    name = ("bool", "int", "float", "complex")[dtype.category]
     half = dtype.category == 2 and dtype.itemsize == 2
-    need(kind not in kinds and not (half and "half" in kinds),
+    need(name not in kinds and not (half and "half" in kinds),
          f"\"{getattr(op, 'cname', None) or op.__name__}_cpu\" not implemented for '{dtype.cname}'",
          NotImplementedError)
 

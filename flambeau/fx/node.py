@@ -238,11 +238,11 @@ class Node:
                 f"kwargs = {_text(self.kwargs)})")
 
 
-def type_text(kind):
+def type_text(annotation):
     """An annotation as source."""
-    if isinstance(kind, type) and not hasattr(kind, "__args__"):
-        return kind.__name__ if kind.__module__ == "builtins" else qualified_name(kind)
-    return repr(kind).replace("flambeau.", "torch.")
+    if isinstance(annotation, type) and not hasattr(annotation, "__args__"):
+        return annotation.__name__ if annotation.__module__ == "builtins" else qualified_name(annotation)
+    return repr(annotation).replace("flambeau.", "torch.")
 
 
 def _text(a):

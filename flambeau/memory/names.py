@@ -73,9 +73,9 @@ def module_names(known):
     return found
 
 
-def isinstance_quietly(thing, kind):
+def isinstance_quietly(thing, cls):
     """`isinstance` by the type itself: a proxy would be asked what it is."""
-    return issubclass(type(thing), kind)
+    return issubclass(type(thing), cls)
 
 
 def keepers_of(tensor, known=None, named=None, ignored=()):

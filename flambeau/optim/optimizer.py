@@ -78,12 +78,12 @@ def _unseen(held):
     from ..nn import Module, Parameter
     if isinstance(held, Tensor) and held.requires_grad:
         return "holds `{name}` as a plain tensor; make it an nn.Parameter"
-    kind = "Dict" if isinstance(held, dict) else "List"
+    container = "Dict" if isinstance(held, dict) else "List"
     inside = held.values() if isinstance(held, dict) else held if isinstance(held, (list, tuple, set)) else ()
     for one in inside:
         if isinstance(one, (Module, Parameter)):
             what = "layers" if isinstance(one, Module) else "parameters"
-            better = f"nn.{'Module' if isinstance(one, Module) else 'Parameter'}{kind}"
+            better = f"nn.{'Module' if isinstance(one, Module) else 'Parameter'}{container}"
             return f"holds {what} in a plain Python {type(held).__name__}, `{{name}}`; use {better}"
     return None
 
@@ -145,16 +145,16 @@ def _use_grad_for_differentiable(step):
 # at once; from the first on, all steps are one trace.
 
 
-def made_at_once(kind, number):
-    """A tensor of the spec `kind` that holds `number` everywhere, and is not recorded; None where it has to be, because
+def made_at_once(spec, number):
+    """A tensor of the spec `spec` that holds `number` everywhere, and is not recorded; None where it has to be, because
     it could be noticed. See Note [First steps]."""
     trace = current()
-    if kind.device is not CPU or not kind.dense or overrides.modes_active or trace.__class__ is not Trace \
+    if spec.device is not CPU or not spec.dense or overrides.modes_active or trace.__class__ is not Trace \
             or observers.made is not None:
         return None
-    array, _ = allocator.blank(kind)
+    array, _ = allocator.blank(spec)
     array[...] = number
-    out = from_value(kind, Value.of(array, kind))
+    out = from_value(spec, Value.of(array, spec))
     out._site = trace.site or out._site
     return out
 

@@ -37,9 +37,9 @@ def storage_size(tensor):
 
 def _area(tensor):
     """(first byte, byte behind the last) of a tensor in its storage."""
-    kind = tensor._spec
-    start = tensor._offset * kind.dtype.itemsize
-    return start, start + (extent(kind.shape, kind.strides) * kind.dtype.itemsize if kind.numel else 0)
+    spec = tensor._spec
+    start = tensor._offset * spec.dtype.itemsize
+    return start, start + (extent(spec.shape, spec.strides) * spec.dtype.itemsize if spec.numel else 0)
 
 
 def _end_ptr(tensor):

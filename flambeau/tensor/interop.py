@@ -174,8 +174,8 @@ def frombuffer(buffer, *, dtype, count=-1, offset=0, requires_grad=False):
         length = memoryview(buffer).nbytes
     except TypeError:
         raise ValueError("object does not implement Python buffer protocol.") from None
-    kind = dtypes.given(dtype)
-    size = kind.itemsize
+    element_dtype = dtypes.given(dtype)
+    size = element_dtype.itemsize
     if length == 0 or count == 0:
         raise ValueError(f"both buffer length ({length}) and count ({count}) must not be 0")
     if not 0 <= offset < length:
@@ -188,7 +188,7 @@ def frombuffer(buffer, *, dtype, count=-1, offset=0, requires_grad=False):
     elif (length - offset) % size:
         raise ValueError(f"buffer length ({length} bytes) after offset ({offset} bytes) must be a multiple of element "
                          f"size ({size})")
-    out = shared(host.array_over(buffer, kind.np, -1 if count < 0 else count, offset))
+    out = shared(host.array_over(buffer, element_dtype.np, -1 if count < 0 else count, offset))
     return out.requires_grad_() if requires_grad else out
 
 

@@ -124,16 +124,16 @@ def execute(entry, arrays, params):
     return (interpret if entry.device is CPU and not leaves else reference).execute(entry, arrays, params)
 
 
-def _worth_keeping(kind):
-    return kind.dtype.category <= 1 and kind.nbytes <= MAX_KEPT_BYTES and kind.device is not META
+def _worth_keeping(spec):
+    return spec.dtype.category <= 1 and spec.nbytes <= MAX_KEPT_BYTES and spec.device is not META
 
 
-def _bytes_of(array, kind):
-    """The bytes of a NumPy array laid out as `kind`, in memory of their own."""
-    memory = np.empty(kind.nbytes, np.uint8).view(KeptBytes)
+def _bytes_of(array, spec):
+    """The bytes of a NumPy array laid out as `spec`, in memory of their own."""
+    memory = np.empty(spec.nbytes, np.uint8).view(KeptBytes)
     memory.extremes, memory.passed = {}, set()
-    if kind.numel:
-        _laid_out(memory, kind, 0)[...] = array
+    if spec.numel:
+        _laid_out(memory, spec, 0)[...] = array
     return memory
 
 
@@ -142,8 +142,8 @@ def _found(value, depth):
     memory = getattr(value, "on_host", None)
     if memory is not None or value.trace is None or not depth:
         return memory
-    trace, kind = value.trace, value.spec
-    if kind.numel > MAX_COMPUTED_ELEMENTS or kind.device is not CPU and not _worth_keeping(kind):
+    trace, spec = value.trace, value.spec
+    if spec.numel > MAX_COMPUTED_ELEMENTS or spec.device is not CPU and not _worth_keeping(spec):
         return None
     made = next((one for one in reversed(list(trace.code)) if one[4] == value.slot), None)
     if made is None or made[0].many or made[0].op.effect or made[0].op is update:
@@ -159,5 +159,5 @@ def _found(value, depth):
         if memory is None:
             return None
         arrays.append(_laid_out(memory, look, offset))
-    value.on_host = memory = _bytes_of(execute(entry, arrays, params)[0], kind)
+    value.on_host = memory = _bytes_of(execute(entry, arrays, params)[0], spec)
     return memory

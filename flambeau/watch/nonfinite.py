@@ -74,8 +74,8 @@ def graph_of(tensor):
 def kept_tensors(node):
     """(position of the argument, or None for the result; tensor) of what a node keeps and is as it was."""
     if node.kept is not None:
-        for at, tensor, storage, kind, offset in kept_places(node, node.kept):
-            yield at, tensor if tensor is not None else wrap(storage, kind, offset)
+        for at, tensor, storage, spec, offset in kept_places(node, node.kept):
+            yield at, tensor if tensor is not None else wrap(storage, spec, offset)
 
 
 def computed_again(node, given, kept):

@@ -21,8 +21,8 @@ _undo: list = []              # an ExitStack during a watch
 
 def _observe_all(undo):
     """Have every observer told; `undo` ends it."""
-    for kind in OBSERVERS:
-        undo.enter_context(observing(observer := kind()))
+    for cls in OBSERVERS:
+        undo.enter_context(observing(observer := cls()))
         if hasattr(observer, "close"):
             undo.callback(observer.close)
 

@@ -56,8 +56,8 @@ class Buffers:
             else:
                 slot = self.slot_of.get(id(node))
                 spec = node.layout or make_spec(node.dtype, node.shape, None, _device_of(node))
-                kind = "given" if node.op in ("result", "transfer") else "result" if slot is not None else "working"
-                found = PlanBuffer(kind, _span(spec), slot, spec)
+                category = "given" if node.op in ("result", "transfer") else "result" if slot is not None else "working"
+                found = PlanBuffer(category, _span(spec), slot, spec)
             self._by_node[key] = found
             self.all.append(found)
         return found

@@ -143,10 +143,10 @@ class Trace(TraceRunner):
                         outs = [self._update(entry, slots, offsets, done)]
                     else:
                         arrays = []
-                        for slot, kind, offset in zip(slots, entry.kinds, offsets):
+                        for slot, spec, offset in zip(slots, entry.kinds, offsets):
                             value = values[slot]
-                            whole = value.spec is kind and not offset
-                            arrays.append(value.array if whole else value.look(kind, offset))
+                            whole = value.spec is spec and not offset
+                            arrays.append(value.array if whole else value.look(spec, offset))
                         if op.effect:
                             outs = perform(self, done, arrays)
                         else:
@@ -312,8 +312,8 @@ class Trace(TraceRunner):
         free = self.last[slots[0]] == index and only_traced(self.values, self.slots, slots[0]) \
             and self.values[slots[0]].may_be_written()
         old, source = self.values[slots[0]], self.values[slots[1]]
-        view, kind = entry.kinds
-        incoming = source.look(kind, offsets[1])
+        view, spec = entry.kinds
+        incoming = source.look(spec, offsets[1])
         memory, backend = old.memory, view.device.backend
         # An interrupt may make us write a second time, so a source that the write changes must not be written over.
         if not free or (source is old and backend.overlap(backend.look(memory, view, offsets[0]), incoming)):

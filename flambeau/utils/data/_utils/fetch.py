@@ -163,11 +163,11 @@ class _MapDatasetFetcher(_BaseDatasetFetcher):
 
 def plain(index):
     """An entry of the sampler as positions to gather: a range or an int64 array; None where it is not that simple."""
-    kind = index.__class__
-    if kind is list:
+    cls = index.__class__
+    if cls is list:
         index = integers(index)
-    elif kind is range:
+    elif cls is range:
         index = index if index.step == 1 and index.start >= 0 else None
-    elif kind is not np.ndarray or index.dtype != np.int64 or index.ndim != 1:
+    elif cls is not np.ndarray or index.dtype != np.int64 or index.ndim != 1:
         return None
     return index if index is not None and len(index) else None

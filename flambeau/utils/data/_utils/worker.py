@@ -76,8 +76,8 @@ class WorkerJob:
 
     def fetcher(self, worker, part, reseed):
         """What makes the batches of `worker` in the epoch that `part` says; `reseed` seeds generators for a sample."""
-        kind = _IterableDatasetFetcher if isinstance(self.dataset, IterableDataset) else _MapDatasetFetcher
-        made = kind(self.dataset, self.auto_collation, self.collate_fn, self.drop_last)
+        cls = _IterableDatasetFetcher if isinstance(self.dataset, IterableDataset) else _MapDatasetFetcher
+        made = cls(self.dataset, self.auto_collation, self.collate_fn, self.drop_last)
         made.address = SampleAddress(part.seed, part.epoch, worker, self.num_workers,
                                      reseed if self.seeds_samples else None)
         if part.progress is not None:
