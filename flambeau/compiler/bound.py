@@ -31,7 +31,7 @@ class BoundBase:
                  "memory", "words", "table", "scalars", "cells", "native", "call", "again", "lock")
 
     def run(self, values, numbers, made, happened):
-        """Run, unless somebody else holds what would be donated; whether it did."""
+        """Run, unless what would be donated is held elsewhere. Returns True if it ran."""
         if self.native is None or self.lock._is_owned() or not self.lock.acquire(False):             # it is in use
             return self._run_step_by_step(values, numbers, made, happened)
         try:
@@ -40,7 +40,7 @@ class BoundBase:
             self.lock.release()
 
     def run_alone(self, values, numbers, made):
-        """The same, while nobody else does. (Loops stand outside of the `try`: see test_interrupts.py.)"""
+        """The same, while no other thread does. (Loops stand outside of the `try`: see test_interrupts.py.)"""
         for value in values:
             if value.trace is not None:
                 value.ready()
@@ -79,7 +79,7 @@ class BoundBase:
         return True
 
     def _run_program(self, values, made):
-        """The rest of a run that somebody observes, or of one that is more than one call."""
+        """The rest of a run that is observed, or of one that is more than one call."""
         code, program, table = self.runner.code, self.program, self.words
         makers = program.makers(code, code) if events["during_runs"] and observers.gathering() else None
         blocks = program.working_memory(table, makers)
@@ -139,7 +139,7 @@ class HeadBase:
         made.pop()
         answer = made.pop()
         holds = bool(answer.array)
-        self.answers.append(answer)               # nobody else sees it
+        self.answers.append(answer)               # it is not seen elsewhere
         if not holds and not self.holds(values):
             return None
         return made

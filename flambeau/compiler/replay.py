@@ -1,10 +1,10 @@
 """Run a recording again: the plan of its instructions over the contents that are there now.
 
-Inputs that the call overwrites are donated: their memory takes the results, if nobody else holds it at that moment.
-Otherwise a second plan runs that leaves all inputs alone. Gradients of the last call that nobody else holds are written
-over as well. Where there is no plan (the reference executor, an operation that none can be made for), or it fails, the
-instructions themselves are put into a trace and run as always, but for the effects that have happened. If an effect
-raises, the call ends there: those before it have happened, and those after it do not.
+Inputs that the call overwrites are donated: their memory takes the results, if nothing else holds it at that moment.
+Otherwise a second plan runs that leaves all inputs alone. Gradients of the last call that nothing else holds are
+written over as well. Where there is no plan (the reference executor, an operation that none can be made for), or it
+fails, the instructions themselves are put into a trace and run as always, but for the effects that have happened. If an
+effect raises, the call ends there: those before it have happened, and those after it do not.
 """
 from array import array
 

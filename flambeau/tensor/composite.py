@@ -28,7 +28,7 @@ def call_composite(op, facts, args, kwargs):
 
 
 def run_composite(op, args, kwargs):
-    """Run a composite whose inner operations make the graph, for somebody who has said whose line it is."""
+    """Run a composite whose inner operations make the graph, for a caller that has noted the line it belongs to."""
     return _unruled(op, known.get(op) or prepared(op), args, kwargs)
 
 

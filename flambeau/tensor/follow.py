@@ -45,13 +45,13 @@ tapes: dict = {}              # key of a call → Tape, False where it cannot be
 sighted: set = set()          # the keys of calls of composites that came by once
 latest: dict = {}             # BackwardRecipe → (key of the last backward by it, without itself; its Tape)
 tables.extend((tapes, sighted, latest))
-questions = vars(overrides)   # a load nearer
+questions = vars(overrides)   # the module's dict: saves one attribute lookup per call
 
 
 class TapedCall:
     """One operation of a Tape: `args` are all its arguments, with NO_VALUE where tensors go, `places` the (position,
     number of the tensor) of those, `inputs` the numbers of its tensors. It `is_view`, and then perhaps `owned`: made a
-    tensor of its own, since nobody else holds what it looks at."""
+    tensor of its own, since nothing else holds what it looks at."""
 
     __slots__ = ("entry", "args", "places", "inputs", "params", "is_view", "owned")
 
@@ -82,7 +82,7 @@ class Tape:
 
 def follow(trace, tape, held):
     """What a call like the one that was taped gives for the tensors in the list `held`, to which it adds its own."""
-    wants_args = modes.grad or trace.tape is not None         # nobody but nodes and tapes asks for all arguments
+    wants_args = modes.grad or trace.tape is not None         # only nodes and tapes ask for all arguments
     args = None
     for step in tape.steps:
         if wants_args or step.entry.checked:
@@ -117,7 +117,7 @@ def taped(trace, key, function, args, given):
         trace.tape = outer
     if outer is not None:
         outer.extend(tape)
-    # A run in between that nobody had to look for was a bound's, or one for memory that the outside holds. After any
+    # A run in between that came without a look was a bound's, or one for memory that the outside holds. After any
     # other the next call may tell.
     if _local.trace is trace and (trace.emptied == emptied or looked == looks()):
         if len(tapes) >= MAX_TAPES:
@@ -146,7 +146,7 @@ def all_differ(given):
 
 
 def _as_tape(taken, given, made):
-    """What was taken down as a Tape; False if a tensor in it is nobody's."""
+    """What was taken down as a Tape; False if it reads a tensor from elsewhere."""
     if any(one is NOT_REPLAYABLE for one in taken):
         return False
     number_of = {id(t): number for number, t in enumerate(given)}
@@ -276,7 +276,7 @@ def is_new(key):
 def followed(op, args, kwargs):
     """What a composite that is `by_specs` gives; None where its own way is to be gone.
 
-    Of its arguments nobody needs to be asked whether the call is his: they are plain tensors and plain values.
+    No argument's class needs to be asked whether it takes the call: they are plain tensors and plain values.
     """
     trace = quick.this_trace() if COMPILED else _local.trace
     if trace.special or questions["regions"] or new_tensors_go_to[-1] is not CPU:

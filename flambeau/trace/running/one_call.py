@@ -1,4 +1,4 @@
-"""Run a program that is all native: one_call.pyx does in C what `Program.run` does, where nobody observes.
+"""Run a program that is all native: one_call.pyx does in C what `Program.run` does, where there is no observer.
 
 See Note [One source, two speeds] in base/core.py. What stands here in Python is for replays (compiler/bound.py).
 """

@@ -238,7 +238,7 @@ cdef class DeviceCall:
                         for device, rows in by_device.items()]
 
     cpdef bint run(self, TraceRunner trace, bint keeps_turn=False) except -1:
-        if keeps_turn:                                # Python runs in it, and with it whoever comes by
+        if keeps_turn:                                # Python runs in it, and with it any other thread
             return False
         cdef list values = trace.values, code = trace.code, made = []
         cdef Py_ssize_t slot, index

@@ -67,7 +67,7 @@ class Kernels:
         return any(waits)
 
     def are_ready(self):
-        """Whether what was prepared is compiled, or nobody is about to."""
+        """Whether what was prepared is compiled, or no thread is about to."""
         return all(made.is_ready() for made in self._made.values())
 
     def compile(self):
@@ -417,7 +417,7 @@ def _transfer_call(step, buffers):
 def _reference_call(step, buffers, last_reference):
     operands = [_operand(arg, buffers) for arg in step.touched()]
     # see Note [All or nothing] in planning/plan.py: only the last that may fail writes over what it was given, and only
-    # what nobody read before it, so that after an interrupt everything can be done once more
+    # what was not read before it, so that after an interrupt everything can be done once more
     first = operands[0][0] if operands else None
     own = step.entry.op.overwrites and first.last == step.at and operands[0][1] is first.spec \
         and not operands[0][2] and not any(b is first for b, _, _ in operands[1:])
