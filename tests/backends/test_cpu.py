@@ -16,6 +16,8 @@ pytest.importorskip("llvmlite")
 
 import flambeau as torch
 from flambeau.backends.cpu import compile_thread as thread, machine_code, program
+from flambeau.backends.kernel_store.object_cache import ObjectCache
+from flambeau.backends.kernel_store.store import REFERENCE_PREFIX, KernelStore
 from flambeau.base import settings
 from flambeau.base.spec import CPU
 from flambeau.trace.planning import plan
@@ -42,12 +44,10 @@ def process(tmp_path, monkeypatch):
         while not thread.is_through():                        # what tests before this one had made ready
             assert time.monotonic() < until
             time.sleep(0.01)
-        monkeypatch.setattr(machine_code, "_libraries", {})
-        monkeypatch.setattr(machine_code, "_addresses", {})
         monkeypatch.setattr(machine_code, "compiled", 0)
         monkeypatch.setattr(machine_code, "loaded", 0)
-        monkeypatch.setattr(machine_code._the_host(), "disk", machine_code.ObjectCache(str(folder), most))
-        monkeypatch.setattr(machine_code._the_host(), "packaged", machine_code.NoPackagedKernels())
+        host = machine_code.host()
+        monkeypatch.setattr(host, "store", KernelStore(host, ObjectCache(str(folder), most)))
         return folder
     return begin
 
@@ -214,7 +214,7 @@ def test_an_object_that_cannot_be_linked_any_more_is_compiled_anew(process):
     machine_code.functions(texts)
     for entry in list(folder.iterdir()):
         if entry.stat().st_size > 1000:               # the object of both, not what points at it
-            host.disk.write(entry.name, useless)
+            host.store.places[0].write(entry.name, useless)
     process()
     with pytest.warns(UserWarning, match="cannot be used") as said:
         assert [call(address, 5) for address in machine_code.functions(texts).values()] == [5, 6]
@@ -385,9 +385,9 @@ def test_an_entry_that_refers_elsewhere_is_compiled_anew(process, tmp_path, mean
     machine_code.function("mine", adding("mine", 3))
     file, = folder.iterdir()
     good = file.read_bytes()
-    disk = machine_code._the_host().disk
+    disk, = machine_code.host().store.places
     (tmp_path / "secret").write_bytes(good)
-    disk.write(file.name, machine_code.REFERENCE_PREFIX + (file.name.encode() if meant == b"itself" else meant))
+    disk.write(file.name, REFERENCE_PREFIX + (file.name.encode() if meant == b"itself" else meant))
     process()
     with warnings.catch_warnings(action="ignore"):
         assert call(machine_code.function("mine", adding("mine", 3)), 1) == 4
@@ -453,7 +453,7 @@ for n in range(8):
     for process in run:
         _, errors = process.communicate(timeout=PATIENCE)
         assert process.returncode == 0, errors
-    disk = machine_code.ObjectCache(str(tmp_path / "objects"), 1 << 28)
+    disk = ObjectCache(str(tmp_path / "objects"), 1 << 28)
     names = [file.name for file in (tmp_path / "objects").iterdir()]
     assert len(names) == 8 and all(disk.read(name) for name in names)
 

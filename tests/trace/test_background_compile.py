@@ -17,6 +17,7 @@ pytest.importorskip("llvmlite")
 import flambeau as torch
 from flambeau.backends.backend import Task
 from flambeau.backends.cpu import compile_thread, machine_code, program
+from flambeau.backends.kernel_store.store import KernelStore
 from flambeau.base.spec import CPU
 from flambeau.loops.ir import FUNCTION_WORDS
 from flambeau.trace.planning import plan
@@ -31,7 +32,7 @@ def background(monkeypatch):
     plan._sightings.clear()
     monkeypatch.setattr(program, "LONG_TEXT_CHARACTERS", 0)
     monkeypatch.setattr(program, "RESULT_BYTES_PER_CHARACTER", 1 << 40)
-    monkeypatch.setattr(machine_code._the_host(), "packaged", machine_code.NoPackagedKernels())
+    monkeypatch.setattr(machine_code.host().store, "places", [])
     with torch.config.using(executor="auto", object_dir=""):
         yield
     plan.forget()
@@ -117,8 +118,8 @@ def test_what_is_on_the_disk_is_not_compiled_in_the_background(tmp_path, monkeyp
 
     def begin():
         plan.forget()
-        monkeypatch.setattr(machine_code, "_addresses", {})            # as in another process
-        monkeypatch.setattr(machine_code, "_libraries", {})
+        host = machine_code.host()
+        monkeypatch.setattr(host, "store", KernelStore(host, *host.store.places))       # as in another process
 
     with torch.config.using(object_dir=str(tmp_path)):
         begin()

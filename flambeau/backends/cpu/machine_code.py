@@ -22,20 +22,19 @@ LLVM works on a thread of its own; see Note [Undisturbed] in compile_thread.py. 
 memory, so room is looked for before it is asked.
 """
 import ctypes
-import hashlib
 import itertools
 import os
 from functools import partial
 
 from ...base import settings
-from ...base.errors import warn
 from ...base.locks import new_lock
 from ...loops.step import STEP_ARGUMENTS
 from ..backend import NoCompiler, NotCompiled
 from ..cpu_quota import dealt_out, processors, quota
-from ..kernel_store.object_cache import REFERENCE_PREFIX, ObjectCache, referred, warnings
-from ..kernel_store.packaged import NoPackagedKernels, PackagedKernels
-from ..kernel_store.precompiled import PrecompiledHost, key_of
+from ..kernel_store.object_cache import ObjectCache, say_warnings, users_folder
+from ..kernel_store.packaged import PackagedKernels
+from ..kernel_store.precompiled import PrecompiledHost
+from ..kernel_store.store import KernelStore
 from .compile_thread import (
     beforehand,
     do_idle_work,
@@ -60,8 +59,6 @@ compiled = 0                  # texts that LLVM compiled in this process, for so
 loaded = 0                    # texts whose object came from the disk or the package, for somebody who asked
 
 _host = None                  # LLVM, once somebody asked
-_libraries: dict = {}         # key of a text (or of several) → the library in memory that its object became
-_addresses: dict = {}         # (key of a text, name) → address
 
 
 def function(name, text, symbols=None, asked=True):
@@ -80,42 +77,48 @@ def functions(texts, symbols=None, asked=True):
     So what a text defines beside its function has to be internal or private. Where some cannot be compiled or linked,
     all others are, and NotCompiled says which.
     """
-    host = _the_host()
-    keys = {name: host.key(text) for name, text in texts.items()}
-    if any((key, name) not in _addresses for name, key in keys.items()):
+    store = _the_host().store
+    keys = {name: store.key(text) for name, text in texts.items()}
+    if any((key, name) not in store.addresses for name, key in keys.items()):
         failed = undisturbed(_place, texts, keys, symbols, asked)
-        while warnings:
-            warn(warnings.pop(0))
+        say_warnings()
         if failed:
-            raise host.failure(failed)
-    return {name: _addresses[key, name] for name, key in keys.items()}
+            raise _the_host().failure(failed)
+    return {name: store.addresses[key, name] for name, key in keys.items()}
 
 
 def are_ready(texts):
     """Whether {name: text} were compiled, or nobody is about to."""
-    host = _the_host()
-    return is_through() or all((host.key(text), name) in _addresses for name, text in texts.items())
+    store = _the_host().store
+    return is_through() or all((store.key(text), name) in store.addresses for name, text in texts.items())
 
 
 def not_found(texts):
-    """Those of {name: text} that are neither in memory nor on the disk nor in the package."""
-    host = _the_host()
-    keys = {name: host.key(text) for name, text in texts.items()}
-    return undisturbed(_look, texts, keys, None, True) if any((key, name) not in _addresses
-                                                              for name, key in keys.items()) else {}
+    """Those of {name: text} that are nowhere yet."""
+    store = _the_host().store
+    keys = {name: store.key(text) for name, text in texts.items()}
+    known = all((key, name) in store.addresses for name, key in keys.items())
+    return {} if known else undisturbed(_look, texts, keys, None, True)
 
 
 def _look(texts, keys, symbols, asked):
     """Those of {name: text} that are not found; the others are in memory then."""
-    return {name: texts[name] for name, key in keys.items()
-            if (key, name) not in _addresses and not _find(key, name, texts[name], symbols, asked)}
+    global loaded
+    store, left = _host.store, {}
+    for name, key in keys.items():
+        known = key in store
+        if store.find(key, name, texts[name], symbols) is None:
+            left[name] = texts[name]
+        else:
+            loaded += asked and not known
+    return left
 
 
 def prepare(texts):
     """Have {name: text} compiled in the background, one by one; `functions` then finds them."""
-    host = _the_host()
+    store = _the_host().store
     for name, text in texts.items():
-        beforehand(_place, {name: text}, {name: host.key(text)}, None)
+        beforehand(_place, {name: text}, {name: store.key(text)}, None)
 
 
 def make_ready(texts, quickly=()):
@@ -126,11 +129,11 @@ def make_ready(texts, quickly=()):
 
 
 def _make_ready(name, text, quickly):
-    host = _the_host()
-    if _look({name: text}, {name: host.key(text)}, None, False):
+    store = _the_host().store
+    if _look({name: text}, {name: store.key(text)}, None, False):
         if quickly:
             name, _, text = quick_text(name, text)
-        _place({name: text}, {name: host.key(text)}, None, False)
+        _place({name: text}, {name: store.key(text)}, None, False)
 
 
 def replaceable(name, text):
@@ -161,16 +164,16 @@ define void @{quick}({STEP_ARGUMENTS}) {{
 
 def _improve(slot, name, text, goal):
     """Compile `text` well, and put the address of its `name` at the address `slot`."""
-    key = _host.key(text)
+    key = _host.store.key(text)
     if goal == processor() and not _place({name: text}, {name: key}, None, asked=False):
-        ctypes.c_void_p.from_address(slot).value = _addresses[key, name]
+        ctypes.c_void_p.from_address(slot).value = _host.store.addresses[key, name]
 
 
 def _place(texts, keys, symbols, asked=True):
     """Put the machine code of `texts` in memory, and note the addresses. Gives {name: why} of those that failed.
 
-    Nothing is noted, in memory or on the disk, before its symbols were looked up: that is when LLVM links an object,
-    and finds that it calls something which is not there. A batch with such a text in it is compiled one by one.
+    When its symbols are looked up, LLVM links an object, and may find that it calls something which is not there. A
+    batch with such a text in it is compiled one by one.
     """
     missing, failed = {name: keys[name] for name in _look(texts, keys, symbols, asked)}, {}
     for quickly in (True, False):
@@ -192,10 +195,10 @@ def _shares(batch, texts):
 def _compile(parts, texts, symbols, asked):
     """Compile the texts of each of `parts`, {name: key}, as one object and note it; or give {name: why} for all of
     it."""
-    host, failed = _the_host(), {}
+    failed = {}
     codes = side_by_side([partial(_emit, part, texts) for part in parts], len(parts))
     for part, (code, why) in zip(parts, codes, strict=True):
-        why = why or _note(host, part, code, symbols, asked)
+        why = why or _keep(part, code, symbols, asked)
         if why:
             failed |= dict.fromkeys(part, why)
     return failed
@@ -209,22 +212,14 @@ def _emit(part, texts):
         return None, str(error)
 
 
-def _note(host, part, code, symbols, asked):
-    """Put the object of a part in memory and on the disk, and note where its functions are; gives why it cannot be."""
+def _keep(part, code, symbols, asked):
+    """Keep the object of a part; gives why it cannot be put in memory."""
     global compiled
     try:
-        library = host.place(code, symbols)
-        addresses = {(key, name): host.address(library, name) for name, key in part.items()}
+        _host.store.keep(part, code, symbols)
     except (RuntimeError, OSError) as error:
         return str(error)
-    keys = dict.fromkeys(part.values())
-    compiled += asked and len(keys)
-    whole = hashlib.sha256("".join(keys).encode()).hexdigest() if len(keys) > 1 else next(iter(keys))
-    _libraries.update(dict.fromkeys([whole, *keys], library))
-    _addresses.update(addresses)
-    host.disk.write(whole, code)
-    for key in keys if len(keys) > 1 else ():
-        host.disk.write(key, REFERENCE_PREFIX + whole.encode())
+    compiled += asked and len({*part.values()})
     return ""
 
 
@@ -270,19 +265,19 @@ def renew_disk():
     """Look again at which folder the objects are kept in, and how many bytes of them."""
     with _lock:
         if _host is not None and not settings.precompiled:
-            _host.disk = ObjectCache(settings.object_dir, settings.object_bytes)
-    while warnings:
-        warn(warnings.pop(0))
+            _host.store.exchange(ObjectCache, users_folder())
+    say_warnings()
 
 
 def leave_packaged_kernels():
     """Use no kernels that came with the package from now on: Note [Packaged kernels] in kernel_store/packaged.py."""
-    _the_host().packaged = NoPackagedKernels()
+    _the_host().store.exchange(PackagedKernels)
 
 
 def packaged_kernels():
     """Which kernels came with the package, in words."""
-    return _the_host().packaged.described()
+    return next((place.described() for place in _the_host().store.places if isinstance(place, PackagedKernels)),
+                "none: they are left alone")
 
 
 def origin_of(words):
@@ -293,57 +288,18 @@ def origin_of(words):
 def packaged_functions(words, asked=True):
     """{words: address} of those that came with the package, as they would be written now from these `words`; see Note
     [Packaged kernels]. None of their texts has to be written."""
-    source = _the_host().packaged
-    known = {each: found for each in words if (found := source.function(origin_of(each)))}
-    return undisturbed(_find_packaged, source, known, asked) if known else {}
+    store = _the_host().store
+    known = {each: found for each in words if (found := store.function(origin_of(each)))}
+    return undisturbed(_find_packaged, known, asked) if known else {}
 
 
-def _find_packaged(source, known, asked):
-    """{words: address} of {words: (name, object)} of PackagedKernels, as far as they can be put in memory."""
+def _find_packaged(known, asked):
+    """{words: address} of {words: (name, key of the object)}, as far as they can be put in memory."""
     global loaded
-    found = {}
-    for words, (name, whole) in known.items():
-        try:
-            if whole not in _libraries and (code := source.read(whole)):
-                _libraries[whole] = _host.place(code, None)
-            if whole in _libraries:
-                found[words] = _host.address(_libraries[whole], name)
-        except (RuntimeError, OSError) as error:
-            source.distrust(whole, error)
-            return {}
+    found = {words: _host.store.find(whole, name) for words, (name, whole) in known.items()}
+    found = {words: address for words, address in found.items() if address is not None}
     loaded += asked and len(found)
     return found
-
-
-def _find(key, name, text, symbols, asked):
-    """Whether `name` of the object of `text`, with that key, is in memory, if need be from the disk or the package;
-    then its address is noted."""
-    global loaded
-    library, whole, code, source = _libraries.get(key), key, None, _host.disk
-    if library is None:
-        code = _host.disk.read(key)
-        if code and code.startswith(REFERENCE_PREFIX):            # compiled together with others
-            whole = referred(code)
-            library = _libraries.get(whole)
-            code = _host.disk.read(whole) if library is None else None
-        if library is None and not code:
-            source = _host.packaged
-            whole = source.whole(text) or key
-            library = _libraries.get(whole)
-            code = source.read(whole) if whole != key and library is None else None
-    try:
-        if code and not code.startswith(REFERENCE_PREFIX):
-            library = _host.place(code, symbols)
-        if library is None:
-            return False
-        address = _host.address(library, name)
-    except (RuntimeError, OSError) as error:
-        source.distrust(key, error)
-        return False
-    loaded += asked and key not in _libraries
-    _libraries[whole] = _libraries[key] = library
-    _addresses[key, name] = address
-    return True
 
 
 def host():
@@ -412,9 +368,9 @@ class HostLLVM:
         llvm.initialize_native_asmprinter()
         self.version = f"{PIPELINE_VERSION} {llvmlite.__version__} {llvm.llvm_version_info}"
         self.features = llvm.get_host_cpu_features()
+        self.store = KernelStore(self)
         self.aim(settings.cpu)
         self.jit = llvm.create_lljit_compiler(self.machine, use_jit_link=os.name != "nt")
-        self.disk = ObjectCache(settings.object_dir, settings.object_bytes)
         self.numbers = itertools.count()
         self.without_strength_reduction = OptionHeld(llvm, "-disable-lsr", "-disable-lsr=false")
 
@@ -425,12 +381,11 @@ class HostLLVM:
     def aim(self, text):
         """Compile for the processor that `text` names from now on."""
         self.aim_at(self.chosen(text))
-        self.packaged = PackagedKernels(self.version, self.processor)
+        self.store.places = [PackagedKernels(self.version, self.processor), users_folder()]
 
     def aim_at(self, goal):
         """Compile for the Processor `goal` from now on. What this machine lacks can be compiled for, and not be run."""
-        self.processor, self.packaged = goal, NoPackagedKernels()
-        self.target = goal.target
+        self.processor, self.target, self.store.places = goal, goal.target, []
         self._idle_machines = {0: [], 2: []}
         self.machine = self._machine(2)
         self.head = f'target triple = "{goal.triple}"\ntarget datalayout = "{self.machine.target_data}"\n'
@@ -446,10 +401,6 @@ class HostLLVM:
     def llvm_version(self):
         """Which LLVM it is."""
         return ".".join(map(str, self.llvm.llvm_version_info))
-
-    def key(self, text):
-        """Under which name the object of `text` is kept."""
-        return key_of(self.kind, text)
 
     def parse(self, text, context):
         """The module of `text`. Verified, because LLVM ends the process over a module that makes no sense."""
