@@ -77,38 +77,37 @@ def functions(texts, symbols=None, asked=True):
     So what a text defines beside its function has to be internal or private. Where some cannot be compiled or linked,
     all others are, and NotCompiled says which.
     """
-    store = _the_host().store
-    keys = {name: store.key(text) for name, text in texts.items()}
-    if any((key, name) not in store.addresses for name, key in keys.items()):
-        failed = undisturbed(_place, texts, keys, symbols, asked)
+    host = _the_host()
+    found = host.store.known(texts)
+    if len(found) < len(texts):
+        found, failed = undisturbed(_place, texts, symbols, asked)
         say_warnings()
         if failed:
-            raise _the_host().failure(failed)
-    return {name: store.addresses[key, name] for name, key in keys.items()}
+            raise host.failure(failed)
+    return found
 
 
 def are_ready(texts):
     """Whether {name: text} were compiled, or nobody is about to."""
     store = _the_host().store
-    return is_through() or all((store.key(text), name) in store.addresses for name, text in texts.items())
+    return is_through() or len(store.known(texts)) == len(texts)
 
 
 def not_found(texts):
     """Those of {name: text} that are nowhere yet."""
     store = _the_host().store
-    keys = {name: store.key(text) for name, text in texts.items()}
-    known = all((key, name) in store.addresses for name, key in keys.items())
-    return {} if known else undisturbed(_look, texts, keys, None, True)
+    return undisturbed(_look, texts, None, True) if len(store.known(texts)) < len(texts) else {}
 
 
-def _look(texts, keys, symbols, asked):
+def _look(texts, symbols, asked):
     """Those of {name: text} that are not found; the others are in memory then."""
     global loaded
     store, left = _host.store, {}
-    for name, key in keys.items():
+    for name, text in texts.items():
+        key = store.key(text)
         known = key in store
-        if store.find(key, name, texts[name], symbols) is None:
-            left[name] = texts[name]
+        if store.find(key, name, text, symbols) is None:
+            left[name] = text
         else:
             loaded += asked and not known
     return left
@@ -116,9 +115,9 @@ def _look(texts, keys, symbols, asked):
 
 def prepare(texts):
     """Have {name: text} compiled in the background, one by one; `functions` then finds them."""
-    store = _the_host().store
+    _the_host()
     for name, text in texts.items():
-        beforehand(_place, {name: text}, {name: store.key(text)}, None)
+        beforehand(_place, {name: text})
 
 
 def make_ready(texts, quickly=()):
@@ -129,11 +128,11 @@ def make_ready(texts, quickly=()):
 
 
 def _make_ready(name, text, quickly):
-    store = _the_host().store
-    if _look({name: text}, {name: store.key(text)}, None, False):
+    _the_host()
+    if _look({name: text}, None, False):
         if quickly:
             name, _, text = quick_text(name, text)
-        _place({name: text}, {name: store.key(text)}, None, False)
+        _place({name: text}, asked=False)
 
 
 def replaceable(name, text):
@@ -164,39 +163,40 @@ define void @{quick}({STEP_ARGUMENTS}) {{
 
 def _improve(slot, name, text, goal):
     """Compile `text` well, and put the address of its `name` at the address `slot`."""
-    key = _host.store.key(text)
-    if goal == processor() and not _place({name: text}, {name: key}, None, asked=False):
-        ctypes.c_void_p.from_address(slot).value = _host.store.addresses[key, name]
+    if goal == processor():
+        found, _ = _place({name: text}, asked=False)
+        if found:
+            ctypes.c_void_p.from_address(slot).value = found[name]
 
 
-def _place(texts, keys, symbols, asked=True):
-    """Put the machine code of `texts` in memory, and note the addresses. Gives {name: why} of those that failed.
+def _place(texts, symbols=None, asked=True):
+    """Have the machine code of `texts` in memory: {name: address}, and {name: why} of those that failed.
 
     When its symbols are looked up, LLVM links an object, and may find that it calls something which is not there. A
     batch with such a text in it is compiled one by one.
     """
-    missing, failed = {name: keys[name] for name in _look(texts, keys, symbols, asked)}, {}
+    missing, failed = _look(texts, symbols, asked), {}
     for quickly in (True, False):
-        batch = {name: key for name, key in missing.items() if texts[name].startswith(QUICK_MARK) is quickly}
-        again = _compile(_shares(batch, texts), texts, symbols, asked)
-        failed |= _compile([{name: batch[name]} for name in again], texts, symbols, asked)
-    return failed
+        batch = {name: text for name, text in missing.items() if text.startswith(QUICK_MARK) is quickly}
+        again = _compile(_shares(batch), symbols, asked)
+        failed |= _compile([{name: batch[name]} for name in again], symbols, asked)
+    return _host.store.known(texts), failed
 
 
-def _shares(batch, texts):
-    """{name: key} in parts that are compiled at once, an object each. A text may be asked for by several names, which
+def _shares(batch):
+    """{name: text} in parts that are compiled at once, an object each. A text may be asked for by several names, which
     stay together."""
-    named = {key: texts[name] for name, key in batch.items()}
-    worth = 1 + sum(map(len, named.values())) // SHARE_CHARACTERS
-    parts = dealt_out(named, min(processors(), quota(), settings.num_threads or worth, worth))
-    return [{name: key for name, key in batch.items() if key in part} for part in parts]
+    texts = {text: text for text in batch.values()}
+    worth = 1 + sum(map(len, texts)) // SHARE_CHARACTERS
+    parts = dealt_out(texts, min(processors(), quota(), settings.num_threads or worth, worth))
+    return [{name: text for name, text in batch.items() if text in part} for part in parts]
 
 
-def _compile(parts, texts, symbols, asked):
-    """Compile the texts of each of `parts`, {name: key}, as one object and note it; or give {name: why} for all of
+def _compile(parts, symbols, asked):
+    """Compile the texts of each of `parts`, {name: text}, as one object and keep it; or give {name: why} for all of
     it."""
     failed = {}
-    codes = side_by_side([partial(_emit, part, texts) for part in parts], len(parts))
+    codes = side_by_side([partial(_emit, part) for part in parts], len(parts))
     for part, (code, why) in zip(parts, codes, strict=True):
         why = why or _keep(part, code, symbols, asked)
         if why:
@@ -204,10 +204,10 @@ def _compile(parts, texts, symbols, asked):
     return failed
 
 
-def _emit(part, texts):
+def _emit(part):
     """(the object of a part, None), or None and why there is none."""
     try:
-        return _the_host().compile([texts[name] for name in {key: name for name, key in part.items()}.values()]), None
+        return _host.compile(list(dict.fromkeys(part.values()))), None
     except (RuntimeError, OSError) as error:                      # LLVM's; what is out of memory goes on
         return None, str(error)
 

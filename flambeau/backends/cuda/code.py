@@ -215,10 +215,9 @@ class DeviceKernels:
         """Keep the image of {name: source}, or say why there is none."""
         if isinstance(made, NotCompiled):
             return dict.fromkeys(batch, str(made))
-        keys = {name: self.store.key(source) for name, source in batch.items()}
-        self.store.keep(keys, made)
-        for name, key in keys.items():
-            self._functions[name] = self.store.addresses[key, name], None, -1
+        self.store.keep(batch, made)
+        for name, module in self.store.known(batch).items():
+            self._functions[name] = module, None, -1
         return {}
 
 

@@ -78,7 +78,7 @@ class KernelStore:
             if refers(entry):
                 whole = referred(entry)
                 entry = self.process.read(whole) or place.read(whole)
-            if entry is None or refers(entry):
+            if not entry or refers(entry):
                 continue
             try:
                 library = self.process.read(whole) or self.loader.place(entry, symbols)
@@ -94,12 +94,17 @@ class KernelStore:
         """(name of the function, key of its object) of what is written for `origin`; None where nobody can say."""
         return next(filter(None, (place.function(origin) for place in self.places)), None)
 
-    def keep(self, named, code, symbols=None):
-        """Put the object `code` in memory, which the texts of {name: key} became together, and keep it where it will be
-        found again. Nothing is noted before its symbols were looked up: an object may call what is not there."""
+    def known(self, texts):
+        """{name: address} of those of {name: text} that were found or kept in this process."""
+        addresses = self.addresses
+        return {name: addresses[at] for name, text in texts.items() if (at := (self.key(text), name)) in addresses}
+
+    def keep(self, texts, code, symbols=None):
+        """Put the object `code` in memory that {name: text} became together, and keep it where it will be found again.
+        Nothing is noted before its symbols were looked up: an object may call what is not there."""
         library = self.loader.place(code, symbols)
-        addresses = {(key, name): self.loader.address(library, name) for name, key in named.items()}
-        keys = list(dict.fromkeys(named.values()))
+        addresses = {(self.key(text), name): self.loader.address(library, name) for name, text in texts.items()}
+        keys = list(dict.fromkeys(key for key, _ in addresses))
         whole = digest("".join(keys)) if len(keys) > 1 else keys[0]
         self._note((whole, *keys), library, addresses)
         for place in self.places:
