@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("llvmlite")
 
 import flambeau as torch
-from flambeau.backends.cpu import compile_thread as thread, machine_code, program
+from flambeau.backends.cpu import compile_thread as thread, machine_code
 from flambeau.backends.kernel_store.object_cache import ObjectCache
 from flambeau.backends.kernel_store.store import REFERENCE_PREFIX, KernelStore
 from flambeau.base import settings
@@ -209,7 +209,7 @@ def test_an_object_that_cannot_be_linked_any_more_is_compiled_anew(process):
     """Whole and with its checksum, but of no use: it was linked with something that this process does not have."""
     folder = process()
     texts = {f"f{n}": adding(f"f{n}", n) for n in range(2)}
-    host = machine_code._the_host()
+    host = machine_code.host()
     useless = host.compile([broken("f0")])
     machine_code.functions(texts)
     for entry in list(folder.iterdir()):
@@ -619,7 +619,6 @@ def test_llvm_is_not_asked_where_there_is_no_room(process, monkeypatch):
             machine_code.function("plus5", adding("plus5", 5))
         with torch.config.using(executor="native"):
             monkeypatch.setattr(plan, "_plans", {})
-            monkeypatch.setattr(program, "_kernels", {})
             monkeypatch.setattr(interpret, "_tight", [])
             with pytest.warns(UserWarning, match="no memory to compile with.*reference executor"):
                 assert (torch.arange(3.0) * 1.375 + 2.5).tolist() == [2.5, 3.875, 5.25]

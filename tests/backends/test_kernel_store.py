@@ -78,7 +78,7 @@ ONE, TWO = key_of("one"), key_of("two")
 def test_places_are_asked_in_their_order_and_what_was_found_is_remembered(loader):
     first, second, third = Noting(), Noting({ONE: code(f=2)}), Noting({ONE: code(f=3)})
     store = KernelStore(loader, first, second, third)
-    assert ONE not in store and store.find(ONE, "f") == 2 and ONE in store
+    assert store.read(ONE) is None and store.find(ONE, "f") == 2 and store.read(ONE) == {"f": 2}
     assert (first.asked, second.asked, third.asked) == ([ONE], [ONE], [])
     assert store.find(ONE, "f") == 2 and store.addresses == {(ONE, "f"): 2}
     assert second.asked == [ONE] and len(loader.placed) == 1
@@ -109,7 +109,7 @@ def test_a_broken_place_does_not_hide_the_next(loader, entry):
 
 def test_what_cannot_be_linked_is_not_remembered(loader):
     store = KernelStore(loader, Noting({ONE: code(g=1)}))
-    assert store.find(ONE, "f") is None and ONE not in store
+    assert store.find(ONE, "f") is None and not store.libraries
     assert store.find(ONE, "g") == 1
 
 
@@ -139,7 +139,7 @@ def test_what_cannot_be_linked_is_not_kept(loader):
     store = KernelStore(loader, place)
     with pytest.raises(RuntimeError, match="no g"):
         store.keep({"f": "one", "g": "two"}, code(f=1))
-    assert not place.entries and not store.addresses and ONE not in store
+    assert not place.entries and not store.addresses and not store.libraries
 
 
 def test_another_compiler_is_another_key(loader):

@@ -579,7 +579,6 @@ class Stop(BaseException):
 def new_program(number, monkeypatch):
     """A program of which nothing is compiled yet: its result and its input, and what they are to be."""
     monkeypatch.setattr(planning, "_plans", {})
-    monkeypatch.setattr(program, "_kernels", {})
     monkeypatch.setattr(machine_code.host(), "store", KernelStore(machine_code.host()))
     draw = random.Random(number)
     x = torch.arange(6.0)
@@ -632,7 +631,7 @@ def test_an_interrupt_while_a_program_is_planned(monkeypatch):
 @pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="needs signals")
 def test_an_interrupt_while_kernels_are_compiled(monkeypatch):
     """The interrupt comes while LLVM compiles, places or looks up: the work is finished, and found by the next."""
-    host = machine_code._the_host()
+    host = machine_code.host()
     monkeypatch.setattr(settings, "executor", "native")
     main, when, seen = threading.get_ident(), [None], []
 

@@ -77,26 +77,23 @@ def functions(texts, symbols=None, asked=True):
     So what a text defines beside its function has to be internal or private. Where some cannot be compiled or linked,
     all others are, and NotCompiled says which.
     """
-    host = _the_host()
-    found = host.store.known(texts)
+    found = host().store.known(texts)
     if len(found) < len(texts):
         found, failed = undisturbed(_place, texts, symbols, asked)
         say_warnings()
         if failed:
-            raise host.failure(failed)
+            raise host().failure(failed)
     return found
 
 
 def are_ready(texts):
     """Whether {name: text} were compiled, or nobody is about to."""
-    store = _the_host().store
-    return is_through() or len(store.known(texts)) == len(texts)
+    return is_through() or len(host().store.known(texts)) == len(texts)
 
 
 def not_found(texts):
     """Those of {name: text} that are nowhere yet."""
-    store = _the_host().store
-    return undisturbed(_look, texts, None, True) if len(store.known(texts)) < len(texts) else {}
+    return undisturbed(_look, texts, None, True) if len(host().store.known(texts)) < len(texts) else {}
 
 
 def _look(texts, symbols, asked):
@@ -105,7 +102,7 @@ def _look(texts, symbols, asked):
     store, left = _host.store, {}
     for name, text in texts.items():
         key = store.key(text)
-        known = key in store
+        known = key in store.libraries
         if store.find(key, name, text, symbols) is None:
             left[name] = text
         else:
@@ -115,7 +112,7 @@ def _look(texts, symbols, asked):
 
 def prepare(texts):
     """Have {name: text} compiled in the background, one by one; `functions` then finds them."""
-    _the_host()
+    host()
     for name, text in texts.items():
         beforehand(_place, {name: text})
 
@@ -128,7 +125,7 @@ def make_ready(texts, quickly=()):
 
 
 def _make_ready(name, text, quickly):
-    _the_host()
+    host()
     if _look({name: text}, None, False):
         if quickly:
             name, _, text = quick_text(name, text)
@@ -225,33 +222,33 @@ def _keep(part, code, symbols, asked):
 
 def assembly(text):
     """What the processor runs for `text`, in assembly language."""
-    host = _the_host()
-    return undisturbed(lambda: host.machine.emit_assembly(host.parse(text, host.llvm.create_context())))
+    llvm = host()
+    return undisturbed(lambda: llvm.machine.emit_assembly(llvm.parse(text, llvm.llvm.create_context())))
 
 
 def processor():
     """What code is compiled for (see processor.py)."""
-    return _the_host().processor
+    return host().processor
 
 
 def target():
     """What the text of a kernel has to know of it."""
-    return _the_host().target
+    return host().target
 
 
 def llvm_version():
     """Which LLVM compiles, or did beforehand."""
-    return _the_host().llvm_version()
+    return host().llvm_version()
 
 
 def vector_bytes():
     """The bytes of the widest vectors."""
-    return _the_host().target.vector_bytes
+    return host().target.vector_bytes
 
 
 def check_processor(text):
     """Refuse, with a ValueError, a processor that kernels cannot be compiled for here."""
-    _the_host().chosen(text)
+    host().chosen(text)
 
 
 def renew_processor():
@@ -269,14 +266,20 @@ def renew_disk():
     say_warnings()
 
 
+def forget_launches():
+    """Look for the code of every launch anew."""
+    if _host is not None:
+        _host.store.launches.clear()
+
+
 def leave_packaged_kernels():
     """Use no kernels that came with the package from now on: Note [Packaged kernels] in kernel_store/packaged.py."""
-    _the_host().store.exchange(PackagedKernels)
+    host().store.exchange(PackagedKernels)
 
 
 def packaged_kernels():
     """Which kernels came with the package, in words."""
-    return next((place.described() for place in _the_host().store.places if isinstance(place, PackagedKernels)),
+    return next((place.described() for place in host().store.places if isinstance(place, PackagedKernels)),
                 "none: they are left alone")
 
 
@@ -288,7 +291,7 @@ def origin_of(words):
 def packaged_functions(words, asked=True):
     """{words: address} of those that came with the package, as they would be written now from these `words`; see Note
     [Packaged kernels]. None of their texts has to be written."""
-    store = _the_host().store
+    store = host().store
     known = {each: found for each in words if (found := store.function(origin_of(each)))}
     return undisturbed(_find_packaged, known, asked) if known else {}
 
@@ -304,10 +307,6 @@ def _find_packaged(known, asked):
 
 def host():
     """What compiles, or has compiled beforehand."""
-    return _the_host()
-
-
-def _the_host():
     if _host is None:
         undisturbed(_start)
     return _host

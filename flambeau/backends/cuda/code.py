@@ -77,7 +77,7 @@ class GPUCompilation:
         self.failed = {}                          # text of a launch → why it has no source
         for launch in launches:
             launch.text = text = str(launch)
-            if text not in self.kernels.texts and text not in self.names:
+            if text not in self.kernels.store.launches and text not in self.names:
                 verify(launch.kernel)
                 try:
                     name, source = rendered(launch)
@@ -102,8 +102,8 @@ class GPUCompilation:
         """Have all of them on the device; NotCompiled where that fails for some."""
         failed = {**self.failed, **self.kernels.ensure(self.missing)}
         for text, name in self.names.items():
-            self.kernels.texts[text] = None if name in failed else name
-        refused = [launch for launch in self.launches if self.kernels.texts[launch.text] is None]
+            self.kernels.store.launches[text] = None if name in failed else name
+        refused = [launch for launch in self.launches if self.kernels.store.launches[launch.text] is None]
         if failed or refused:
             error = NotCompiled(failed or {"": "it could not be compiled before"})
             error.launches = refused
@@ -111,7 +111,7 @@ class GPUCompilation:
 
 
 class DeviceKernels:
-    """What is on a device: `texts` maps the text of a launch to the name of its kernel, None where it was refused."""
+    """What is on a device; its store maps the text of a launch to the name of its kernel, None where it was refused."""
 
     def __init__(self, driver, index):
         self.driver, self.index = weakref.ref(driver), index
@@ -119,7 +119,6 @@ class DeviceKernels:
         self.options, self.versions = _options(driver), driver.versions()
         self.kind = "\0".join((str(NVRTC_PIPELINE_VERSION), type(driver).__name__, str(self.versions["nvrtc"]),
                                self.architecture, *self.options))
-        self.texts: dict = {}
         self._calls: dict = {}                    # (source, name) of a call → (unique name, source under that)
         self.store = KernelStore(self)
         self._functions: dict = {}                # name → (its module, handle, bytes of shared memory that it may have)
@@ -134,7 +133,7 @@ class DeviceKernels:
 
     def of_launch(self, launch):
         """The handle of a launch's kernel."""
-        return self.function(self.texts[launch.text], launch.schedule.shared_bytes)
+        return self.function(self.store.launches[launch.text], launch.schedule.shared_bytes)
 
     def of_call(self, call):
         """The handle of a call's kernel; compiled now where nobody has asked for it before."""

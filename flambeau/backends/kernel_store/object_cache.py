@@ -1,5 +1,4 @@
 """Compiled objects in a folder of the user's own, one file each, found again by later processes."""
-import errno
 import os
 import time
 
@@ -58,16 +57,8 @@ class ObjectCache(Place):
             self._say("distrust", f"holds {key}, which {why} and is compiled anew")
             return None
         if time.time() - used > DAY and self.writable:
-            self._touch(key)
+            self._change(os.utime, key, "whose time cannot be set")      # it is not one of the first to be dropped
         return entry
-
-    def _touch(self, key):
-        """Note that `key` was used: the files that were not for longest are dropped first."""
-        try:
-            os.utime(os.path.join(self.folder, key))
-        except OSError as error:                                   # another process has dropped it meanwhile
-            if error.errno != errno.ENOENT:
-                self._say("touch", f"holds a file whose time cannot be set ({error.strerror})")
 
     def write(self, key, entry):
         """Keep an entry under `key`."""
@@ -95,28 +86,29 @@ class ObjectCache(Place):
                 found = entry.stat(follow_symlinks=False)
             except FileNotFoundError:                              # another process dropped it
                 continue
-            files.append((found.st_mtime, found.st_size, entry.path))
+            files.append((found.st_mtime, found.st_size, entry.name))
         size = sum(size for _, size, _ in files)
         if size > self.most:
-            for _, freed, path in sorted(files):
+            for _, freed, name in sorted(files):
                 if size <= self.most * 3 // 4:
                     break
-                self._remove(path)
+                self._change(os.remove, name, "that cannot be removed")
                 size -= freed
 
-    def _remove(self, path):
+    def _change(self, change, name, otherwise):
         try:
-            os.remove(path)
+            change(os.path.join(self.folder, name))
+        except FileNotFoundError:                                  # another process dropped it
+            pass
         except OSError as error:
-            if error.errno != errno.ENOENT:
-                self._say("remove", f"holds a file that cannot be removed ({error.strerror})")
+            self._say(otherwise, f"holds a file {otherwise} ({error.strerror})")
 
     def _say(self, what, how):
         if what not in self.said:
             self.said.add(what)
             _warnings.append(f"the folder of compiled kernels, {self.folder}, {how}. What is not found there is "
-                            "compiled again, which costs time, nothing else. FLAMBEAU_CACHE_DIR names another folder; "
-                            "empty, it does without.")
+                             "compiled again, which costs time, nothing else. FLAMBEAU_CACHE_DIR names another folder; "
+                             "empty, it does without.")
 
 
 def users_folder():

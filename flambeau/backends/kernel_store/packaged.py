@@ -58,16 +58,16 @@ class KernelFile(NamedTuple):
     of the object)}, by which modules."""
 
     path: str
+    start: int
     version: str
     system: str
     cpu: str
-    features: frozenset
-    target: tuple
+    features: list
+    target: list
     objects: dict
     texts: dict
     origins: dict
     writers: str
-    start: int
 
     def suits(self, version, goal):
         """Why it cannot be used for the Processor `goal`; empty if it can."""
@@ -75,7 +75,7 @@ class KernelFile(NamedTuple):
             return f"is made by another compiler or in another way ({self.version}, here {version})"
         if self.system != system_of(goal.triple):
             return f"is made for another system, {self.system}"
-        if not self.features <= goal.on or self.target != tuple(goal.target):
+        if not goal.on >= {*self.features} or self.target != list(goal.target):
             return f"is made for {self.cpu}, and {goal.cpu} is another"
         return ""
 
@@ -172,10 +172,7 @@ def opened(path):
     """The KernelFile at `path`; a ValueError or OSError says why there is none."""
     with _file(path) as file:
         written = unsealed(file, PACKAGED_FORM)
-    said = json.loads(written)
-    return KernelFile(path, *(said[name] for name in ("version", "system", "cpu")), frozenset(said["features"]),
-                      tuple(said["target"]), *(said[name] for name in ("objects", "texts", "origins", "writers")),
-                      FILE_HEADER.size + len(written))
+    return KernelFile(path, FILE_HEADER.size + len(written), **json.loads(written))
 
 
 def content(one, whole):

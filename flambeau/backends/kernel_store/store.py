@@ -33,19 +33,8 @@ class Place:
         """The object of `key` cannot be put in memory."""
 
 
-class Process(Place):
-    """This process, whose entries are libraries in memory."""
-
-    def __init__(self):
-        self.libraries = {}
-
-    def read(self, key, text=None):
-        """The library that the object of `key` became, or None."""
-        return self.libraries.get(key)
-
-
-class KernelStore:
-    """The code of one loader: a compiler's, or what stands for it.
+class KernelStore(Place):
+    """This process's code of one loader, a compiler or what stands for it, and the places where more is found.
 
     The loader has a `kind`, which says what its code is for and by whom it was made. `place(code, symbols)` puts an
     object in memory and gives the library that it became, `address(library, name)` links it and says where a function
@@ -54,8 +43,10 @@ class KernelStore:
     """
 
     def __init__(self, loader, *places):
-        self.loader, self.process, self.places = loader, Process(), list(places)
-        self.addresses = {}                       # (key of a text, name) → address
+        self.loader, self.places = loader, list(places)
+        self.libraries = {}                       # key of an object, or of a text in it → library in memory
+        self.addresses = {}                       # (key, name) → address
+        self.launches = {}                        # text of a launch → address or name; None where it was refused
 
     def exchange(self, kind, *places):
         """Look in `places`, last of all, instead of those of a `kind`."""
@@ -65,23 +56,23 @@ class KernelStore:
         """Under which key the object of `text` is kept."""
         return digest(f"{self.loader.kind}\0{text}")
 
-    def __contains__(self, key):
-        """Whether the object of `key` is in memory."""
-        return key in self.process.libraries
+    def read(self, key, text=None):
+        """The library that the object of `key` became, or None."""
+        return self.libraries.get(key)
 
     def find(self, key, name, text=None, symbols=None):
         """The address of `name` in the object of `key`, which is in memory then; or None."""
         if (key, name) in self.addresses:
             return self.addresses[key, name]
-        for place in (self.process, *self.places):
+        for place in (self, *self.places):
             whole, entry = key, place.read(key, text)
             if refers(entry):
                 whole = referred(entry)
-                entry = self.process.read(whole) or place.read(whole)
+                entry = self.read(whole) or place.read(whole)
             if not entry or refers(entry):
                 continue
             try:
-                library = self.process.read(whole) or self.loader.place(entry, symbols)
+                library = self.read(whole) or self.loader.place(entry, symbols)
                 address = self.loader.address(library, name)
             except (RuntimeError, OSError) as error:
                 place.distrust(key, error)
@@ -113,7 +104,7 @@ class KernelStore:
                 place.write(key, reference(whole))
 
     def _note(self, keys, library, addresses):
-        self.process.libraries.update(dict.fromkeys(keys, library))
+        self.libraries.update(dict.fromkeys(keys, library))
         self.addresses.update(addresses)
 
 
