@@ -106,21 +106,42 @@ def test_a_step_is_compiled_quickly_and_then_well(process, monkeypatch):
         kind(address)(None, ctypes.addressof(cell), None, 1, 1 + count)
         return cell.value
 
-    first = machine_code.replaceable("counting", text)
+    first = machine_code.function("counting", text, quickly=True)
     assert add(first, 5) == 15 and levels[0] == [True] and counts() == (1, 0)
     until = time.monotonic() + PATIENCE
     while thread._idle or len(levels) < 2:
         assert time.monotonic() < until
         time.sleep(0.01)
     machine_code.undisturbed(int)                                           # it is through with what it was doing
-    better = machine_code.replaceable("counting", text)
+    better = machine_code.function("counting", text, quickly=True)
     assert levels == [[True], [False]] and better != first and counts() == (1, 0)      # nobody had to wait for it
     assert add(better, 5) == 20
     quick = machine_code.quick_text("counting", text)[2]
     slot = ctypes.c_void_p.from_address(machine_code.function("counting_better", quick))
     assert slot.value == better and add(first, 5) == 25            # plans that have the first address are served by it
     process()
-    assert add(machine_code.replaceable("counting", text), 1) == 26 and counts() == (0, 1) and len(levels) == 2
+    found = machine_code.function("counting", text, quickly=True)
+    assert add(found, 1) == 26 and counts() == (0, 1) and len(levels) == 2
+
+
+def test_steps_are_compiled_quickly_together_and_one_that_fails_is_told(process, monkeypatch):
+    process()
+    later, cell = [], ctypes.c_int64(10)
+    monkeypatch.setattr(machine_code, "when_idle", lambda *work: later.append(work))
+    texts = {name: STEP.replace("NAME", name) for name in ("one", "bad", "two")}
+    texts["bad"] = texts["bad"].replace("ret void", "call void @nowhere_to_be_found()\n  ret void") \
+        + "declare void @nowhere_to_be_found()\n"
+    with pytest.raises(machine_code.NotCompiled) as error:
+        machine_code.functions(texts, quickly=texts)
+    assert list(error.value.failed) == ["bad"] and [name for _, _, name, _, _ in later] == ["one", "two"]
+    del texts["bad"]
+    found = machine_code.functions(texts, quickly=texts)
+    for _, slot, name, text, goal in later[:2]:
+        machine_code.undisturbed(machine_code._improve, slot, name, text, goal)
+        kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, *[ctypes.c_int64] * 2)
+        kind(found[name])(None, ctypes.addressof(cell), None, 1, 6)
+        assert ctypes.c_void_p.from_address(slot).value == machine_code.function(name, text) != found[name]
+    assert cell.value == 20 and counts() == (2, 0)
 
 
 def test_names_of_one_text_share_its_variables(process):

@@ -61,25 +61,26 @@ loaded = 0                    # texts whose object came from the disk or the pac
 _host = None                  # LLVM, once somebody asked
 
 
-def function(name, text, symbols=None, asked=True):
+def function(name, text, symbols=None, asked=True, quickly=False):
     """The address of `name` in the LLVM module `text` (written without triple and layout), compiled for this machine.
 
     `symbols` gives the addresses of functions that the text only declares; others are looked up in the process. An
     address written into the text would make it another text in every process, never to be found on the disk.
     `asked`: whether it counts as `compiled` or `loaded`, because somebody waits for it.
+    `quickly`: it is a step, and one that is nowhere yet is compiled as Note [Quickly, then well] says.
     """
-    return functions({name: text}, symbols, asked)[name]
+    return functions({name: text}, symbols, asked, [name] if quickly else ())[name]
 
 
-def functions(texts, symbols=None, asked=True):
+def functions(texts, symbols=None, asked=True, quickly=()):
     """{name: text} to {name: address}. Texts that have to be compiled are compiled together, which is quicker.
 
     So what a text defines beside its function has to be internal or private. Where some cannot be compiled or linked,
-    all others are, and NotCompiled says which.
+    all others are, and NotCompiled says which. `quickly` are the names of those that are to be compiled so.
     """
     found = host().store.known(texts)
     if len(found) < len(texts):
-        found, failed = undisturbed(_place, texts, symbols, asked)
+        found, failed = undisturbed(_place, texts, symbols, asked, quickly)
         say_warnings()
         if failed:
             raise host().failure(failed)
@@ -118,29 +119,10 @@ def prepare(texts):
 
 
 def make_ready(texts, quickly=()):
-    """What `prepare` does, for {name: text} that nobody has asked for yet: it does not count. Those whose names are in
-    `quickly` are looked for, and compiled as `replaceable` does it."""
-    for name, text in texts.items():
-        beforehand(_make_ready, name, text, name in quickly)
-
-
-def _make_ready(name, text, quickly):
+    """What `prepare` does, for {name: text} that nobody has asked for yet: it does not count."""
     host()
-    if _look({name: text}, None, False):
-        if quickly:
-            name, _, text = quick_text(name, text)
-        _place({name: text}, asked=False)
-
-
-def replaceable(name, text):
-    """The address of a step that does what `name` of `text` does: at once if it was compiled before, else as quickly as
-    it can be compiled, and later well. See Note [Quickly, then well]."""
-    if not not_found({name: text}):
-        return function(name, text)
-    quick, slot, written = quick_text(name, text)
-    found = functions(dict.fromkeys((quick, slot), written))
-    when_idle(_improve, found[slot], name, text, processor())
-    return found[quick]
+    for name, text in texts.items():
+        beforehand(_place, {name: text}, None, False, quickly)
 
 
 def quick_text(name, text):
@@ -166,18 +148,30 @@ def _improve(slot, name, text, goal):
             ctypes.c_void_p.from_address(slot).value = found[name]
 
 
-def _place(texts, symbols=None, asked=True):
+def _place(texts, symbols=None, asked=True, quickly=()):
     """Have the machine code of `texts` in memory: {name: address}, and {name: why} of those that failed.
 
-    When its symbols are looked up, LLVM links an object, and may find that it calls something which is not there. A
-    batch with such a text in it is compiled one by one.
+    When its symbols are looked up, LLVM links an object, and may find that it calls something which is not there. The
+    texts of a batch with such a one in it are compiled one by one.
     """
     missing, failed = _look(texts, symbols, asked), {}
-    for quickly in (True, False):
-        batch = {name: text for name, text in missing.items() if text.startswith(QUICK_MARK) is quickly}
+    instead = {name: quick_text(name, missing.pop(name)) for name in [*missing] if name in quickly}
+    missing |= _look({each: text for *names, text in instead.values() for each in names}, symbols, asked)
+    for mark in (True, False):
+        batch = {name: text for name, text in missing.items() if text.startswith(QUICK_MARK) is mark}
         again = _compile(_shares(batch), symbols, asked)
-        failed |= _compile([{name: batch[name]} for name in again], symbols, asked)
-    return _host.store.known(texts), failed
+        alone = dict.fromkeys(batch[name] for name in again)
+        failed |= _compile([{name: text for name in again if batch[name] == text} for text in alone], symbols, asked)
+    found = _host.store.known(texts)
+    for name, (stand_in, slot, text) in instead.items():
+        made = _host.store.known({stand_in: text, slot: text})
+        if not made:
+            failed[name], _ = failed.pop(stand_in), failed.pop(slot)
+            continue
+        found[name] = made[stand_in]
+        if asked:
+            when_idle(_improve, made[slot], name, texts[name], processor())
+    return found, failed
 
 
 def _shares(batch):

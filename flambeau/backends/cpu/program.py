@@ -96,17 +96,11 @@ class Compilation:
         threads.start()                           # not in the middle of a run
         known, error = machine_code.host().store.launches, None
         if self.missing:
-            well = {name: text for name, text in self.missing.items() if name not in self.hasty}
             try:
-                made = machine_code.functions(well)
+                made = machine_code.functions(self.missing, quickly=self.hasty)
             except NotCompiled as failure:
-                error = failure
-                made = machine_code.functions({n: text for n, text in well.items() if n not in failure.failed})
-            for name in self.hasty:
-                try:
-                    made[name] = machine_code.replaceable(name, self.missing[name])
-                except NotCompiled as failure:
-                    error = failure
+                error, left = failure, {n: text for n, text in self.missing.items() if n not in failure.failed}
+                made = machine_code.functions(left, quickly=self.hasty)
             for text, name in self._names.items():
                 known[text] = made.get(name)
         failed = [launch for launch in self.launches if known[launch.text] is None]

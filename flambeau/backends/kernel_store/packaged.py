@@ -7,8 +7,8 @@ has it made beside the compiled core (flambeau/cli/package_kernels.py), a file f
     flambeau/_compiled/kernels-neoverse-n1.bin      in a clone, or where pip compiled: for the machine at hand
     flambeau/_compiled/kernels-x86-64-v4.bin        in a wheel: for levels that many machines have in common
 
-Note [Packaged kernels]: a text that is not in this process is looked for in such a file before any other place (Note [One
-store of kernels] in store.py). What is found there is what LLVM would make of it here, to the last bit of the results:
+Note [Packaged kernels]: a text that is not in this process is looked for in such a file first (Note [One store of
+kernels] in store.py). What is found there is what LLVM would make of it here, to the last bit of the results:
 - a text is found by its own hash, so an edited kernel is never run in the form that it had before. `make core` makes
   the file anew; until then LLVM compiles what is not in it;
 - to write a text takes a millisecond, so a function is looked for by what its text is written from before it is
