@@ -89,12 +89,6 @@ def names_of_functions():
 
     for name in ("functions", "packaged_functions"):
         setattr(machine_code, name, noting(getattr(machine_code, name)))
-
-    def replaceable(name, *args, plain=machine_code.replaceable):
-        address = plain(name, *args)
-        names[address] = name
-        return address
-    machine_code.replaceable = replaceable
     return names
 
 

@@ -503,7 +503,7 @@ ABOUT_THE_CPU = {                                   # settings of the processor,
     "cli.precompile": ("machine_code",), "utils.data._utils.processes": ("threads",), "profiler.machine": ("threads",),
     "utils.benchmark.utils.common": ("threads",), "data.sql.sqlite_rows": ("machine_code",),
 }
-ABOUT_THE_STORE = {"cli.facts": ("object_cache",), "cli.precompile": ("precompiled",),
+ABOUT_THE_STORE = {"cli.facts": ("files",), "cli.precompile": ("precompiled",),
                    "cli.package_kernels": ("package_kernels",)}
 
 

@@ -12,7 +12,7 @@ import flambeau
 from ..backends.cpu import machine_code, threads
 from ..backends.cpu.memory import limits
 from ..backends.cuda import chain, driver
-from ..backends.kernel_store.object_cache import distrusted
+from ..backends.kernel_store.files import distrusted
 from ..base import core, settings
 
 SHARED_MEMORY = "/dev/shm"

@@ -15,7 +15,9 @@ import pytest
 pytest.importorskip("llvmlite")
 
 import flambeau as torch
-from flambeau.backends.cpu import compile_thread as thread, machine_code, program
+from flambeau.backends.cpu import compile_thread as thread, machine_code
+from flambeau.backends.kernel_store.object_cache import ObjectCache
+from flambeau.backends.kernel_store.store import REFERENCE_PREFIX, KernelStore
 from flambeau.base import settings
 from flambeau.base.spec import CPU
 from flambeau.trace.planning import plan
@@ -42,12 +44,10 @@ def process(tmp_path, monkeypatch):
         while not thread.is_through():                        # what tests before this one had made ready
             assert time.monotonic() < until
             time.sleep(0.01)
-        monkeypatch.setattr(machine_code, "_libraries", {})
-        monkeypatch.setattr(machine_code, "_addresses", {})
         monkeypatch.setattr(machine_code, "compiled", 0)
         monkeypatch.setattr(machine_code, "loaded", 0)
-        monkeypatch.setattr(machine_code._the_host(), "disk", machine_code.ObjectCache(str(folder), most))
-        monkeypatch.setattr(machine_code._the_host(), "packaged", machine_code.NoPackagedKernels())
+        host = machine_code.host()
+        monkeypatch.setattr(host, "store", KernelStore(host, ObjectCache(str(folder), most)))
         return folder
     return begin
 
@@ -106,21 +106,42 @@ def test_a_step_is_compiled_quickly_and_then_well(process, monkeypatch):
         kind(address)(None, ctypes.addressof(cell), None, 1, 1 + count)
         return cell.value
 
-    first = machine_code.replaceable("counting", text)
+    first = machine_code.function("counting", text, quickly=True)
     assert add(first, 5) == 15 and levels[0] == [True] and counts() == (1, 0)
     until = time.monotonic() + PATIENCE
     while thread._idle or len(levels) < 2:
         assert time.monotonic() < until
         time.sleep(0.01)
     machine_code.undisturbed(int)                                           # it is through with what it was doing
-    better = machine_code.replaceable("counting", text)
+    better = machine_code.function("counting", text, quickly=True)
     assert levels == [[True], [False]] and better != first and counts() == (1, 0)      # nobody had to wait for it
     assert add(better, 5) == 20
     quick = machine_code.quick_text("counting", text)[2]
     slot = ctypes.c_void_p.from_address(machine_code.function("counting_better", quick))
     assert slot.value == better and add(first, 5) == 25            # plans that have the first address are served by it
     process()
-    assert add(machine_code.replaceable("counting", text), 1) == 26 and counts() == (0, 1) and len(levels) == 2
+    found = machine_code.function("counting", text, quickly=True)
+    assert add(found, 1) == 26 and counts() == (0, 1) and len(levels) == 2
+
+
+def test_steps_are_compiled_quickly_together_and_one_that_fails_is_told(process, monkeypatch):
+    process()
+    later, cell = [], ctypes.c_int64(10)
+    monkeypatch.setattr(machine_code, "when_idle", lambda *work: later.append(work))
+    texts = {name: STEP.replace("NAME", name) for name in ("one", "bad", "two")}
+    texts["bad"] = texts["bad"].replace("ret void", "call void @nowhere_to_be_found()\n  ret void") \
+        + "declare void @nowhere_to_be_found()\n"
+    with pytest.raises(machine_code.NotCompiled) as error:
+        machine_code.functions(texts, quickly=texts)
+    assert list(error.value.failed) == ["bad"] and [name for _, _, name, _, _ in later] == ["one", "two"]
+    del texts["bad"]
+    found = machine_code.functions(texts, quickly=texts)
+    for _, slot, name, text, goal in later[:2]:
+        machine_code.undisturbed(machine_code._improve, slot, name, text, goal)
+        kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, *[ctypes.c_int64] * 2)
+        kind(found[name])(None, ctypes.addressof(cell), None, 1, 6)
+        assert ctypes.c_void_p.from_address(slot).value == machine_code.function(name, text) != found[name]
+    assert cell.value == 20 and counts() == (2, 0)
 
 
 def test_names_of_one_text_share_its_variables(process):
@@ -209,12 +230,12 @@ def test_an_object_that_cannot_be_linked_any_more_is_compiled_anew(process):
     """Whole and with its checksum, but of no use: it was linked with something that this process does not have."""
     folder = process()
     texts = {f"f{n}": adding(f"f{n}", n) for n in range(2)}
-    host = machine_code._the_host()
+    host = machine_code.host()
     useless = host.compile([broken("f0")])
     machine_code.functions(texts)
     for entry in list(folder.iterdir()):
         if entry.stat().st_size > 1000:               # the object of both, not what points at it
-            host.disk.write(entry.name, useless)
+            host.store.places[0].write(entry.name, useless)
     process()
     with pytest.warns(UserWarning, match="cannot be used") as said:
         assert [call(address, 5) for address in machine_code.functions(texts).values()] == [5, 6]
@@ -385,9 +406,9 @@ def test_an_entry_that_refers_elsewhere_is_compiled_anew(process, tmp_path, mean
     machine_code.function("mine", adding("mine", 3))
     file, = folder.iterdir()
     good = file.read_bytes()
-    disk = machine_code._the_host().disk
+    disk, = machine_code.host().store.places
     (tmp_path / "secret").write_bytes(good)
-    disk.write(file.name, machine_code.REFERENCE_PREFIX + (file.name.encode() if meant == b"itself" else meant))
+    disk.write(file.name, REFERENCE_PREFIX + (file.name.encode() if meant == b"itself" else meant))
     process()
     with warnings.catch_warnings(action="ignore"):
         assert call(machine_code.function("mine", adding("mine", 3)), 1) == 4
@@ -453,7 +474,7 @@ for n in range(8):
     for process in run:
         _, errors = process.communicate(timeout=PATIENCE)
         assert process.returncode == 0, errors
-    disk = machine_code.ObjectCache(str(tmp_path / "objects"), 1 << 28)
+    disk = ObjectCache(str(tmp_path / "objects"), 1 << 28)
     names = [file.name for file in (tmp_path / "objects").iterdir()]
     assert len(names) == 8 and all(disk.read(name) for name in names)
 
@@ -619,7 +640,6 @@ def test_llvm_is_not_asked_where_there_is_no_room(process, monkeypatch):
             machine_code.function("plus5", adding("plus5", 5))
         with torch.config.using(executor="native"):
             monkeypatch.setattr(plan, "_plans", {})
-            monkeypatch.setattr(program, "_kernels", {})
             monkeypatch.setattr(interpret, "_tight", [])
             with pytest.warns(UserWarning, match="no memory to compile with.*reference executor"):
                 assert (torch.arange(3.0) * 1.375 + 2.5).tolist() == [2.5, 3.875, 5.25]

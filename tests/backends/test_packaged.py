@@ -48,7 +48,7 @@ def using(monkeypatch, goal):
     """Look for kernels of the package in another folder."""
     def use(folder):
         found = packaged.PackagedKernels(machine_code.host().version, goal, str(folder))
-        monkeypatch.setattr(machine_code._the_host(), "packaged", found)
+        monkeypatch.setattr(machine_code.host().store, "places", [found])
         return found
     return use
 
@@ -63,9 +63,9 @@ def called(text):
 
 
 @pytest.fixture(autouse=True)
-def no_disk(monkeypatch):
-    """Nothing is found in the user's folder, and nothing is left there."""
-    monkeypatch.setattr(machine_code._the_host(), "disk", machine_code.ObjectCache("", 0))
+def no_users_folder(monkeypatch):
+    """Nothing is found there, and nothing is left."""
+    monkeypatch.setattr(machine_code.host().store, "places", machine_code.host().store.places[:-1])
 
 
 def number(text):
@@ -337,9 +337,9 @@ def test_config_cpu_chooses(library_file, monkeypatch):
     monkeypatch.setattr(packaged, "PACKAGED_FOLDER", str(library_file("native")))
     least = "generic" if machine_code.processor().triple.startswith(("aarch64", "arm64")) else "x86-64"
     with torch.config.using(cpu="native"):
-        assert machine_code.host().packaged.file is not None
+        assert machine_code.host().store.places[0].file is not None
         with torch.config.using(cpu=least):
-            assert machine_code.host().packaged.file is None              # which is for a processor that has more
+            assert machine_code.host().store.places[0].file is None     # which is for a processor that has more
 
 
 # --- what the library asks for --------------------------------------------------------------------------------------

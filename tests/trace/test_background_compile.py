@@ -17,6 +17,7 @@ pytest.importorskip("llvmlite")
 import flambeau as torch
 from flambeau.backends.backend import Task
 from flambeau.backends.cpu import compile_thread, machine_code, program
+from flambeau.backends.kernel_store.store import KernelStore
 from flambeau.base.spec import CPU
 from flambeau.loops.ir import FUNCTION_WORDS
 from flambeau.trace.planning import plan
@@ -31,7 +32,7 @@ def background(monkeypatch):
     plan._sightings.clear()
     monkeypatch.setattr(program, "LONG_TEXT_CHARACTERS", 0)
     monkeypatch.setattr(program, "RESULT_BYTES_PER_CHARACTER", 1 << 40)
-    monkeypatch.setattr(machine_code._the_host(), "packaged", machine_code.NoPackagedKernels())
+    monkeypatch.setattr(machine_code.host().store, "places", [])
     with torch.config.using(executor="auto", object_dir=""):
         yield
     plan.forget()
@@ -117,8 +118,8 @@ def test_what_is_on_the_disk_is_not_compiled_in_the_background(tmp_path, monkeyp
 
     def begin():
         plan.forget()
-        monkeypatch.setattr(machine_code, "_addresses", {})            # as in another process
-        monkeypatch.setattr(machine_code, "_libraries", {})
+        host = machine_code.host()
+        monkeypatch.setattr(host, "store", KernelStore(host, *host.store.places))       # as in another process
 
     with torch.config.using(object_dir=str(tmp_path)):
         begin()
@@ -218,19 +219,18 @@ def test_kernels_that_differ_in_words_alone_are_one():
 @pytest.mark.parametrize("word", sample(sorted(FUNCTION_WORDS), 3))
 @pytest.mark.parametrize("type, dtype", [("f32", np.float32), ("f64", np.float64)])
 def test_code_that_was_made_quickly_gives_the_same_bits(word, type, dtype, monkeypatch):
-    count, backend, found = 2 if word in ("pow", "atan2") else 1, CPU.backend, {}
+    count, backend, host, found = 2 if word in ("pow", "atan2") else 1, CPU.backend, machine_code.host(), {}
     draw = np.random.default_rng(5)
     special = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e-40, 88.8, -104.0]
     given = [np.concatenate([draw.standard_normal(300) * 3, np.resize(special, 60 + n)]).astype(dtype)[:360]
              for n in range(count)]
-    monkeypatch.setattr(machine_code, "not_found", lambda texts: texts)
     monkeypatch.setattr(machine_code, "when_idle", lambda *work: None)
     for size in (1, interpret.HASTY_NUMEL):
-        monkeypatch.setattr(program, "_kernels", {})
+        monkeypatch.setattr(host, "store", KernelStore(host))
         launch = interpret._function(word, type, count, backend, size).over(360)
         out = np.empty(360, dtype)
         tasks = [Task(launch, [(i, 0) for i in range(count + 1)])]
         backend.program(tasks).run([*map(backend.address, given), backend.address(out)], array("q"))
-        found[size] = program._kernels[launch.text], out.tobytes()
+        found[size] = host.store.launches[launch.text], out.tobytes()
     (quick, one), (well, other) = found.values()
     assert quick != well and one == other

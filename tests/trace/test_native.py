@@ -18,6 +18,7 @@ pytest.importorskip("llvmlite")
 import flambeau as torch
 from flambeau.backends.cpu import machine_code, program, schedule, threads
 from flambeau.backends.cpu.memory import allocator
+from flambeau.backends.kernel_store.store import KernelStore
 from flambeau.base import locks, settings
 from flambeau.base.spec import CPU
 from flambeau.trace.planning import plan as planning
@@ -577,12 +578,8 @@ class Stop(BaseException):
 
 def new_program(number, monkeypatch):
     """A program of which nothing is compiled yet: its result and its input, and what they are to be."""
-    tables = (planning, ("_plans",)), (program, ("_kernels",)), (machine_code, ("_libraries", "_addresses"))
-    for module, names in tables:
-        for name in names:
-            monkeypatch.setattr(module, name, {})
-    monkeypatch.setattr(machine_code._the_host(), "disk", machine_code.ObjectCache("", 0))
-    monkeypatch.setattr(machine_code._the_host(), "packaged", machine_code.NoPackagedKernels())
+    monkeypatch.setattr(planning, "_plans", {})
+    monkeypatch.setattr(machine_code.host(), "store", KernelStore(machine_code.host()))
     draw = random.Random(number)
     x = torch.arange(6.0)
     y, expected = x * 1, np.arange(6.0)
@@ -634,7 +631,7 @@ def test_an_interrupt_while_a_program_is_planned(monkeypatch):
 @pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="needs signals")
 def test_an_interrupt_while_kernels_are_compiled(monkeypatch):
     """The interrupt comes while LLVM compiles, places or looks up: the work is finished, and found by the next."""
-    host = machine_code._the_host()
+    host = machine_code.host()
     monkeypatch.setattr(settings, "executor", "native")
     main, when, seen = threading.get_ident(), [None], []
 

@@ -11,6 +11,7 @@ import flambeau as torch
 from flambeau.backends import reference
 from flambeau.backends.cpu import machine_code
 from flambeau.backends.cpu.memory import allocator
+from flambeau.backends.kernel_store.store import KernelStore
 from flambeau.base import settings
 from flambeau.tensor.forms import declared
 from flambeau.trace.planning import plan
@@ -22,9 +23,7 @@ pytestmark = pytest.mark.pinned
 @pytest.fixture(autouse=True)
 def forgotten(monkeypatch):
     """As in a new process without kernels of the package: nothing is compiled, nothing was said."""
-    monkeypatch.setattr(machine_code._the_host(), "packaged", machine_code.NoPackagedKernels())
-    monkeypatch.setattr(machine_code, "_libraries", {})
-    monkeypatch.setattr(machine_code, "_addresses", {})
+    monkeypatch.setattr(machine_code.host(), "store", KernelStore(machine_code.host()))
     monkeypatch.setattr(interpret, "_tight", [])
     plan.forget()
     with torch.config.using(executor="auto", object_dir=""):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings as tuned
 
 import flambeau as torch
-from flambeau.backends.cpu import machine_code, program
+from flambeau.backends.cpu import machine_code
 from flambeau.base import settings
 from flambeau.trace.planning import plan
 from flambeau.trace.recording.record import current
@@ -239,7 +239,7 @@ def test_no_compiler_no_difference(monkeypatch):
         raise machine_code.NoCompiler("llvmlite is not there")
     monkeypatch.setattr(interpret, "_functions", {})
     monkeypatch.setattr(interpret, "_programs", {})
-    monkeypatch.setattr(program, "_kernels", {})
+    monkeypatch.setattr(machine_code.host().store, "launches", {})
     monkeypatch.setattr(machine_code, "functions", missing)
     monkeypatch.setattr(machine_code, "packaged_functions", missing)
     x = torch.tensor([0.5, 1.0])

@@ -22,20 +22,19 @@ LLVM works on a thread of its own; see Note [Undisturbed] in compile_thread.py. 
 memory, so room is looked for before it is asked.
 """
 import ctypes
-import hashlib
 import itertools
 import os
 from functools import partial
 
 from ...base import settings
-from ...base.errors import warn
 from ...base.locks import new_lock
 from ...loops.step import STEP_ARGUMENTS
 from ..backend import NoCompiler, NotCompiled
 from ..cpu_quota import dealt_out, processors, quota
-from ..kernel_store.object_cache import REFERENCE_PREFIX, ObjectCache, referred, warnings
-from ..kernel_store.packaged import NoPackagedKernels, PackagedKernels
-from ..kernel_store.precompiled import PrecompiledHost, key_of
+from ..kernel_store.object_cache import ObjectCache, say_warnings, users_folder
+from ..kernel_store.packaged import PackagedKernels
+from ..kernel_store.precompiled import PrecompiledHost
+from ..kernel_store.store import KernelStore
 from .compile_thread import (
     beforehand,
     do_idle_work,
@@ -60,88 +59,70 @@ compiled = 0                  # texts that LLVM compiled in this process, for a 
 loaded = 0                    # texts whose object came from the disk or the package, for a caller that asked
 
 _host = None                  # LLVM, once it was asked for
-_libraries: dict = {}         # key of a text (or of several) → the library in memory that its object became
-_addresses: dict = {}         # (key of a text, name) → address
 
 
-def function(name, text, symbols=None, asked=True):
+def function(name, text, symbols=None, asked=True, quickly=False):
     """The address of `name` in the LLVM module `text` (written without triple and layout), compiled for this machine.
 
     `symbols` gives the addresses of functions that the text only declares; others are looked up in the process. An
     address written into the text would make it another text in every process, never to be found on the disk.
     `asked`: whether it counts as `compiled` or `loaded`, because a caller waits for it.
+    `quickly`: it is a step, and one that is nowhere yet is compiled as Note [Quickly, then well] says.
     """
-    return functions({name: text}, symbols, asked)[name]
+    return functions({name: text}, symbols, asked, [name] if quickly else ())[name]
 
 
-def functions(texts, symbols=None, asked=True):
+def functions(texts, symbols=None, asked=True, quickly=()):
     """{name: text} to {name: address}. Texts that have to be compiled are compiled together, which is quicker.
 
     So what a text defines beside its function has to be internal or private. Where some cannot be compiled or linked,
-    all others are, and NotCompiled says which.
+    all others are, and NotCompiled says which. `quickly` are the names of those that are to be compiled so.
     """
-    host = _the_host()
-    keys = {name: host.key(text) for name, text in texts.items()}
-    if any((key, name) not in _addresses for name, key in keys.items()):
-        failed = undisturbed(_place, texts, keys, symbols, asked)
-        while warnings:
-            warn(warnings.pop(0))
+    found = host().store.known(texts)
+    if len(found) < len(texts):
+        found, failed = undisturbed(_place, texts, symbols, asked, quickly)
+        say_warnings()
         if failed:
-            raise host.failure(failed)
-    return {name: _addresses[key, name] for name, key in keys.items()}
+            raise host().failure(failed)
+    return found
 
 
 def are_ready(texts):
     """Whether {name: text} were compiled, or no thread is about to."""
-    host = _the_host()
-    return is_through() or all((host.key(text), name) in _addresses for name, text in texts.items())
+    return is_through() or len(host().store.known(texts)) == len(texts)
 
 
 def not_found(texts):
-    """Those of {name: text} that are neither in memory nor on the disk nor in the package."""
-    host = _the_host()
-    keys = {name: host.key(text) for name, text in texts.items()}
-    return undisturbed(_look, texts, keys, None, True) if any((key, name) not in _addresses
-                                                              for name, key in keys.items()) else {}
+    """Those of {name: text} that are nowhere yet."""
+    return undisturbed(_look, texts, None, True) if len(host().store.known(texts)) < len(texts) else {}
 
 
-def _look(texts, keys, symbols, asked):
+def _look(texts, symbols, asked):
     """Those of {name: text} that are not found; the others are in memory then."""
-    return {name: texts[name] for name, key in keys.items()
-            if (key, name) not in _addresses and not _find(key, name, texts[name], symbols, asked)}
+    global loaded
+    store, left = _host.store, {}
+    for name, text in texts.items():
+        key = store.key(text)
+        known = key in store.libraries
+        if store.find(key, name, text, symbols) is None:
+            left[name] = text
+        else:
+            loaded += asked and not known
+    return left
 
 
 def prepare(texts):
     """Have {name: text} compiled in the background, one by one; `functions` then finds them."""
-    host = _the_host()
+    host()
     for name, text in texts.items():
-        beforehand(_place, {name: text}, {name: host.key(text)}, None)
+        beforehand(_place, {name: text})
 
 
 def make_ready(texts, quickly=()):
-    """What `prepare` does, for {name: text} that were not asked for yet: it does not count. Those whose names are in
-    `quickly` are looked for, and compiled as `replaceable` does it."""
+    """What `prepare` does, for {name: text} that were not asked for yet: it does not count."""
+    host()
     for name, text in texts.items():
-        beforehand(_make_ready, name, text, name in quickly)
-
-
-def _make_ready(name, text, quickly):
-    host = _the_host()
-    if _look({name: text}, {name: host.key(text)}, None, False):
-        if quickly:
-            name, _, text = quick_text(name, text)
-        _place({name: text}, {name: host.key(text)}, None, False)
-
-
-def replaceable(name, text):
-    """The address of a step that does what `name` of `text` does: at once if it was compiled before, else as quickly as
-    it can be compiled, and later well. See Note [Quickly, then well]."""
-    if not not_found({name: text}):
-        return function(name, text)
-    quick, slot, written = quick_text(name, text)
-    found = functions(dict.fromkeys((quick, slot), written))
-    when_idle(_improve, found[slot], name, text, processor())
-    return found[quick]
+        beforehand(_place, {name: text}, None, False, quickly)
 
 
 def quick_text(name, text):
@@ -161,102 +142,107 @@ define void @{quick}({STEP_ARGUMENTS}) {{
 
 def _improve(slot, name, text, goal):
     """Compile `text` well, and put the address of its `name` at the address `slot`."""
-    key = _host.key(text)
-    if goal == processor() and not _place({name: text}, {name: key}, None, asked=False):
-        ctypes.c_void_p.from_address(slot).value = _addresses[key, name]
+    if goal == processor():
+        found, _ = _place({name: text}, asked=False)
+        if found:
+            ctypes.c_void_p.from_address(slot).value = found[name]
 
 
-def _place(texts, keys, symbols, asked=True):
-    """Put the machine code of `texts` in memory, and note the addresses. Gives {name: why} of those that failed.
+def _place(texts, symbols=None, asked=True, quickly=()):
+    """Have the machine code of `texts` in memory: {name: address}, and {name: why} of those that failed.
 
-    Nothing is noted, in memory or on the disk, before its symbols were looked up: that is when LLVM links an object,
-    and finds that it calls something which is not there. A batch with such a text in it is compiled one by one.
+    When its symbols are looked up, LLVM links an object, and may find that it calls something which is not there. The
+    texts of a batch with such a one in it are compiled one by one.
     """
-    missing, failed = {name: keys[name] for name in _look(texts, keys, symbols, asked)}, {}
-    for quickly in (True, False):
-        batch = {name: key for name, key in missing.items() if texts[name].startswith(QUICK_MARK) is quickly}
-        again = _compile(_shares(batch, texts), texts, symbols, asked)
-        failed |= _compile([{name: batch[name]} for name in again], texts, symbols, asked)
-    return failed
+    missing, failed = _look(texts, symbols, asked), {}
+    instead = {name: quick_text(name, missing.pop(name)) for name in [*missing] if name in quickly}
+    missing |= _look({each: text for *names, text in instead.values() for each in names}, symbols, asked)
+    for mark in (True, False):
+        batch = {name: text for name, text in missing.items() if text.startswith(QUICK_MARK) is mark}
+        again = _compile(_shares(batch), symbols, asked)
+        alone = dict.fromkeys(batch[name] for name in again)
+        failed |= _compile([{name: text for name in again if batch[name] == text} for text in alone], symbols, asked)
+    found = _host.store.known(texts)
+    for name, (stand_in, slot, text) in instead.items():
+        made = _host.store.known({stand_in: text, slot: text})
+        if not made:
+            failed[name], _ = failed.pop(stand_in), failed.pop(slot)
+            continue
+        found[name] = made[stand_in]
+        if asked:
+            when_idle(_improve, made[slot], name, texts[name], processor())
+    return found, failed
 
 
-def _shares(batch, texts):
-    """{name: key} in parts that are compiled at once, an object each. A text may be asked for by several names, which
+def _shares(batch):
+    """{name: text} in parts that are compiled at once, an object each. A text may be asked for by several names, which
     stay together."""
-    named = {key: texts[name] for name, key in batch.items()}
-    worth = 1 + sum(map(len, named.values())) // SHARE_CHARACTERS
-    parts = dealt_out(named, min(processors(), quota(), settings.num_threads or worth, worth))
-    return [{name: key for name, key in batch.items() if key in part} for part in parts]
+    texts = {text: text for text in batch.values()}
+    worth = 1 + sum(map(len, texts)) // SHARE_CHARACTERS
+    parts = dealt_out(texts, min(processors(), quota(), settings.num_threads or worth, worth))
+    return [{name: text for name, text in batch.items() if text in part} for part in parts]
 
 
-def _compile(parts, texts, symbols, asked):
-    """Compile the texts of each of `parts`, {name: key}, as one object and note it; or give {name: why} for all of
+def _compile(parts, symbols, asked):
+    """Compile the texts of each of `parts`, {name: text}, as one object and keep it; or give {name: why} for all of
     it."""
-    host, failed = _the_host(), {}
-    codes = side_by_side([partial(_emit, part, texts) for part in parts], len(parts))
+    failed = {}
+    codes = side_by_side([partial(_emit, part) for part in parts], len(parts))
     for part, (code, why) in zip(parts, codes, strict=True):
-        why = why or _note(host, part, code, symbols, asked)
+        why = why or _keep(part, code, symbols, asked)
         if why:
             failed |= dict.fromkeys(part, why)
     return failed
 
 
-def _emit(part, texts):
+def _emit(part):
     """(the object of a part, None), or None and why there is none."""
     try:
-        return _the_host().compile([texts[name] for name in {key: name for name, key in part.items()}.values()]), None
+        return _host.compile(list(dict.fromkeys(part.values()))), None
     except (RuntimeError, OSError) as error:                      # LLVM's; what is out of memory goes on
         return None, str(error)
 
 
-def _note(host, part, code, symbols, asked):
-    """Put the object of a part in memory and on the disk, and note where its functions are; gives why it cannot be."""
+def _keep(part, code, symbols, asked):
+    """Keep the object of a part; gives why it cannot be put in memory."""
     global compiled
     try:
-        library = host.place(code, symbols)
-        addresses = {(key, name): host.address(library, name) for name, key in part.items()}
+        _host.store.keep(part, code, symbols)
     except (RuntimeError, OSError) as error:
         return str(error)
-    keys = dict.fromkeys(part.values())
-    compiled += asked and len(keys)
-    whole = hashlib.sha256("".join(keys).encode()).hexdigest() if len(keys) > 1 else next(iter(keys))
-    _libraries.update(dict.fromkeys([whole, *keys], library))
-    _addresses.update(addresses)
-    host.disk.write(whole, code)
-    for key in keys if len(keys) > 1 else ():
-        host.disk.write(key, REFERENCE_PREFIX + whole.encode())
+    compiled += asked and len({*part.values()})
     return ""
 
 
 def assembly(text):
     """What the processor runs for `text`, in assembly language."""
-    host = _the_host()
-    return undisturbed(lambda: host.machine.emit_assembly(host.parse(text, host.llvm.create_context())))
+    llvm = host()
+    return undisturbed(lambda: llvm.machine.emit_assembly(llvm.parse(text, llvm.llvm.create_context())))
 
 
 def processor():
     """What code is compiled for (see processor.py)."""
-    return _the_host().processor
+    return host().processor
 
 
 def target():
     """What the text of a kernel has to know of it."""
-    return _the_host().target
+    return host().target
 
 
 def llvm_version():
     """Which LLVM compiles, or did beforehand."""
-    return _the_host().llvm_version()
+    return host().llvm_version()
 
 
 def vector_bytes():
     """The bytes of the widest vectors."""
-    return _the_host().target.vector_bytes
+    return host().target.vector_bytes
 
 
 def check_processor(text):
     """Refuse, with a ValueError, a processor that kernels cannot be compiled for here."""
-    _the_host().chosen(text)
+    host().chosen(text)
 
 
 def renew_processor():
@@ -270,19 +256,25 @@ def renew_disk():
     """Look again at which folder the objects are kept in, and how many bytes of them."""
     with _lock:
         if _host is not None and not settings.precompiled:
-            _host.disk = ObjectCache(settings.object_dir, settings.object_bytes)
-    while warnings:
-        warn(warnings.pop(0))
+            _host.store.exchange(ObjectCache, users_folder())
+    say_warnings()
+
+
+def forget_launches():
+    """Look for the code of every launch anew."""
+    if _host is not None:
+        _host.store.launches.clear()
 
 
 def leave_packaged_kernels():
     """Use no kernels that came with the package from now on: Note [Packaged kernels] in kernel_store/packaged.py."""
-    _the_host().packaged = NoPackagedKernels()
+    host().store.exchange(PackagedKernels)
 
 
 def packaged_kernels():
     """Which kernels came with the package, in words."""
-    return _the_host().packaged.described()
+    return next((place.described() for place in host().store.places if isinstance(place, PackagedKernels)),
+                "none: they are left alone")
 
 
 def origin_of(words):
@@ -293,65 +285,22 @@ def origin_of(words):
 def packaged_functions(words, asked=True):
     """{words: address} of those that came with the package, as they would be written now from these `words`; see Note
     [Packaged kernels]. None of their texts has to be written."""
-    source = _the_host().packaged
-    known = {each: found for each in words if (found := source.function(origin_of(each)))}
-    return undisturbed(_find_packaged, source, known, asked) if known else {}
+    store = host().store
+    known = {each: found for each in words if (found := store.function(origin_of(each)))}
+    return undisturbed(_find_packaged, known, asked) if known else {}
 
 
-def _find_packaged(source, known, asked):
-    """{words: address} of {words: (name, object)} of PackagedKernels, as far as they can be put in memory."""
+def _find_packaged(known, asked):
+    """{words: address} of {words: (name, key of the object)}, as far as they can be put in memory."""
     global loaded
-    found = {}
-    for words, (name, whole) in known.items():
-        try:
-            if whole not in _libraries and (code := source.read(whole)):
-                _libraries[whole] = _host.place(code, None)
-            if whole in _libraries:
-                found[words] = _host.address(_libraries[whole], name)
-        except (RuntimeError, OSError) as error:
-            source.distrust(whole, error)
-            return {}
+    found = {words: _host.store.find(whole, name) for words, (name, whole) in known.items()}
+    found = {words: address for words, address in found.items() if address is not None}
     loaded += asked and len(found)
     return found
 
 
-def _find(key, name, text, symbols, asked):
-    """Whether `name` of the object of `text`, with that key, is in memory, if need be from the disk or the package;
-    then its address is noted."""
-    global loaded
-    library, whole, code, source = _libraries.get(key), key, None, _host.disk
-    if library is None:
-        code = _host.disk.read(key)
-        if code and code.startswith(REFERENCE_PREFIX):            # compiled together with others
-            whole = referred(code)
-            library = _libraries.get(whole)
-            code = _host.disk.read(whole) if library is None else None
-        if library is None and not code:
-            source = _host.packaged
-            whole = source.whole(text) or key
-            library = _libraries.get(whole)
-            code = source.read(whole) if whole != key and library is None else None
-    try:
-        if code and not code.startswith(REFERENCE_PREFIX):
-            library = _host.place(code, symbols)
-        if library is None:
-            return False
-        address = _host.address(library, name)
-    except (RuntimeError, OSError) as error:
-        source.distrust(key, error)
-        return False
-    loaded += asked and key not in _libraries
-    _libraries[whole] = _libraries[key] = library
-    _addresses[key, name] = address
-    return True
-
-
 def host():
     """What compiles, or has compiled beforehand."""
-    return _the_host()
-
-
-def _the_host():
     if _host is None:
         undisturbed(_start)
     return _host
@@ -412,9 +361,9 @@ class HostLLVM:
         llvm.initialize_native_asmprinter()
         self.version = f"{PIPELINE_VERSION} {llvmlite.__version__} {llvm.llvm_version_info}"
         self.features = llvm.get_host_cpu_features()
+        self.store = KernelStore(self)
         self.aim(settings.cpu)
         self.jit = llvm.create_lljit_compiler(self.machine, use_jit_link=os.name != "nt")
-        self.disk = ObjectCache(settings.object_dir, settings.object_bytes)
         self.numbers = itertools.count()
         self.without_strength_reduction = OptionHeld(llvm, "-disable-lsr", "-disable-lsr=false")
 
@@ -425,12 +374,11 @@ class HostLLVM:
     def aim(self, text):
         """Compile for the processor that `text` names from now on."""
         self.aim_at(self.chosen(text))
-        self.packaged = PackagedKernels(self.version, self.processor)
+        self.store.places = [PackagedKernels(self.version, self.processor), users_folder()]
 
     def aim_at(self, goal):
         """Compile for the Processor `goal` from now on. What this machine lacks can be compiled for, and not be run."""
-        self.processor, self.packaged = goal, NoPackagedKernels()
-        self.target = goal.target
+        self.processor, self.target, self.store.places = goal, goal.target, []
         self._idle_machines = {0: [], 2: []}
         self.machine = self._machine(2)
         self.head = f'target triple = "{goal.triple}"\ntarget datalayout = "{self.machine.target_data}"\n'
@@ -446,10 +394,6 @@ class HostLLVM:
     def llvm_version(self):
         """Which LLVM it is."""
         return ".".join(map(str, self.llvm.llvm_version_info))
-
-    def key(self, text):
-        """Under which name the object of `text` is kept."""
-        return key_of(self.kind, text)
 
     def parse(self, text, context):
         """The module of `text`. Verified, because LLVM ends the process over a module that makes no sense."""

@@ -20,7 +20,6 @@ from .schedule import schedule, settle  # noqa: F401  (schedule is the Backend's
 RESULT_BYTES_PER_CHARACTER = 512   # of results that NumPy makes while LLVM compiles one character
 LONG_TEXT_CHARACTERS = 1 << 12     # of LLVM text that a look should not wait for: some 8 to 20 milliseconds
 PIECE_NANOSECONDS = 12_000         # of work that are worth handing to another thread
-_kernels: dict = {}                # text of a launch → address; None where it could not be compiled
 
 
 def processor():
@@ -30,7 +29,7 @@ def processor():
 
 def forget():
     """Compile everything anew: another processor was chosen."""
-    _kernels.clear()
+    machine_code.forget_launches()
     library.forget()
 
 
@@ -61,15 +60,15 @@ class Compilation:
 
     def __init__(self, launches):
         self.launches, self.missing, self.hasty, self._names = launches, {}, set(), {}
-        unknown = {}
+        known, unknown = machine_code.host().store.launches, {}
         for launch in launches:
             settle(launch)
             launch.text = str(launch)
-            if launch.text not in _kernels:
+            if launch.text not in known:
                 unknown.setdefault(launch.text, launch)
-        _kernels.update(machine_code.packaged_functions(unknown))
+        known.update(machine_code.packaged_functions(unknown))
         for text, launch in unknown.items():
-            if text not in _kernels:
+            if text not in known:
                 verify(launch.kernel)
                 verify_schedule(launch.kernel, launch.schedule)
                 self._names[text], written = rendered(launch)
@@ -95,22 +94,16 @@ class Compilation:
     def finish(self):
         """Have machine code for all of them, made in one go; NotCompiled where that fails for some."""
         threads.start()                           # not in the middle of a run
-        error = None
+        known, error = machine_code.host().store.launches, None
         if self.missing:
-            well = {name: text for name, text in self.missing.items() if name not in self.hasty}
             try:
-                made = machine_code.functions(well)
+                made = machine_code.functions(self.missing, quickly=self.hasty)
             except NotCompiled as failure:
-                error = failure
-                made = machine_code.functions({n: text for n, text in well.items() if n not in failure.failed})
-            for name in self.hasty:
-                try:
-                    made[name] = machine_code.replaceable(name, self.missing[name])
-                except NotCompiled as failure:
-                    error = failure
+                error, left = failure, {n: text for n, text in self.missing.items() if n not in failure.failed}
+                made = machine_code.functions(left, quickly=self.hasty)
             for text, name in self._names.items():
-                _kernels[text] = made.get(name)
-        failed = [launch for launch in self.launches if _kernels[launch.text] is None]
+                known[text] = made.get(name)
+        failed = [launch for launch in self.launches if known[launch.text] is None]
         if failed:
             error = error or NotCompiled({"": "it could not be compiled before"})
             error.launches = failed
@@ -131,7 +124,7 @@ class Stretch:
         add = self.words.extend
         for work, places, numbers in tasks:
             if isinstance(work, Launch):
-                address, ints = _kernels[work.text], _ints(work)
+                address, ints = machine_code.host().store.launches[work.text], _ints(work)
                 tiles = prod(work.schedule.counts(work.sizes))
                 grain = _grain(tiles, work.schedule.cost)
             else:

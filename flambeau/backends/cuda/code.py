@@ -1,7 +1,8 @@
 """From launches to kernels in a GPU's memory: rendered as CUDA C++, compiled by NVRTC, found again on the disk.
 
-A kernel is known by its text. What was compiled once is found in this process by that, and in later processes by the
-image in the cache folder (object_cache.py), whose key is the text, the architecture, the options and the compiler.
+A kernel is known by its text, and its image by the text, the architecture, the options and the compiler: under that key
+it is found in this process and, by later ones, in the user's folder; see Note [One store of kernels] in
+kernel_store/store.py.
 
 Measured with NVRTC 13.4 for sm_90, milliseconds of processor time: an empty kernel 40, or 31 with `--minimal`, which is
 what it takes to begin; an elementwise kernel of two transcendental functions over vectors of four 20 more, a reduction
@@ -15,14 +16,14 @@ import re
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 
-from ...base import observers, settings
-from ...base.errors import warn
+from ...base import observers
 from ...base.locks import new_lock
 from ...loops.cuda import Unrenderable, render
 from ...loops.ir import Launch, verify
 from ..backend import NotCompiled
 from ..cpu_quota import dealt_out, processors, quota
-from ..kernel_store.object_cache import REFERENCE_PREFIX, ObjectCache, referred, warnings
+from ..kernel_store.object_cache import say_warnings, users_folder
+from ..kernel_store.store import KernelStore
 from .calls import LaunchCall
 
 NVRTC_PIPELINE_VERSION = 1         # part of every image's key: raise it when the way of compiling below changes
@@ -35,7 +36,6 @@ loaded = 0                         # texts whose image came from the disk
 
 _lock = new_lock()
 _kept: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()       # driver → {index of a device: DeviceKernels}
-_disk = None                       # the ObjectCache in use
 
 
 def forget(backend):
@@ -77,7 +77,7 @@ class GPUCompilation:
         self.failed = {}                          # text of a launch → why it has no source
         for launch in launches:
             launch.text = text = str(launch)
-            if text not in self.kernels.texts and text not in self.names:
+            if text not in self.kernels.store.launches and text not in self.names:
                 verify(launch.kernel)
                 try:
                     name, source = rendered(launch)
@@ -100,10 +100,10 @@ class GPUCompilation:
 
     def finish(self):
         """Have all of them on the device; NotCompiled where that fails for some."""
-        failed = {**self.failed, **self.kernels.place(self.missing)}
+        failed = {**self.failed, **self.kernels.ensure(self.missing)}
         for text, name in self.names.items():
-            self.kernels.texts[text] = None if name in failed else name
-        refused = [launch for launch in self.launches if self.kernels.texts[launch.text] is None]
+            self.kernels.store.launches[text] = None if name in failed else name
+        refused = [launch for launch in self.launches if self.kernels.store.launches[launch.text] is None]
         if failed or refused:
             error = NotCompiled(failed or {"": "it could not be compiled before"})
             error.launches = refused
@@ -111,7 +111,7 @@ class GPUCompilation:
 
 
 class DeviceKernels:
-    """What is on a device: `texts` maps the text of a launch to the name of its kernel, None where it was refused."""
+    """What is on a device; its store maps the text of a launch to the name of its kernel, None where it was refused."""
 
     def __init__(self, driver, index):
         self.driver, self.index = weakref.ref(driver), index
@@ -119,11 +119,9 @@ class DeviceKernels:
         self.options, self.versions = _options(driver), driver.versions()
         self.kind = "\0".join((str(NVRTC_PIPELINE_VERSION), type(driver).__name__, str(self.versions["nvrtc"]),
                                self.architecture, *self.options))
-        self.texts: dict = {}
         self._calls: dict = {}                    # (source, name) of a call → (unique name, source under that)
-        self._modules: dict = {}                  # name of a kernel → the module that it is in
-        self._images: dict = {}                   # key of an image with several kernels → its module
-        self._functions: dict = {}                # name → (handle, bytes of shared memory that it may be launched with)
+        self.store = KernelStore(self)
+        self._functions: dict = {}                # name → (its module, handle, bytes of shared memory that it may have)
         self._lock = new_lock()
 
     def known_call(self, call):
@@ -135,43 +133,60 @@ class DeviceKernels:
 
     def of_launch(self, launch):
         """The handle of a launch's kernel."""
-        return self.function(self.texts[launch.text], launch.schedule.shared_bytes)
+        return self.function(self.store.launches[launch.text], launch.schedule.shared_bytes)
 
     def of_call(self, call):
         """The handle of a call's kernel; compiled now where it was not asked for before."""
         name, source = self.known_call(call)
-        failed = self.place({name: source})
+        failed = self.ensure({name: source})
         if failed:
             raise NotCompiled(failed)
         return self.function(name, call.shared_bytes)
 
     def function(self, name, shared_bytes):
         """The handle of a kernel that is on the device."""
-        handle, may_have = self._functions.get(name, (None, -1))
+        module, handle, may_have = self._functions[name]
         if shared_bytes > may_have:
-            handle = self.driver().function(self._modules[name], name, shared_bytes)
-            self._functions[name] = handle, shared_bytes
+            handle = self.driver().function(module, name, shared_bytes)
+            self._functions[name] = module, handle, shared_bytes
         return handle
 
-    def place(self, sources):
-        """Put the kernels of {name: source} on the device; {name: why} of those that the compiler refuses."""
-        if all(name in self._modules for name in sources):
+    def place(self, image, symbols):
+        """The module that an image becomes on the device."""
+        return self.driver().load(self.index, image)
+
+    def address(self, module, name):
+        """What a kernel is found by: its module, which is asked for it with the shared memory that it is to have."""
+        return module
+
+    def ensure(self, sources):
+        """Have the kernels of {name: source} on the device; {name: why} of those that the compiler refuses."""
+        if all(name in self._functions for name in sources):
             return {}
         with observers.timed("compiled"):
-            failed = self._place(sources)
-        while warnings:
-            warn(warnings.pop(0))
+            failed = self._ensure(sources)
+        say_warnings()
         return failed
 
-    def _place(self, sources):
+    def _ensure(self, sources):
         with self._lock:
+            self.store.places = [users_folder()]
             missing = self._missing(sources)
             return self._compile(missing) if missing else {}
 
     def _missing(self, sources):
-        """Those of {name: source} that are neither loaded nor on the disk."""
-        return {name: source for name, source in sources.items()
-                if name not in self._modules and not self._find(name, source)}
+        """Those of {name: source} that are not found."""
+        global loaded
+        missing = {}
+        for name, source in sources.items():
+            if name not in self._functions:
+                module = self.store.find(self.store.key(source), name)
+                if module is None:
+                    missing[name] = source
+                else:
+                    self._functions[name] = module, None, -1
+                    loaded += 1
+        return missing
 
     def _compile(self, missing):
         """Compile {name: source}, several at once, and load them; {name: why} of those that are refused."""
@@ -196,47 +211,13 @@ class DeviceKernels:
             return error
 
     def _note(self, batch, made):
-        """Load the image of {name: source} and keep it on the disk, or say why there is none."""
+        """Keep the image of {name: source}, or say why there is none."""
         if isinstance(made, NotCompiled):
             return dict.fromkeys(batch, str(made))
-        keys = {name: self.key(source) for name, source in batch.items()}
-        module = self.driver().load(self.index, made)
-        self._modules.update(dict.fromkeys(batch, module))
-        disk = _the_disk()
-        if len(batch) == 1:
-            disk.write(*keys.values(), made)
-            return {}
-        whole = hashlib.sha256("".join(keys.values()).encode()).hexdigest()
-        self._images[whole] = module
-        disk.write(whole, made)
-        for key in keys.values():
-            disk.write(key, REFERENCE_PREFIX + whole.encode())
+        self.store.keep(batch, made)
+        for name, module in self.store.known(batch).items():
+            self._functions[name] = module, None, -1
         return {}
-
-    def _find(self, name, source):
-        """Whether the image of a kernel is on the disk, or came from there with another's; then it is loaded."""
-        global loaded
-        disk, key = _the_disk(), self.key(source)
-        image = disk.read(key)
-        if image and image.startswith(REFERENCE_PREFIX):
-            key = referred(image)
-            image = disk.read(key) if key not in self._images else None
-        module = self._images.get(key)
-        if module is None:
-            if not image or image.startswith(REFERENCE_PREFIX):
-                return False
-            try:
-                module = self._images[key] = self.driver().load(self.index, image)
-            except RuntimeError as error:
-                disk.distrust(key, error)
-                return False
-        self._modules[name] = module
-        loaded += 1
-        return True
-
-    def key(self, source):
-        """Under which name the image of `source` is kept."""
-        return hashlib.sha256(f"{self.kind}\0{source}".encode()).hexdigest()
 
 
 def kernels_of(backend):
@@ -270,11 +251,3 @@ def side_by_side(work, pieces):
 def _options(driver):
     version = str(driver.versions()["nvrtc"]).split(".")[0]
     return (*NVRTC_OPTIONS, "--minimal") if version.isdigit() and int(version) >= FIRST_WITH_MINIMAL else NVRTC_OPTIONS
-
-
-def _the_disk():
-    """The folder of images, as the settings are now."""
-    global _disk
-    if _disk is None or (_disk.folder, _disk.most) != (settings.object_dir, settings.object_bytes):
-        _disk = ObjectCache(settings.object_dir, settings.object_bytes)
-    return _disk

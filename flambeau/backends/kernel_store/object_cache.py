@@ -1,31 +1,24 @@
 """Compiled objects in a folder of the user's own, one file each, found again by later processes."""
-import errno
-import hashlib
 import os
-import re
-import stat
-import struct
 import time
 
-REFERENCE_PREFIX = b"see "    # an entry that only says under which key the object is
-OBJECT_KEY = re.compile("[0-9a-f]{64}")
-warnings: list = []           # what is to be warned of, by the caller
-# An entry is never waited for (a FIFO), and never somewhere else (a link).
-OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) \
-    | getattr(os, "O_CLOEXEC", 0)
+from ...base import settings
+from ...base.errors import warn
+from .files import Damaged, distrusted, opened, sealed, unsealed, write_whole
+from .store import Place, referred, refers
+
+OBJECT_FORM = b"FLAMOBJ1"
+DAY = 86_400                  # seconds
+_warnings: list = []          # what is to be warned of, by the caller
+_users = None                 # the folder that the settings named last
 
 
-class ObjectCache:
-    """Objects in a folder: a header with length and SHA-256, and the object.
+class ObjectCache(Place):
+    """Objects in a folder, a file each: see files.py.
 
-    A file is written beside its place and moved there, so several processes see whole files or none. What is found will
-    be run: it has to be a plain file that this user owns and no other user can write, in such a folder. A file that is
-    not, or is damaged, counts as absent, and is written anew. Nothing that goes wrong here stops a program: it is said
-    once, by the caller (`warnings`).
+    A file that cannot be trusted, or is damaged, counts as absent, and is written anew; the folder has to be this
+    user's, too. Nothing that goes wrong here stops a program: it is said once, by the caller (`say_warnings`).
     """
-    HEADER = struct.Struct("<8sQ32s")
-    MAGIC = b"FLAMOBJ1"
-    DAY = 86_400
 
     def __init__(self, folder, most):
         self.folder, self.most, self.said = folder, most, set()
@@ -36,72 +29,51 @@ class ObjectCache:
         """Whether the folder can be trusted."""
         try:
             os.makedirs(self.folder, mode=0o700, exist_ok=True)
-            found = os.stat(self.folder)
+            why = distrusted(os.stat(self.folder))
         except OSError as error:
-            self._say("folder", f"cannot be made ({error.strerror})")
-            return False
-        why = distrusted(found)
+            why = f"cannot be made ({error.strerror})"
         if why:
             self._say("folder", why)
         return not why
 
-    def read(self, key):
-        """The object that was kept under `key`, or None; for one that was compiled with others, `see` and their key."""
+    def read(self, key, text=None):
+        """The entry that was kept under `key`, or None."""
         if not self.readable:
             return None
         try:
-            handle = os.open(os.path.join(self.folder, key), OPEN_FLAGS)
+            with opened(os.path.join(self.folder, key)) as file:
+                entry, used = unsealed(file, OBJECT_FORM), os.fstat(file.fileno()).st_mtime
+                if file.read(1) or refers(entry) and referred(entry) is None:
+                    raise Damaged
         except FileNotFoundError:
             return None
         except OSError as error:
             self._say("read", f"cannot be read ({error.strerror})")
             return None
-        with open(handle, "rb") as file:
-            found = os.fstat(handle)
-            why = "is not a file" if not stat.S_ISREG(found.st_mode) else distrusted(found)
-            if why:
-                self._say("distrust", f"holds {key}, which {why} and is compiled anew")
-                return None
-            head = file.read(self.HEADER.size)
-            fits = len(head) == self.HEADER.size and self.HEADER.unpack(head)[1] == found.st_size - self.HEADER.size
-            code = file.read() if fits else b""
-            if not fits or self._header(code) != head or code.startswith(REFERENCE_PREFIX) and referred(code) is None:
-                self._say("damage", f"holds a damaged file, {key}, which is compiled anew")
-                return None
-            if time.time() - found.st_mtime > self.DAY and self.writable:
-                self._touch(key)
-        return code
+        except Damaged:
+            self._say("damage", f"holds a damaged file, {key}, which is compiled anew")
+            return None
+        except ValueError as why:
+            self._say("distrust", f"holds {key}, which {why} and is compiled anew")
+            return None
+        if time.time() - used > DAY and self.writable:
+            self._change(os.utime, key, "whose time cannot be set")      # it is not one of the first to be dropped
+        return entry
 
-    def _touch(self, key):
-        """Note that `key` was used: the files that were not for longest are dropped first."""
-        try:
-            os.utime(os.path.join(self.folder, key))
-        except OSError as error:                                   # another process has dropped it meanwhile
-            if error.errno != errno.ENOENT:
-                self._say("touch", f"holds a file whose time cannot be set ({error.strerror})")
-
-    def write(self, key, code):
-        """Keep the object `code` under `key`."""
+    def write(self, key, entry):
+        """Keep an entry under `key`."""
         if not self.writable:
             return
-        path = os.path.join(self.folder, key)
-        beside = f"{path}.{os.urandom(6).hex()}"
         try:
             self._trim()
-            with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                file.write(self._header(code) + code)
-            os.replace(beside, path)
+            write_whole(os.path.join(self.folder, key), 0o600, sealed(OBJECT_FORM, entry))
         except OSError as error:
             self.writable = False
-            self._remove(beside)
             self._say("write", f"cannot be written ({error.strerror})")
 
     def distrust(self, key, error):
         """The object that was kept under `key` cannot be used."""
         self._say("link", f"holds a file that cannot be used, {key}, which is compiled anew ({error})")
-
-    def _header(self, code):
-        return self.HEADER.pack(self.MAGIC, len(code), hashlib.sha256(code).digest())
 
     def _trim(self):
         """Once in a process: drop the files that were not used for longest, if there are too many bytes."""
@@ -114,40 +86,40 @@ class ObjectCache:
                 found = entry.stat(follow_symlinks=False)
             except FileNotFoundError:                              # another process dropped it
                 continue
-            files.append((found.st_mtime, found.st_size, entry.path))
+            files.append((found.st_mtime, found.st_size, entry.name))
         size = sum(size for _, size, _ in files)
         if size > self.most:
-            for _, freed, path in sorted(files):
+            for _, freed, name in sorted(files):
                 if size <= self.most * 3 // 4:
                     break
-                self._remove(path)
+                self._change(os.remove, name, "that cannot be removed")
                 size -= freed
 
-    def _remove(self, path):
+    def _change(self, change, name, otherwise):
         try:
-            os.remove(path)
+            change(os.path.join(self.folder, name))
+        except FileNotFoundError:                                  # another process dropped it
+            pass
         except OSError as error:
-            if error.errno != errno.ENOENT:
-                self._say("remove", f"holds a file that cannot be removed ({error.strerror})")
+            self._say(otherwise, f"holds a file {otherwise} ({error.strerror})")
 
     def _say(self, what, how):
         if what not in self.said:
             self.said.add(what)
-            warnings.append(f"the folder of compiled kernels, {self.folder}, {how}. What is not found there is "
-                            "compiled again, which costs time, nothing else. FLAMBEAU_CACHE_DIR names another folder; "
-                            "empty, it does without.")
+            _warnings.append(f"the folder of compiled kernels, {self.folder}, {how}. What is not found there is "
+                             "compiled again, which costs time, nothing else. FLAMBEAU_CACHE_DIR names another folder; "
+                             "empty, it does without.")
 
 
-def distrusted(found):
-    """Why a file or folder with the status `found` may hold what another user wants to be run; empty if it cannot."""
-    if hasattr(os, "geteuid") and found.st_uid != os.geteuid():
-        return "belongs to another user"
-    if os.name == "posix" and stat.S_IMODE(found.st_mode) & 0o022:
-        return "can be written by other users (chmod go-w helps)"
-    return ""
+def users_folder():
+    """The ObjectCache of the user's folder, as the settings are now."""
+    global _users
+    if _users is None or (_users.folder, _users.most) != (settings.object_dir, settings.object_bytes):
+        _users = ObjectCache(settings.object_dir, settings.object_bytes)
+    return _users
 
 
-def referred(code):
-    """The key that an entry `see …` refers to: the name of a file in the same folder, or None."""
-    found = OBJECT_KEY.fullmatch(code[len(REFERENCE_PREFIX):].decode("latin-1"))
-    return found and found[0]
+def say_warnings():
+    """Warn of what went wrong in such folders."""
+    while _warnings:
+        warn(_warnings.pop(0))

@@ -7,8 +7,8 @@ has it made beside the compiled core (flambeau/cli/package_kernels.py), a file f
     flambeau/_compiled/kernels-neoverse-n1.bin      in a clone, or where pip compiled: for the machine at hand
     flambeau/_compiled/kernels-x86-64-v4.bin        in a wheel: for levels that many machines have in common
 
-Note [Packaged kernels]: a text is looked for in this process, in the user's folder of objects, and then in such a file,
-before LLVM is asked. What is found there is what LLVM would make of it here, to the last bit of the results:
+Note [Packaged kernels]: a text that is not in this process is looked for in such a file first (Note [One store of
+kernels] in store.py). What is found there is what LLVM would make of it here, to the last bit of the results:
 - a text is found by its own hash, so an edited kernel is never run in the form that it had before. `make core` makes
   the file anew; until then LLVM compiles what is not in it;
 - to write a text takes a millisecond, so a function is looked for by what its text is written from before it is
@@ -34,19 +34,20 @@ import hashlib
 import json
 import os
 import stat
-import struct
 import sys
 from _imp import source_hash
 from contextlib import suppress
 from typing import NamedTuple
 
 from ...base.core import FOLDER as PACKAGE
-from .object_cache import OPEN_FLAGS
+from .files import FILE_HEADER, distrusted, opened as opened_file, sealed, unsealed, write_whole
+from .store import Place, digest, reference
 
 PACKAGED_FOLDER = os.path.join(PACKAGE, "_compiled")
 PREFIX, SUFFIX = "kernels-", ".bin"
-FILE_HEADER = struct.Struct("<8sQ32s")
-FILE_MAGIC = b"FLAMKRN2"         # the last of it counts changes of the form
+PACKAGED_FORM = b"FLAMKRN2"      # the last of it counts changes of the form
+PACKAGE_DISTRUST = "is owned by another user than the package", \
+    "is writable by others than the package (chmod go-w helps)"
 # whose modules have a part in how texts are written
 WRITER_FOLDERS = "loops", "backends/cpu", "backends/cpu/library", "backends/cpu/random"
 
@@ -57,29 +58,29 @@ class KernelFile(NamedTuple):
     of the object)}, by which modules."""
 
     path: str
+    start: int
     version: str
     system: str
     cpu: str
-    features: frozenset
-    target: tuple
+    features: list
+    target: list
     objects: dict
     texts: dict
     origins: dict
     writers: str
-    start: int
 
     def suits(self, version, goal):
         """Why it cannot be used for the Processor `goal`; empty if it can."""
         if self.version != version:
-            return f"made by another compiler or in another way ({self.version}, here {version})"
+            return f"is made by another compiler or in another way ({self.version}, here {version})"
         if self.system != system_of(goal.triple):
-            return f"made for another system, {self.system}"
-        if not self.features <= goal.on or self.target != tuple(goal.target):
-            return f"made for {self.cpu}, and {goal.cpu} is another"
+            return f"is made for another system, {self.system}"
+        if not goal.on >= {*self.features} or self.target != list(goal.target):
+            return f"is made for {self.cpu}, and {goal.cpu} is another"
         return ""
 
 
-class PackagedKernels:
+class PackagedKernels(Place):
     """The objects of the file that suits a processor best, and of none where no file does."""
 
     def __init__(self, version, goal, folder=None):
@@ -103,14 +104,10 @@ class PackagedKernels:
             except (OSError, ValueError) as error:
                 wrong = str(error)
             if wrong:
-                why.append(f"{os.path.basename(path)} is {wrong}")
+                why.append(f"{os.path.basename(path)} {wrong}")
             else:
                 found.append(one)
         return max(found, key=lambda one: (one.cpu == self.goal.cpu, len(one.features)), default=None), "; ".join(why)
-
-    def whole(self, text):
-        """What the object that has a text is called, or None."""
-        return self.file and self.file.texts.get(digest(text))
 
     def function(self, origin):
         """(name of the function, object) of what was written for `origin`, as it would be written now; or None."""
@@ -118,9 +115,13 @@ class PackagedKernels:
             return None
         return self.file.origins.get(digest(origin))
 
-    def read(self, whole):
-        """The object that is called so; None where it is damaged."""
-        return self.file and content(self.file, whole)
+    def read(self, key, text=None):
+        """The object of that key, None where it is damaged; for a text, which object it is in."""
+        file = self.file
+        if file is None or key in file.objects:
+            return file and content(file, key)
+        whole = text and file.texts.get(digest(text))
+        return whole and reference(whole)
 
     def distrust(self, key, error):
         """An object cannot be used, so none of the file's is from now on."""
@@ -135,26 +136,6 @@ class PackagedKernels:
                 "`make core` helps"
             return f"{len(self.file.texts)} for {self.file.cpu}{edited}"
         return f"none: {self.why or 'they were not made; `make core` makes them'}"
-
-
-class NoPackagedKernels:
-    """What stands for a PackagedKernels where there is to be none."""
-
-    file, why = None, "they are left alone"
-
-    def whole(self, text):
-        """None: there are no objects."""
-
-    function = whole
-
-    def described(self):
-        """What there is, in words."""
-        return f"none: {self.why}"
-
-
-def digest(text):
-    """What a text, or an origin, is found by."""
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 @functools.cache
@@ -190,17 +171,8 @@ def paths(folder):
 def opened(path):
     """The KernelFile at `path`; a ValueError or OSError says why there is none."""
     with _file(path) as file:
-        head = file.read(FILE_HEADER.size)
-        if len(head) < FILE_HEADER.size or not head.startswith(FILE_MAGIC):
-            raise ValueError("damaged")
-        _, length, sha = FILE_HEADER.unpack(head)
-        written = file.read(min(length, os.fstat(file.fileno()).st_size))
-        if hashlib.sha256(written).digest() != sha:
-            raise ValueError("damaged")
-    said = json.loads(written)
-    return KernelFile(path, *(said[name] for name in ("version", "system", "cpu")), frozenset(said["features"]),
-                      tuple(said["target"]), *(said[name] for name in ("objects", "texts", "origins", "writers")),
-                      FILE_HEADER.size + length)
+        written = unsealed(file, PACKAGED_FORM)
+    return KernelFile(path, FILE_HEADER.size + len(written), **json.loads(written))
 
 
 def content(one, whole):
@@ -216,28 +188,17 @@ def content(one, whole):
 
 def _file(path):
     """The opened file at `path`, if it can be trusted."""
-    file = open(os.open(path, OPEN_FLAGS), "rb")
-    why = _distrusted(os.fstat(file.fileno()), os.stat(os.path.dirname(path)), os.stat(__file__))
-    if why:
-        file.close()
-        raise ValueError(why)
-    return file
+    folder, module = os.stat(os.path.dirname(path)), os.stat(__file__)
+    return opened_file(path, lambda found: _distrusted(found, folder, module))
 
 
 def _distrusted(found, folder, module):
     """Why a file with the status `found`, in such a `folder`, may hold what a user who runs a `module` does not want to
     be run; empty if it cannot."""
-    if not stat.S_ISREG(found.st_mode):
-        return "not a file"
-    if os.name != "posix":
-        return ""
-    for one in (found, folder):
-        if one.st_uid not in (0, os.geteuid(), module.st_uid):
-            return "owned by another user than the package"
-        writers = stat.S_IMODE(module.st_mode) & (0o022 if one.st_gid == module.st_gid else 0o002)
-        if stat.S_IMODE(one.st_mode) & 0o022 & ~writers:
-            return "writable by others than the package (chmod go-w helps)"
-    return ""
+    return next(filter(None, (distrusted(
+        one, (0, module.st_uid),
+        stat.S_IMODE(module.st_mode) & (0o022 if one.st_gid == module.st_gid else 0o002), PACKAGE_DISTRUST)
+        for one in (found, folder))), "")
 
 
 def write(path, version, goal, parts, origins=()):
@@ -253,13 +214,4 @@ def write(path, version, goal, parts, origins=()):
                         "features": sorted(goal.on), "target": goal.target, "objects": objects, "texts": held,
                         "origins": {digest(origin): (name, held[digest(text)]) for origin, name, text in origins},
                         "writers": writers()}).encode()
-    beside = f"{path}.{os.urandom(6).hex()}"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-    try:
-        with open(os.open(beside, flags, 0o644), "wb") as file:
-            file.write(FILE_HEADER.pack(FILE_MAGIC, len(index), hashlib.sha256(index).digest()) + index)
-            file.writelines(code for _, code in parts)
-        os.replace(beside, path)
-    finally:
-        with suppress(FileNotFoundError):
-            os.remove(beside)
+    write_whole(path, 0o644, sealed(PACKAGED_FORM, index), *(code for _, code in parts))

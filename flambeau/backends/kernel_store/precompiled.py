@@ -8,24 +8,25 @@
 system's loader. What is not there it cannot compile, and the reference executor runs it (see `NotPrecompiled`).
 """
 import ctypes
-import hashlib
 import json
 import os
 import subprocess
 
 from ..backend import NoCompiler, NotPrecompiled
 from ..cpu.processor import PROCESSOR_LEVELS, Processor
-from .object_cache import OBJECT_KEY, REFERENCE_PREFIX, ObjectCache, distrusted, referred
-from .packaged import NoPackagedKernels
+from .files import distrusted
+from .object_cache import ObjectCache
+from .store import OBJECT_KEY, KernelStore, Place, referred, refers
 
 INDEX, INDEX_FORMAT = "index.json", 1
+SYSTEM_OWNERS = (0,)               # beside this user
 # LLVM's words for features of the levels of processors → those of /proc/cpuinfo, where they differ
 CPUINFO_WORDS = {"64bit": "lm", "sse3": "pni", "sse4.1": "sse4_1", "sse4.2": "sse4_2", "crc32": "sse4_2",
                  "sahf": "lahf_lm", "lzcnt": "abm", "bmi": "bmi1", "neon": "asimd", "fp-armv8": "fp"}
 
 
-class PrecompiledHost:
-    """What `cpu.HostLLVM` is, over a folder that `link` made."""
+class PrecompiledHost(Place):
+    """What `cpu.HostLLVM` is, over a folder that `link` made. It is the only place of its store."""
 
     failure = NotPrecompiled
 
@@ -39,14 +40,14 @@ class PrecompiledHost:
                              "which this processor lacks; run flambeau precompile with --cpu x86-64-v2 or generic")
         self.processor = Processor(known["triple"], known["cpu"], frozenset(known["features"]), known["flags"])
         self.target = self.processor.target
-        self.disk, self.packaged, self._opened = self, NoPackagedKernels(), {}
+        self.store = KernelStore(self, self)
 
     def _index(self):
         """What the index says; NoCompiler where it cannot be used."""
         path = os.path.join(self.folder, INDEX)
         try:
             for each in (self.folder, path):
-                why = untrusted(os.stat(each))
+                why = distrusted(os.stat(each), SYSTEM_OWNERS)
                 if why:
                     raise NoCompiler(f"kernels compiled beforehand cannot be used: {each} {why}")
             with open(path, encoding="utf-8") as file:
@@ -59,10 +60,6 @@ class PrecompiledHost:
                              "flambeau precompile again")
         return known
 
-    def key(self, text):
-        """Under which name the library of `text` is listed."""
-        return key_of(self.kind, text)
-
     def llvm_version(self):
         """Which LLVM has compiled them."""
         return f"{self.version} beforehand"
@@ -74,20 +71,10 @@ class PrecompiledHost:
     def aim(self, text):
         """There is nothing else to compile for."""
 
-    # --- what the cache of objects does ---
-
-    def read(self, key):
+    def read(self, key, text=None):
         """The path of the library that has `key`, or None; `place` loads it."""
         name = self.libraries.get(key)
         return name and os.path.join(self.folder, name).encode()
-
-    def write(self, key, code):
-        """Nothing is kept: nothing is compiled."""
-
-    def distrust(self, key, error):
-        """A library that cannot be loaded counts as absent."""
-
-    # --- what LLVM does ---
 
     def compile(self, texts):
         """There is no compiler."""
@@ -95,33 +82,19 @@ class PrecompiledHost:
                            f"{self.folder}")
 
     def place(self, path, symbols):
-        """Load the library at `path`; gives its name."""
+        """Load the library at `path`, which is never closed: a thread may be running it."""
         path = path.decode()
-        if path not in self._opened:
-            why = untrusted(os.stat(path))
-            if why:
-                raise OSError(f"{path} {why}")
-            self._opened[path] = ctypes.CDLL(path)                # never closed: a thread may be running it
-        return path
+        why = distrusted(os.stat(path), SYSTEM_OWNERS)
+        if why:
+            raise OSError(f"{path} {why}")
+        return ctypes.CDLL(path)
 
     def address(self, library, name):
         """Where `name` of a library is."""
         try:
-            return ctypes.cast(getattr(self._opened[library], name), ctypes.c_void_p).value
+            return ctypes.cast(getattr(library, name), ctypes.c_void_p).value
         except AttributeError as error:
             raise RuntimeError(str(error)) from None
-
-
-def key_of(kind, text):
-    """Under which name code is kept, for a `kind` of processor and compiler."""
-    return hashlib.sha256(f"{kind}\0{text}".encode()).hexdigest()
-
-
-def untrusted(found):
-    """Why a file with the status `found` may hold what another user wants to be run; the system's own are trusted."""
-    if found.st_uid == 0:
-        found = os.stat_result((found.st_mode, *found[1:4], os.geteuid(), *found[5:]))
-    return distrusted(found)
 
 
 def cpuinfo_words():
@@ -152,7 +125,7 @@ def link(cache_folder, folder, host, linker="ld"):
         code = cache.read(key)
         if code is None:
             continue
-        if code.startswith(REFERENCE_PREFIX):
+        if refers(code):
             references[key] = referred(code)
             continue
         path = os.path.join(folder, key)

@@ -696,9 +696,8 @@ class CompiledKernels:
         self.lanes, self.registers = self.kernels.lanes, 32 if target.vector_bytes == 64 or not X86 else 16
         # addresses of the innermost kernels that were made, of each kind
         self.tables = {kind: (ctypes.c_int64 * (MAX_KERNEL_ROWS * MAX_KERNEL_VECTORS))() for kind in MICRO_KINDS}
-        self.compile, self.replaceable, self.made = machine_code.functions, machine_code.replaceable, {}
-        self.compile_beforehand, self.not_found = machine_code.make_ready, machine_code.not_found
-        self.packaged = machine_code.packaged_functions
+        self.compile, self.compile_beforehand = machine_code.functions, machine_code.make_ready
+        self.packaged, self.made = machine_code.packaged_functions, {}
         self.texts_ahead = {}         # how a text is written → the text, of what was made ready and not asked for yet
         self.written = {}             # address → how its text is written: a method of the kernels, and its arguments
 
@@ -731,10 +730,8 @@ class CompiledKernels:
         made = self._packaged(missing) if missing else {}
         texts = {name: self.texts_ahead.pop(how, None) or self._text(name, how) for name, how in missing.items()
                  if name not in made}
-        left = self.not_found(texts) if texts else {}              # all of them are looked for at once
-        made |= {name: self.replaceable(name, texts.pop(name)) for name in left
-                 if hasty or missing[name][0] in self.kernels.drivers}
-        made |= self.compile(texts)
+        quickly = [name for name in texts if hasty or missing[name][0] in self.kernels.drivers]
+        made |= self.compile(texts, quickly=quickly)
         for name, how in missing.items():
             self.made[how] = made[name]
             self.written[made[name]] = how[0], name, *how[1:]
