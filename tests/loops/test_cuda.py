@@ -1,4 +1,5 @@
 """CUDA C++: what kernels are rendered as, and which way a GPU goes through them."""
+import functools
 import re
 from types import SimpleNamespace
 
@@ -155,6 +156,20 @@ def test_a_row_at_hand_is_read_once():
     loads = re.findall(r"= take<float, 4>\(p0 \+ t\d+, true\)", text)
     assert len(loads) == len(set(loads)) == 4 and text.count("expf(") == 16
     assert text.count("give(p1") == 4
+
+
+def test_a_kernel_has_one_text():
+    """By which it is found on the disk, where another process left its code."""
+    def text():
+        k = kernel(1, 1, ("f32", ("s", 1)), ("f32", ("s", 1)), rows=4)
+        k.passes += [Pass()]
+        x = load(0)
+        costly = [op(word, x) for word in ("exp", "log", "sin", "cos", "tanh")]
+        k.passes[0].accs += [("sum", e) for e in costly]
+        k.passes[1].stores.append((1, functools.reduce(lambda a, b: op("add", a, b), costly, acc(0))))
+        return text_of(launch_of(k, [100, 256], [[256, 1], [256, 1]])), k        # held, so that the next is elsewhere
+
+    assert len({made[0] for made in [text() for _ in range(20)]}) == 1
 
 
 def test_halves_are_taken_by_eight():

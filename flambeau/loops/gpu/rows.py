@@ -239,7 +239,7 @@ class RowsWriter(FoldingWriter):
                                      else f"{start} + {c * self.chunk} + {thread}") for c in range(s.chunks)]
             again = self._again()
             room = MAX_ELEMENTS_AT_HAND // (s.chunks * s.vector)
-            self.kept_at_hand = again if len(again) <= room else {e for e in again if e.op == "load"}
+            self.kept_at_hand = again if len(again) <= room else {e: None for e in again if e.op == "load"}
             self.at_hand = [{} for _ in range(s.chunks)]
 
     @contextmanager
@@ -251,8 +251,10 @@ class RowsWriter(FoldingWriter):
         self._block(f"if ({start} < {self.lane_bounds[1]})", scope)
 
     def _again(self):
-        """Expressions along the row that a pass computes and a later one needs: what is loaded, and what is costly."""
-        seen, out = set(), set()
+        """Expressions along the row that a pass computes and a later one needs: what is loaded, and what is costly.
+
+        They are the keys of a dict, whose order is the same in every process, and with it the text."""
+        seen, out = set(), {}
         for one in self.kernel.passes:
             mine, todo = set(), one.expressions()
             while todo:
@@ -261,7 +263,7 @@ class RowsWriter(FoldingWriter):
                     continue
                 mine.add(e)
                 if e in seen and self.deps[e] >> self.lane & 1 and (e.op == "load" or _is_costly(e)):
-                    out.add(e)
+                    out[e] = None
                     if e.op != "load":                        # what it is made of is not computed again
                         continue
                 todo.extend(e.args if e.op != "load" else self._needs(e))
