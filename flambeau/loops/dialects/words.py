@@ -6,6 +6,7 @@ What a word means is said by emit.py, down to NaN and the sign of a zero. 16-bit
 converted.
 """
 import math
+from collections.abc import Sequence
 
 from ..emit import half_bits, rounded
 from ..ir import BYTES_OF_TYPE, FLOAT_TYPES
@@ -32,23 +33,23 @@ class KernelWords:
     bit_casts: dict                   # "f32_as_i32", "i32_as_f32", "f64_as_i64", "i64_as_f64"
     functions: tuple                  # the words that the language has a function of the same name for
 
-    def convert(self, kind, text):
+    def convert(self, kind: str, text: object) -> str:
         """A value as one of another kind."""
         return f"({kind}){text}"
 
-    def select(self, condition, a, b):
+    def select(self, condition: str, a: str, b: str) -> str:
         """The one value or the other."""
         return f"{condition} ? {a} : {b}"
 
-    def function(self, name, type, *args):
+    def function(self, name: str, type: str, *args: str) -> str:
         """A call of a mathematical function."""
         return f"{name}{'f' if type == 'f32' else ''}({', '.join(args)})"
 
-    def memory_type(self, type):
+    def memory_type(self, type: str) -> str:
         """What elements of a type are in memory."""
         return self.types["u8" if type == "b1" else type]
 
-    def literal(self, value, type):
+    def literal(self, value: float, type: str) -> str:
         """A constant."""
         if type in HALF_TYPES:
             return self.convert(self.types[type], half_bits(value, type))
@@ -66,7 +67,7 @@ class KernelWords:
             return str(value) if value != LEAST_OF_TYPE[type] else "(-2147483647 - 1)"
         return self.convert(self.types[type], value)
 
-    def _float_literal(self, value, type):
+    def _float_literal(self, value: float, type: str) -> str:
         single = type == "f32"
         value = rounded(value) if single else float(value)
         if not math.isfinite(value):
@@ -79,7 +80,7 @@ class KernelWords:
 
     # --- operations
 
-    def expression(self, op, type, args, arg_type):
+    def expression(self, op: str, type: str, args: Sequence[str], arg_type: str) -> tuple[str, tuple]:
         """(an operation on `args`, which are names or literals, and the helpers that it calls)."""
         if op == "cast":
             return self.cast(args[0], arg_type, type)
@@ -92,7 +93,7 @@ class KernelWords:
             return self._mathematics(op, type, args)
         raise Unrenderable(f"{op}.{type}")
 
-    def _sign(self, op, type, args, _):
+    def _sign(self, op: str, type: str, args: Sequence[str], _: str) -> str:
         a, b = args
         if op in ("add", "sub", "mul") and type not in WIDE_FLOATS:
             return self._wrapping(type, SIGNS[op], a, b)
@@ -101,11 +102,11 @@ class KernelWords:
                 self._integer(type, f"{a} {SIGNS[op]} {b}")
         return f"{a} {SIGNS[op]} {b}"
 
-    def _integer(self, type, text):
+    def _integer(self, type: str, text: str) -> str:
         """What integers give, in their own width: C++ computes the short ones as int."""
         return text if type in ("i32", "i64") else self.convert(self.types[type], f"({text})")
 
-    def _wrapping(self, type, sign, a, b):
+    def _wrapping(self, type: str, sign: str, a: str, b: str) -> str:
         """Arithmetic of integers that wraps around; C++ leaves it open for signed ones."""
         if type == "b1":                                      # whole numbers of one bit
             return f"{a} && {b}" if sign == "*" else f"{a} != {b}"
@@ -114,7 +115,7 @@ class KernelWords:
             a, b = self.convert(wide, a), self.convert(wide, b)
         return self.convert(self.types[type], f"({a} {sign} {b})")
 
-    def _of_integers(self, op, type, args, _):
+    def _of_integers(self, op: str, type: str, args: Sequence[str], _: str) -> str:
         if op == "not":
             return f"!{args[0]}" if type == "b1" else self._integer(type, f"~{args[0]}")
         a, b = args
@@ -123,7 +124,7 @@ class KernelWords:
             return self.convert(self.types[type], f"({self.convert(wide, a)} << {b})")
         return self._integer(type, f"{a} {({'shr': '>>', 'idiv': '/', 'irem': '%'})[op]} {b}")
 
-    def _arithmetic(self, op, type, args, _):
+    def _arithmetic(self, op: str, type: str, args: Sequence[str], _: str) -> str:
         a, is_float = args[0], type in WIDE_FLOATS
         if op == "neg":
             return f"-({a})" if is_float else a if type == "b1" else self._negative(type, a)
@@ -134,10 +135,10 @@ class KernelWords:
         return self.function("fma", type, a, b, c) if is_float else \
             self._wrapping(type, "+", f"({self._wrapping(type, '*', a, b)})", c)
 
-    def _negative(self, type, a):
+    def _negative(self, type: str, a: str) -> str:
         return self._wrapping(type, "-", self.literal(0, type), a)
 
-    def _extreme(self, op, type, args, _):
+    def _extreme(self, op: str, type: str, args: Sequence[str], _: str) -> str:
         """Which of two zeros is taken, and what becomes of NaN: as in emit.py."""
         a, b = args
         nan = f"{b} != {b} || " if op in ("min", "fmax") else f"{a} != {a} || "
@@ -145,7 +146,7 @@ class KernelWords:
             nan = ""
         return self.select(f"{nan}{b} < {a}", b, a) if op.endswith("min") else self.select(f"{nan}{a} > {b}", a, b)
 
-    def _plain(self, op, type, args, arg_type):
+    def _plain(self, op: str, type: str, args: Sequence[str], arg_type: str) -> str:
         a = args[0]
         if op == "where":
             return self.select(*args)
@@ -155,7 +156,7 @@ class KernelWords:
             return f"{self.bit_casts['f32_as_i32' if arg_type == 'f32' else 'f64_as_i64']}({a})"
         return f"{self.bit_casts['i32_as_f32' if type == 'f32' else 'i64_as_f64']}({a})"
 
-    def _mathematics(self, op, type, args):
+    def _mathematics(self, op: str, type: str, args: Sequence[str]) -> tuple[str, tuple]:
         if op in self.functions:
             return self.function(op, type, *args), ()
         a = args[0]
@@ -169,7 +170,7 @@ class KernelWords:
             return self.convert(self.types[type], f"digamma({a})"), ("digamma",)
         raise Unrenderable(f"{op}.{type}")
 
-    def cast(self, a, source, target):
+    def cast(self, a: str, source: str, target: str) -> tuple[str, tuple]:
         """(a value of one type as one of another, and the helpers that this calls)."""
         if source == target:
             return a, ()
@@ -191,7 +192,7 @@ class KernelWords:
 
     # --- accumulators
 
-    def joined(self, kind, type, a, b):
+    def joined(self, kind: str, type: str, a: str, b: str) -> str:
         """Two accumulated values made one; both are names."""
         if kind in ("sum", "any") and type == "b1" or kind == "any":
             return f"{a} | {b}" if type != "b1" else f"{a} || {b}"
@@ -201,7 +202,7 @@ class KernelWords:
             return self.select(f"{b} > {a}", b, a)
         return self.expression({"sum": "add", "prod": "mul"}.get(kind, kind), type, (a, b), type)[0]
 
-    def better(self, kind, type, a, b):
+    def better(self, kind: str, type: str, a: tuple, b: tuple) -> str:
         """Whether the extreme `b` with its place goes before `a`; both are pairs of names."""
         sign = ">" if kind == "argmax" else "<"
         take, same = f"{b[0]} {sign} {a[0]}", f"{b[0]} == {a[0]}"
@@ -210,7 +211,7 @@ class KernelWords:
             same = f"({same} || {b[0]} != {b[0]} && {a[0]} != {a[0]})"
         return f"{take} || {same} && {b[1]} < {a[1]}"
 
-    def neutral(self, kind, type):
+    def neutral(self, kind: str, type: str) -> str:
         """What an accumulator begins with."""
         if kind in ("sum", "any"):
             return self.literal(0, type)
