@@ -198,7 +198,7 @@ def _text(families, threads):
     return "\n".join([
         *functions,
         f"struct Given {{ unsigned long long p[{p}]; long long i[{i}];" + (f" long long n[{n}];" if n else "") + " };",
-        f'extern "C" __global__ void __launch_bounds__({threads}) {FUSED_NAME}(const Given given) {{',
+        f"{CUDA.kernel_head(FUSED_NAME, (threads,))} {{",
         f"  int part = 0, after = {parts};",
         "  while (after - part > 1) {",
         "    const int middle = (part + after) / 2;",

@@ -1,4 +1,5 @@
 """Functions in C++ that the text of a kernel has where it calls them. A dialect fills in its words after each `$`."""
+from functools import cache
 from itertools import count
 from string import Template
 
@@ -48,6 +49,7 @@ return ($f32)$i64_as_f64((raw & ~cut) | ((raw & cut) == 0 ? 0 : 1ll << 29));""")
 HELPERS_CALLED = {"take": ("Pack",), "give": ("Pack",)}
 
 
+@cache
 def helper(dialect, name):
     """A helper in the words of a dialect: by its instruction, where it has one and the compiler is for the device."""
     head, body = (Template(text).substitute(dialect.types, inline=dialect.inline, **dialect.bit_casts)
@@ -64,6 +66,7 @@ def _indented(text):
     return ["  " + line for line in text.splitlines()]
 
 
+@cache
 def digamma(dialect):
     """The digamma function, from the arithmetic of scalar.py."""
     e = _Emit(dialect)
