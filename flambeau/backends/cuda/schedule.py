@@ -49,7 +49,7 @@ MANY_TOGETHER = 8                 # blocks of a multiprocessor, of which the las
 MULTIPROCESSOR_REGISTERS = 1 << 16
 REGISTER_BYTES = 4
 MAX_BLOCKS_RESIDENT = 24
-WARP = 32
+WARP = CUDA.warp
 INT_LIMIT = (1 << 31) - 1
 
 
