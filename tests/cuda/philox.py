@@ -1,4 +1,4 @@
-"""PyTorch's CUDA numbers, said again in NumPy: what the kernels of backends/cuda/random.py are held against.
+"""PyTorch's CUDA numbers, said again in NumPy: what the kernels of backends/cuda/random_kernels.py are held against.
 
 Written from the paper (Salmon et al., 2011) and from how PyTorch hands elements to threads, one element at a time as it
 were; slow, and with another spelling than the kernels. It is itself held against numbers that PyTorch drew on an H200.

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from flambeau.backends.cpu import host
-from flambeau.backends.cuda import driver
+from flambeau.backends.cuda import cupy_driver, cupy_streams, driver_interface, libcuda
 
 pytestmark = pytest.mark.pinned
 ILLEGAL_ADDRESS = 700
@@ -109,8 +109,8 @@ def made(monkeypatch):
         compiler=SimpleNamespace(CompileException=type("CompileException", (Exception,), {})))
     for module in (cupy, cupyx, backends, cuda, api):
         monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setattr(driver, "_libcuda", Library)
-    made = driver.CuPyDriver()
+    monkeypatch.setattr(libcuda, "library", Library)
+    made = cupy_driver.CuPyDriver()
     monkeypatch.setattr(made, "pinned", lambda nbytes: np.empty(nbytes, np.uint8))
     made.runtime = runtime
     return made
@@ -166,9 +166,9 @@ def test_copies(made):
 
 
 def test_page_locked_memory_is_waited_for_when_it_is_full(made):
-    source = np.zeros(driver.STAGED_BYTES, np.uint8)
+    source = np.zeros(cupy_driver.STAGED_BYTES, np.uint8)
     target = source.copy()
-    fits = driver.STAGING_BYTES // driver.STAGED_BYTES
+    fits = cupy_driver.STAGING_BYTES // cupy_driver.STAGED_BYTES
     for number in range(fits + 1):
         assert bool(made.runtime.names("streamSynchronize")) is False, number
         source[:] = number
@@ -224,13 +224,13 @@ def test_graphs(made):
 @pytest.mark.parametrize("name, function", [
     ("deviceSynchronize", lambda d: d.synchronize(0)), ("streamSynchronize", lambda d: d.stream(0).synchronize()),
     ("memcpyAsync", lambda d: d.download(0, 0, 0, 0)),
-    ("graphLaunch", lambda d: driver.CuPyGraph(d, 1, 2).launch(d.stream(0))),
+    ("graphLaunch", lambda d: cupy_streams.CuPyGraph(d, 1, 2).launch(d.stream(0))),
     ("streamBeginCapture", lambda d: d.begin_capture(d.stream(0))),
     ("eventElapsedTime", lambda d: d.event().elapsed(d.event()))])
 def test_errors_are_told(made, name, function):
     made.runtime.fails[name] = ILLEGAL_ADDRESS
     words = r"CUDA error: an illegal memory access was encountered \(cudaErrorIllegalAddress, 700\).*can use no GPU any"
-    with pytest.raises(driver.DeviceError, match=words) as caught:
+    with pytest.raises(driver_interface.DeviceError, match=words) as caught:
         function(made)
     assert caught.value.code == ILLEGAL_ADDRESS and made.current_device() == 0
     made.runtime.fails.clear()
@@ -238,14 +238,14 @@ def test_errors_are_told(made, name, function):
 
 def test_a_question_that_fails_is_no_answer(made, monkeypatch):
     monkeypatch.setitem(ANSWERS, "streamQuery", lambda stream: ILLEGAL_ADDRESS)
-    with pytest.raises(driver.DeviceError, match="illegal memory access"):
+    with pytest.raises(driver_interface.DeviceError, match="illegal memory access"):
         made.stream(0).query()
 
 
 def test_every_function_of_the_protocol_is_there():
-    for name, function in vars(driver.Driver).items():
+    for name, function in vars(driver_interface.Driver).items():
         if callable(function) and not name.startswith("_") and name not in ("compile", "raising"):
-            assert name in vars(driver.CuPyDriver), f"CuPyDriver has no {name}()"
+            assert name in vars(cupy_driver.CuPyDriver), f"CuPyDriver has no {name}()"
 
 
 def test_cupy_has_what_is_called(made, monkeypatch):

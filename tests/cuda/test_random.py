@@ -15,7 +15,7 @@ import pytest
 
 import flambeau as torch
 from flambeau.backends.cpu.random import draws as streams
-from flambeau.backends.cuda import driver, nvrtc, random as philox
+from flambeau.backends.cuda import driver, nvrtc, random_kernels
 
 from ..thorough import sample
 from .philox import Stream, words
@@ -93,7 +93,7 @@ def test_known_answers(counter, key, expected, tiny):
     turn, thread, seed = c[0] | c[1] << 32, c[2] | c[3] << 32, k[0] | k[1] << 32
     assert words(seed, np.array([thread], np.uint64), np.array([turn], np.uint64))[:, 0].tolist() == given
 
-    source = philox.PHILOX + """
+    source = random_kernels.PHILOX + """
 struct Params { u64 out, seed, thread, turn; };
 extern "C" __global__ void draw(const Params p) {
     const Words w = philox(p.seed, p.thread, p.turn);
@@ -107,16 +107,16 @@ extern "C" __global__ void draw(const Params p) {
 
 
 SOURCES = {
-    **{f"{rule} {type}": philox.real_source(rule, type) for rule in philox.RULES
+    **{f"{rule} {type}": random_kernels.real_source(rule, type) for rule in random_kernels.RULES
        for type in ("bf16", "f16", "f32", "f64")},
-    **{f"{rule} {type}": philox.integer_source(rule, type) for rule in philox.INTEGER_RULES
+    **{f"{rule} {type}": random_kernels.integer_source(rule, type) for rule in random_kernels.INTEGER_RULES
        for type in ("int64", "uint8", "bf16", "f64")},
-    **{f"coins {type}": philox.coins_source(type) for type in ("f16", "bf16", "f64", "bool", "int64")},
-    **{f"keep {real} {width}": philox.keep_source(real, width) for real, width in
+    **{f"coins {type}": random_kernels.coins_source(type) for type in ("f16", "bf16", "f64", "bool", "int64")},
+    **{f"keep {real} {width}": random_kernels.keep_source(real, width) for real, width in
        (("float", 1), ("float", 2), ("float", 4), ("float", 8), ("double", 2))},
-    **{f"{name} {real}": philox.each_source(name, operands, real, each, stride) for real in ("float", "double")
+    **{f"{name} {real}": random_kernels.each_source(name, operands, real, each, stride) for real in ("float", "double")
        for name, operands, each, stride in (("poisson", 1, 1, 1), ("gamma_", 1, 1, 1), ("binomial", 2, 8, 128))},
-    "shuffled equals": philox.SHUFFLE_EQUALS, "units of samples": philox.SAMPLE_UNITS}
+    "shuffled equals": random_kernels.SHUFFLE_EQUALS, "units of samples": random_kernels.SAMPLE_UNITS}
 
 
 @pytest.mark.skipif(not nvrtc.is_there(), reason="NVRTC is not installed: pip install nvidia-cuda-nvrtc")

@@ -7,7 +7,7 @@ import pytest
 
 import flambeau as torch
 from flambeau.backends.backend import NotCompiled
-from flambeau.backends.cuda.driver import DeviceError
+from flambeau.backends.cuda.driver_interface import DeviceError
 
 from .simulated import SimulatedDriver, compiler, simulating
 

@@ -9,7 +9,8 @@ import pytest
 import flambeau as torch
 from flambeau.backends import register
 from flambeau.backends.cuda import code, nvrtc, schedule
-from flambeau.loops.cuda import render
+from flambeau.loops.dialects.cuda import CUDA
+from flambeau.loops.gpu.render import render
 from flambeau.trace.planning import plan
 
 from ..backends.test_toy import stays
@@ -35,7 +36,7 @@ class CollectingAbacus(AbacusBackend):
 
     def compile(self, launches, calls=()):
         for launch in launches:
-            self.sources.setdefault(render(launch.kernel, launch.schedule, code.KERNEL_NAME), str(launch))
+            self.sources.setdefault(render(launch.kernel, launch.schedule, code.KERNEL_NAME, CUDA), str(launch))
         return super().compile(launches, calls)
 
 

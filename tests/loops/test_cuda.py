@@ -1,4 +1,5 @@
 """CUDA C++: what kernels are rendered as, and which way a GPU goes through them."""
+import functools
 import re
 from types import SimpleNamespace
 
@@ -7,8 +8,9 @@ from hypothesis import given, strategies as st
 
 from flambeau.backends.backend import Unschedulable
 from flambeau.backends.cuda.schedule import LANE_BYTES, REDUCTIONS, reciprocal, schedule
-from flambeau.loops.cuda import render
-from flambeau.loops.cuda_words import Unrenderable, expression, literal
+from flambeau.loops.dialects.cuda import CUDA
+from flambeau.loops.dialects.words import Unrenderable
+from flambeau.loops.gpu.render import render
 from flambeau.loops.ir import SCALAR_TYPES, Launch, Pass, verify
 from flambeau.trace.planning.reduction_order import order_of
 
@@ -25,7 +27,7 @@ def launch_of(k, sizes, strides, block=0):
 
 
 def text_of(launch):
-    return render(launch.kernel, launch.schedule, "name")
+    return render(launch.kernel, launch.schedule, "name", CUDA)
 
 
 def words_of(launch):
@@ -154,6 +156,20 @@ def test_a_row_at_hand_is_read_once():
     loads = re.findall(r"= take<float, 4>\(p0 \+ t\d+, true\)", text)
     assert len(loads) == len(set(loads)) == 4 and text.count("expf(") == 16
     assert text.count("give(p1") == 4
+
+
+def test_a_kernel_has_one_text():
+    """By which it is found on the disk, where another process left its code."""
+    def text():
+        k = kernel(1, 1, ("f32", ("s", 1)), ("f32", ("s", 1)), rows=4)
+        k.passes += [Pass()]
+        x = load(0)
+        costly = [op(word, x) for word in ("exp", "log", "sin", "cos", "tanh")]
+        k.passes[0].accs += [("sum", e) for e in costly]
+        k.passes[1].stores.append((1, functools.reduce(lambda a, b: op("add", a, b), costly, acc(0))))
+        return text_of(launch_of(k, [100, 256], [[256, 1], [256, 1]])), k        # held, so that the next is elsewhere
+
+    assert len({made[0] for made in [text() for _ in range(20)]}) == 1
 
 
 def test_halves_are_taken_by_eight():
@@ -297,8 +313,8 @@ def test_halves_are_only_converted():
     with pytest.raises(Unschedulable, match="neg of f16"):
         launch_of(k, [100], [[1], [1]])
     with pytest.raises(Unrenderable, match="add.f16"):
-        expression("add", "f16", ("a", "b"), "f16")
-    assert expression("where", "bf16", ("c", "a", "b"), "b1")[0] == "c ? a : b"
+        CUDA.expression("add", "f16", ("a", "b"), "f16")
+    assert CUDA.expression("where", "bf16", ("c", "a", "b"), "b1")[0] == "c ? a : b"
 
 
 @given(st.integers(1, (1 << 31) - 1), st.integers(0, (1 << 31) - 1))
@@ -309,10 +325,11 @@ def test_division_by_multiplication(size, n):
 
 def test_literals():
     said = {"f32": "0.5f", "f64": "0.5", "f16": "(unsigned short)14336", "bf16": "(unsigned short)16128", "b1": "true"}
-    assert {type: literal(0.5 if type in said else 3, type) for type in SCALAR_TYPES} == {
+    assert {type: CUDA.literal(0.5 if type in said else 3, type) for type in SCALAR_TYPES} == {
         **said, "i8": "(signed char)3", "u8": "(unsigned char)3", "i16": "(short)3", "i32": "3", "i64": "3ll"}
-    assert literal(-(1 << 63), "i64") == "(-9223372036854775807ll - 1)" and literal(255, "i8") == "(signed char)-1"
-    assert literal(float("-inf"), "f32") == "-__int_as_float(0x7f800000)" and literal(1, "f32") == "1.0f"
+    assert CUDA.literal(-(1 << 63), "i64") == "(-9223372036854775807ll - 1)"
+    assert CUDA.literal(255, "i8") == "(signed char)-1"
+    assert CUDA.literal(float("-inf"), "f32") == "-__int_as_float(0x7f800000)" and CUDA.literal(1, "f32") == "1.0f"
 
 
 @pytest.mark.parametrize("rows", [300, 8192, 16384, 100_003])

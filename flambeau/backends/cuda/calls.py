@@ -1,6 +1,6 @@
 """What the library of a GPU answers: calls that go into a program, over the places of operands, results and scratch.
 
-A `LaunchCall` is a kernel written by hand, of the same form as those that are rendered (loops/cuda.py): its Params are
+A `LaunchCall` is a kernel written by hand, of the same form as those that are rendered (loops/gpu): its Params are
 8-byte words, one address for each place and then `ints`. It goes through the same words and the same cache of compiled
 code. A `HostCall` is a function of NVIDIA's libraries, called from Python while the program is gone through; it puts
 its work on the stream that it is given, and nothing else, so that it can be captured in a graph.

@@ -18,7 +18,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 from ...base import observers
 from ...base.locks import new_lock
-from ...loops.cuda import Unrenderable, render
+from ...loops.dialects.cuda import CUDA
+from ...loops.dialects.words import Unrenderable
+from ...loops.gpu.render import render
 from ...loops.ir import Launch, verify
 from ..backend import NotCompiled
 from ..cpu_quota import dealt_out, processors, quota
@@ -46,7 +48,7 @@ def forget(backend):
 
 def rendered(launch):
     """(name, CUDA C++) of a launch's kernel; the same for launches that differ in words alone."""
-    return named(render(launch.kernel, launch.schedule, KERNEL_NAME), KERNEL_NAME)
+    return named(render(launch.kernel, launch.schedule, KERNEL_NAME, CUDA), KERNEL_NAME)
 
 
 def named(source, name):

@@ -3,7 +3,7 @@
 An optimizer's step is a kernel for each parameter, dozens of them over a few thousand elements, where a launch takes
 longer than its work; so are the norms of all gradients. Blocks do not know of each other, so those of several kernels
 can be blocks of one launch: some for the first, then some for the second, and so on. A block finds out by a search
-which *part* it is of. What it does then is what that kernel's own text does (`render_part` in loops/cuda.py), so the
+which *part* it is of. What it does then is what that kernel's own text does (`render_part` in loops/gpu), so the
 bits are the same. Parts of one text are a *family*: their code is there once, and what each is given stands in a row.
 
     struct Given { addresses; first block of each part; how many blocks its kernel has; integers; numbers };
@@ -18,7 +18,8 @@ writes. Memory behind two indices of the program's table is never the same where
 from itertools import accumulate
 from math import inf, prod
 
-from ...loops.cuda import MAX_GIVEN_WORDS, render_part
+from ...loops.dialects.cuda import CUDA
+from ...loops.gpu.render import render_part
 from ...loops.ir import BYTES_OF_TYPE, FLOAT_TYPES, Launch
 from .schedule import INT_LIMIT
 
@@ -68,7 +69,7 @@ def fused(tasks, versions):
 def grouped(tasks, versions):
     """The numbers of the tasks of a program, in lists of those that may be one launch."""
     known = [tuple(map(int, str(versions[name]).split(".")[:2])) for name in ("driver", "nvrtc")]
-    most_words = MAX_GIVEN_WORDS_SINCE_12_1 if min(known) >= (12, 1) else MAX_GIVEN_WORDS
+    most_words = MAX_GIVEN_WORDS_SINCE_12_1 if min(known) >= (12, 1) else CUDA.max_given_words
     groups, now = [], None
     for number, task in enumerate(tasks):
         if not can_be_part(task.work):
@@ -185,7 +186,7 @@ def _text(families, threads):
         given = [*(f"given.p[{p + at} + at * {pointers}]" for at in range(pointers)),
                  *(f"given.i[{i + at} + at * {ints}]" for at in range(ints)),
                  *(_number(f"given.n[{n + at} + at * {numbers}]", type) for at, type in enumerate(types))]
-        functions += [f"namespace {name} {{", render_part(launch.kernel, launch.schedule), "}"]
+        functions += [f"namespace {name} {{", render_part(launch.kernel, launch.schedule, CUDA), "}"]
         branches += [f"  {'else ' if number else ''}if (part < {first + count}) {{",
                      f"    const int at = part - {first};",
                      f"    const {name}::Given mine = {{{', '.join(given)}}};",
@@ -197,7 +198,7 @@ def _text(families, threads):
     return "\n".join([
         *functions,
         f"struct Given {{ unsigned long long p[{p}]; long long i[{i}];" + (f" long long n[{n}];" if n else "") + " };",
-        f'extern "C" __global__ void __launch_bounds__({threads}) {FUSED_NAME}(const Given given) {{',
+        f"{CUDA.kernel_head(FUSED_NAME, (threads,))} {{",
         f"  int part = 0, after = {parts};",
         "  while (after - part > 1) {",
         "    const int middle = (part + after) / 2;",

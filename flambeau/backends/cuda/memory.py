@@ -15,7 +15,7 @@ from ...base.locks import new_lock
 from ...base.spec import device as device_type
 from ..cpu.memory.allocator import OutOfMemoryError, bytes_in_words
 from .configuration import configuration
-from .driver import PoolStatistics
+from .driver_interface import PoolStatistics
 from .recycle import ROUNDED_TO_BYTES, Recycler
 
 

@@ -6,8 +6,9 @@ which ones lie idle, not from the order in which they came back: given out last 
 blocks of one size change places with each other, and many rounds go by before all of them stand where they stood. It is
 cheaper, too: CuPy's pool takes some microseconds.
 
-Blocks belong to the stream that they were allocated on; see Note [Streams] in driver.py. A block comes back in a
-finaliser, in which no Python code runs; see Note [Finalisers] in backends/cpu/memory/allocator.py, which this follows.
+Blocks belong to the stream that they were allocated on; see Note [Streams] in driver_interface.py. A block comes back
+in a finaliser, in which no Python code runs; see Note [Finalisers] in backends/cpu/memory/allocator.py, which this
+follows.
 """
 import ctypes
 from bisect import insort

@@ -1,20 +1,17 @@
 """How a GPU goes through a kernel's positions: which threads share what, and how much each of them takes at once.
 
 Nothing here shows in the results, since what is computed and in which order is the kernel's to say; see loops/ir.py.
-The text for each of the three ways is written by loops/cuda.py.
+The text for each of the three ways is written by loops/gpu.
 """
 from math import prod
 
-from ...loops.cuda import (
-    MAX_ELEMENTS_AT_HAND,
-    MAX_GIVEN_WORDS,
-    TILE_ROWS,
-    TILE_SIDE,
-    VECTOR_BYTES,
-    arguments,
-    check,
-)
-from ...loops.cuda_words import Unrenderable
+from ...loops.dialects.cuda import CUDA
+from ...loops.dialects.words import Unrenderable
+from ...loops.gpu.arguments import arguments
+from ...loops.gpu.memory import VECTOR_BYTES
+from ...loops.gpu.render import check
+from ...loops.gpu.rows import MAX_ELEMENTS_AT_HAND
+from ...loops.gpu.turned import TILE_ROWS, TILE_SIDE
 from ...loops.ir import BYTES_OF_TYPE, FUNCTION_WORDS, dependencies
 from ..backend import Reductions, Unschedulable
 
@@ -52,12 +49,12 @@ MANY_TOGETHER = 8                 # blocks of a multiprocessor, of which the las
 MULTIPROCESSOR_REGISTERS = 1 << 16
 REGISTER_BYTES = 4
 MAX_BLOCKS_RESIDENT = 24
-WARP = 32
+WARP = CUDA.warp
 INT_LIMIT = (1 << 31) - 1
 
 
 class GridSchedule:
-    """How a kernel is gone through: a `way`, and what decides its text; see the top of loops/cuda.py.
+    """How a kernel is gone through: a `way`, and what decides its text; see loops/gpu/__init__.py.
 
     `order` are the kept dimensions, outermost first, and `wide` says that positions do not fit into 32 bits. `block`
     are the threads of a block. Of `positions`, a thread takes `units` times `vector` neighbours, and `unroll` steps of
@@ -175,7 +172,7 @@ def schedule(launch, properties=None):
     else:
         made = _across(launch) or _positions(launch)
     words = len(kernel.accesses) + len(arguments(kernel, made)) + len(kernel.numbers)
-    if words > MAX_GIVEN_WORDS:
+    if words > CUDA.max_given_words:
         raise Unschedulable(f"a kernel of {words} arguments")
     return made
 

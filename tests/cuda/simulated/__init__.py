@@ -24,6 +24,7 @@ from math import prod
 import numpy as np
 
 from flambeau.backends.cuda import driver, library, vendor
+from flambeau.backends.cuda.driver_interface import DeviceError, Driver, PoolStatistics, Properties
 from flambeau.base import spec as specs
 from flambeau.trace.planning import plan
 from flambeau.trace.recording import record
@@ -42,11 +43,11 @@ ERROR_NAMES = {1: "invalid argument", 2: "out of memory", 400: "invalid resource
                901: "operation failed due to a previous error during capture"}
 
 
-class SimulatedDriver(driver.Driver):
+class SimulatedDriver(Driver):
     """Some devices; see the top of this file."""
 
     simulated = True
-    errors = (driver.DeviceError,)
+    errors = (DeviceError,)
     refusals = (TypeError, NotImplementedError, AttributeError)
 
     def __init__(self, devices=2, limit=TOTAL_BYTES, delayed=False, order=0, races=False):
@@ -79,7 +80,7 @@ class SimulatedDriver(driver.Driver):
 
     def properties(self, index):
         self._check_index(index)
-        return driver.Properties(
+        return Properties(
             name=f"Simulated GPU {index}", major=9, minor=0, total_memory=self.limit, multi_processor_count=4,
             max_threads_per_multi_processor=2048, max_threads_per_block=1024, max_shared_memory_per_block=232448,
             shared_memory_per_multiprocessor=233472, registers_per_multiprocessor=65536, l2_cache_size=1 << 20,
@@ -131,7 +132,7 @@ class SimulatedDriver(driver.Driver):
 
     def _check_index(self, index):
         if not 0 <= index < self.devices:
-            raise driver.DeviceError(f"CUDA error: invalid device ordinal: {index} of {self.devices}", 101)
+            raise DeviceError(f"CUDA error: invalid device ordinal: {index} of {self.devices}", 101)
 
     # --- memory
 
@@ -172,7 +173,7 @@ class SimulatedDriver(driver.Driver):
 
     def array_at(self, index, address, nbytes, shape, dtype, strides=None, owner=None):
         if self.runtime.simulated_owner(address) != index:
-            raise driver.DeviceError(f"CUDA error: invalid argument: {address:#x} is no memory of cuda:{index}", 1)
+            raise DeviceError(f"CUDA error: invalid argument: {address:#x} is no memory of cuda:{index}", 1)
         return self.array(Borrowed(index, address, nbytes, owner), shape, dtype, strides)
 
     def address(self, array):
@@ -181,13 +182,13 @@ class SimulatedDriver(driver.Driver):
     def device_of(self, address):
         found = self.runtime.simulated_owner(address)
         if found < 0:
-            raise driver.DeviceError(f"CUDA error: invalid argument: {address:#x} is no memory of a device", 1)
+            raise DeviceError(f"CUDA error: invalid argument: {address:#x} is no memory of a device", 1)
         return found
 
     def pool(self, index):
         with self._lock:
             lying = sum(size * count for (size, _), count in self._idle[index].items())
-            return driver.PoolStatistics(self._used[index], self._used[index] + lying)
+            return PoolStatistics(self._used[index], self._used[index] + lying)
 
     def trim(self, index):
         with self._lock:
@@ -245,15 +246,15 @@ class SimulatedDriver(driver.Driver):
         try:
             enter = getattr(module, f"simulated_enter_{name}")
         except AttributeError:
-            raise driver.DeviceError(f"CUDA error: named symbol not found: {name}", 500) from None
+            raise DeviceError(f"CUDA error: named symbol not found: {name}", 500) from None
         size = getattr(module, f"simulated_nbytes_{name}")
         size.restype = ctypes.c_size_t
         shared = (ctypes.c_uint64 * 2)()
         module.simulated_shared_range(shared)
         static = shared[1] - shared[0]
         if shared_bytes > 232448:
-            raise driver.DeviceError(f"CUDA error: invalid argument: {name} with {shared_bytes:,} bytes of shared "
-                                     f"memory, {static:,} beside", 1)
+            raise DeviceError(f"CUDA error: invalid argument: {name} with {shared_bytes:,} bytes of shared "
+                              f"memory, {static:,} beside", 1)
         return self.runtime.simulated_function(ctypes.cast(enter, ctypes.c_void_p).value, size(), name.encode(),
                                                module.index, shared_bytes, *shared,
                                                getattr(module, f"simulated_threads_{name}")())
@@ -265,7 +266,7 @@ class SimulatedDriver(driver.Driver):
         if code:
             said = self.runtime.simulated_refusal().decode(errors="replace")
             name = ERROR_NAMES.get(code, f"error {code}")
-            raise driver.DeviceError(f"CUDA error: {name}: {what}: {said}", code, name)
+            raise DeviceError(f"CUDA error: {name}: {what}: {said}", code, name)
 
     def _called(self, ticket):
         try:
@@ -447,9 +448,9 @@ class Event:
 
     def elapsed(self, other):
         if not (self.timing and other.timing):
-            raise driver.DeviceError("CUDA error: invalid resource handle: an event without timing", 400)
+            raise DeviceError("CUDA error: invalid resource handle: an event without timing", 400)
         if not (self.query() and other.query()):
-            raise driver.DeviceError("CUDA error: device not ready: an event that is not reached", 600)
+            raise DeviceError("CUDA error: device not ready: an event that is not reached", 600)
         time = self.driver.runtime.simulated_event_time
         return time(other.handle) - time(self.handle)
 

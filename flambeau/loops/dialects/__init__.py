@@ -1,0 +1,1 @@
+"""The languages that kernels of GPUs are written in: a KernelDialect each (see dialect.py)."""
