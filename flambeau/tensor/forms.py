@@ -12,9 +12,10 @@ import numpy as np
 from ..base.arguments import LEAST_INT, MOST_INT, beyond_64_bits
 from ..base.core import COMPILED
 from ..base.op import Op, _snake_to_camel, door, known
+from ..base.spec import CPU
 from ..trace.value import TensorBase
 from . import overrides
-from .autocast import cast_of_operation, casts_on, note
+from .autocast import cast_of_operation, cast_on_accelerators, note
 from .call import call, call_primitive, record
 from .find import UNKNOWN_KEY, find, number_types
 from .follow import followed
@@ -164,7 +165,7 @@ def remember_operands(op, args, kind, c):
 
 def asks_autocast(op, tensor):
     """Whether a call over `tensor` has to go by way of `call`, which asks autocast, although it does not on the CPU."""
-    return op in casts_on["cuda"] and tensor._spec.device.type == "cuda"
+    return op in cast_on_accelerators and tensor._spec.device is not CPU
 
 
 def dressed(form, op, name, docstring):
