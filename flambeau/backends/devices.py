@@ -9,6 +9,7 @@ import threading
 from ..base import spec as specs
 from ..base.locks import new_lock
 from ..base.spec import CPU
+from .backend import Backend
 from .cpu.backend import CPUBackend
 
 
@@ -37,8 +38,7 @@ class DeviceKind:
     """The devices of one kind: what they can do, how many there are, and which of them a thread means by the kind."""
 
     def __init__(self, make, backend=None, count=None, current=None, choose=None, absence=None):
-        self.make = make
-        self.backend = backend or (lambda: make)
+        self.backend = backend or (lambda: make if isinstance(make, type) else Backend)
         self.count = count or (lambda: 1)
         self.current, self.choose = current or self._chosen, choose or self._choose
         self.absence = absence or (lambda: None)
