@@ -50,7 +50,7 @@ EXTRA = {
     "profiler.building": ("_library",), "profiler.recorder": ("_library",),
     "profiler.autograd_profiler": ("_library", "cuda"),
     "memory.recording": ("_library", "profiler"), "cuda.memory": ("memory",), "version": ("torch_version",),
-    "cuda.streams": ("streams",), "cuda.graphs": ("streams", "compiler"), "accelerator": ("cuda", "streams"),
+    "cuda.streams": ("streams",), "cuda.graphs": ("streams", "compiler"), "accelerator": ("streams",),
 }
 NAMESPACES = ("", "cli", "__main__", "private", "safetensors")      # these gather everything
 # Imports inside a function that close a cycle on purpose, and why.
@@ -568,7 +568,6 @@ SAYS_CUDA = {
     "ops.fft": "PyTorch has transforms of float16 on CUDA alone",
     "amp.autocast_mode": "defaults and older names of PyTorch's: set_autocast_gpu_dtype()",
     "amp.grad_scaler": "PyTorch's default", "autograd.graph": "PyTorch's default", "tensor.random": "PyTorch's default",
-    "memory.history": "PyTorch's default",
     "profiler.events": "PyTorch's names of columns", "profiler.autograd_profiler": "PyTorch's use_cuda=True",
     "optim.optimizer": "PyTorch's list of devices with fused steps",
     "utils._foreach_utils": "PyTorch's list of devices with steps over many tensors",
