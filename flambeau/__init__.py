@@ -117,6 +117,7 @@ _IMPORTED_WHEN_ASKED = {
     "get_device_module": "private.devices:get_device_module", "__config__": "private.__config__",
     "AcceleratorError": "accelerator:AcceleratorError", "_disable_dynamo": "private._dynamo:_disable_dynamo",
     "_has_compatible_shallow_copy_type": "private.devices:_has_compatible_shallow_copy_type",
+    "_register_device_module": "private.devices:_register_device_module",
     "_shape_as_tensor": "private.devices:_shape_as_tensor",
     **{name: f"private.type_names:{name}" for name in (
         "AnyType", "BoolType", "DeviceObjType", "DictType", "FloatType", "Graph", "IntType", "ListType", "NoneType",

@@ -1,6 +1,7 @@
 """`torch._utils`: what pickles of PyTorch's tensors name, and the packing of tensors into one."""
 from importlib import import_module
 
+from .backends.devices import accelerator
 from .base.lazy import import_when_asked, names_there
 from .base.names import attribute_error
 from .base.spec import device as device_type, spec
@@ -100,7 +101,8 @@ def _get_device_index(device, optional=False, allow_cpu=False):
 
 
 def _get_available_device_type():
-    """The kind of device besides the CPU that there is: none. tensordict."""
+    """The kind of device besides the CPU that there is, or None. tensordict."""
+    return accelerator()
 
 
 def _get_device_module(device_type):

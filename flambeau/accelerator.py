@@ -1,23 +1,14 @@
-"""`torch.accelerator`: the device besides the CPU, whichever it is: CUDA, where it can be used, or none."""
-from .backends.cuda import driver
+"""`torch.accelerator`: the devices besides the CPU, of whichever kind: a registered one, CUDA where it can be used, or
+none (backends/devices.py).
+
+Each function asks the registry or the device's Backend. Questions about memory have an answer where no device was used
+yet: nothing.
+"""
+from .backends import devices
 from .base import dtypes
 from .base.errors import warn
 from .base.observers import timed
-from .base.spec import device as make_device
-from .cuda import (
-    device_count,
-    empty_cache,
-    is_available,
-    max_memory_allocated,
-    max_memory_reserved,
-    mem_get_info as get_memory_info,
-    memory_allocated,
-    memory_reserved,
-    memory_stats,
-    reset_accumulated_memory_stats,
-    reset_peak_memory_stats,
-)
-from .cuda._utils import there
+from .base.spec import device as make_device, place
 from .missing import rest_of
 from .streams import Stream, use
 from .trace.recording.record import run_all
@@ -31,36 +22,52 @@ __path__: list = []
 __getattr__ = rest_of("torch.accelerator", Graph="torch.compile replays a recorded step as one CUDA graph")
 
 
+def is_available():
+    """Whether there is a device besides the CPU. Starts nothing."""
+    return devices.accelerator() is not None
+
+
+def device_count():
+    """How many devices there are besides the CPU; starts none."""
+    kind = devices.accelerator()
+    return 0 if kind is None else devices.kinds[kind].count()
+
+
 def current_accelerator(check_available=False):
     """The device besides the CPU, without an index; None where there is none."""
-    return make_device("cuda") if is_available() else None
+    kind = devices.accelerator()
+    return None if kind is None else make_device(kind)
 
 
 def _there(device, optional=True):
-    """(the driver, the index that `device` means); refused where there is none, in PyTorch's words first."""
-    found = driver.absence()
-    if found is not None:
-        raise RuntimeError(f"Cannot access accelerator device when none is available. {found}")
+    """The device that `device` means, opened; refused where there is none."""
+    kind = devices.need_accelerator()
     if not isinstance(device, int) and device is not None:
         device = make_device(device)
-        if device.type != "cuda":
-            raise ValueError(f"{device.type} doesn't match the current accelerator cuda.")
-    if not optional and getattr(device, "index", device) is None:
+        if device.type != kind:
+            raise ValueError(f"{device.type} doesn't match the current accelerator {kind}.")
+        device = device.index if device.index is not None else device
+    if not optional and not isinstance(device, int):
         raise ValueError(f"Expected a torch.device with a specified index or an integer, but got:{device}")
-    return there(device, "CUDA error: invalid device ordinal", RuntimeError)
+    return place(make_device(kind, device if isinstance(device, int) else None))
+
+
+def _used(device):
+    """The Backend of a device, None where none was used yet."""
+    kind = devices.accelerator()
+    return _there(device).backend if kind is not None and devices.in_use(kind) else None
 
 
 def current_device_index():
     """The index of the current device."""
-    return _there(None)[1]
+    return _there(None).index
 
 
 def set_device_index(device, /):
     """Make a device the current one, of this thread; nothing for a negative index."""
-    if isinstance(device, int) and device < 0:
-        return
-    software, index = _there(device, optional=False)
-    software.set_device(index)
+    if not isinstance(device, int) or device >= 0:
+        found = _there(device, optional=False)
+        devices.kinds[found.type].choose(found.index)
 
 
 def current_device_idx():
@@ -99,22 +106,80 @@ def get_device_capability(device=None, /):
 
 def current_stream(device=None, /):
     """The stream that this thread's work for a device goes to."""
-    software, index = _there(device)
-    return Stream._of(software.current_stream(index))
+    return Stream._current(_there(device))
 
 
 def set_stream(stream):
     """Make `stream` the current one, and its device the current device."""
-    _there(None)
-    use(stream._held)
+    _there(stream.device)
+    use(stream)
 
 
 def synchronize(device=None, /):
     """Run everything that is recorded, and wait until the device has done all that it was handed."""
-    software, index = _there(device)
+    found = _there(device)
     run_all()
-    with timed("waited", f"cuda:{index}"):
-        software.synchronize(index)
+    with timed("waited", str(found)):
+        found.backend.synchronize()
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------
+
+
+def memory_stats(device_index=None, /):
+    """What is known of a device's memory, with PyTorch's keys; empty before its first use."""
+    backend = _used(device_index)
+    return {} if backend is None else backend.statistics()
+
+
+def memory_allocated(device_index=None, /):
+    """The bytes of the blocks that are in use now."""
+    return memory_stats(device_index).get("allocated_bytes.all.current", 0)
+
+
+def max_memory_allocated(device_index=None, /):
+    """The most bytes that were in use at one time since the start, or since `reset_peak_memory_stats()`."""
+    return memory_stats(device_index).get("allocated_bytes.all.peak", 0)
+
+
+def memory_reserved(device_index=None, /):
+    """The bytes that are held of the device: in use, and idle in the allocator's cache."""
+    return memory_stats(device_index).get("reserved_bytes.all.current", 0)
+
+
+def max_memory_reserved(device_index=None, /):
+    """The most bytes that were held since the start, or since `reset_peak_memory_stats()`."""
+    return memory_stats(device_index).get("reserved_bytes.all.peak", 0)
+
+
+def reset_peak_memory_stats(device_index=None, /):
+    """Count the peaks from now on."""
+    if (backend := _used(device_index)) is not None:
+        backend.reset_peaks()
+
+
+def reset_accumulated_memory_stats(device_index=None, /):
+    """Count what is given out from now on."""
+    if (backend := _used(device_index)) is not None:
+        backend.reset_sums()
+
+
+def get_memory_info(device_index=None, /):
+    """(bytes free, bytes in all) of a device, whoever uses them."""
+    where = _there(device_index)
+    found = where.backend.memory_info()
+    if found is None:
+        raise RuntimeError(f"{where} does not say how much memory it has")
+    return found
+
+
+def empty_cache():
+    """Give the idle memory of all devices back to them."""
+    kind = devices.accelerator()
+    if kind is not None:
+        run_all()                             # what is recorded and not handed over holds memory too
+        for device in devices.in_use(kind):
+            device.backend.empty_cache()
 
 
 def empty_host_cache():

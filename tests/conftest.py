@@ -53,3 +53,10 @@ def no_gpu(request, monkeypatch):
     monkeypatch.setattr(driver, "_driver", None)
     monkeypatch.setattr(chain, "_failure", chain.Broken("driver", "it is hidden from tests outside of tests/cuda",
                                                         "set FLAMBEAU_TEST_GPU=1"))
+
+
+@pytest.fixture(autouse=True)
+def no_registered_accelerator(monkeypatch):
+    """A device that one test registers is not the accelerator of others, which may run in the same process."""
+    from flambeau.backends import devices
+    monkeypatch.setattr(devices, "accelerators", ["cuda"])

@@ -50,7 +50,7 @@ EXTRA = {
     "profiler.building": ("_library",), "profiler.recorder": ("_library",),
     "profiler.autograd_profiler": ("_library", "cuda"),
     "memory.recording": ("_library", "profiler"), "cuda.memory": ("memory",), "version": ("torch_version",),
-    "cuda.streams": ("streams",), "cuda.graphs": ("streams", "compiler"), "accelerator": ("cuda", "streams"),
+    "cuda.streams": ("streams",), "cuda.graphs": ("streams", "compiler"), "accelerator": ("streams",),
 }
 NAMESPACES = ("", "cli", "__main__", "private", "safetensors")      # these gather everything
 # Imports inside a function that close a cycle on purpose, and why.
@@ -553,3 +553,69 @@ def test_the_check_of_compilers_itself(tmp_path, file, code, wrong):
     (package / file).write_text(code)
     found = compilers_known_above(package)
     assert [line.split(" imports ")[1] for line in found] == ([] if wrong is None else [wrong])
+
+
+# --- devices --------------------------------------------------------------------------------------------------------
+
+# Where the word "cuda" may stand, or CUDA's software be asked, besides its own rooms (backends, cuda), and why.
+SAYS_CUDA = {
+    "": "torch.cuda is a name of PyTorch's", "_library.aten": "names of arguments of PyTorch's operators",
+    "_ops": "PyTorch's dispatch keys", "private._C": "PyTorch's dispatch keys", "version": "torch.version.cuda",
+    "base.spec": "the device types that PyTorch's error text lists", "watch.graphs": "the method Module.cuda()",
+    "tensor.tensor": "Tensor.is_cuda", "tensor.storage": "UntypedStorage.is_cuda and .cuda()",
+    "ops.convert": "Tensor.cuda()", "tensor.interop": "__cuda_array_interface__, which is for CUDA's memory alone",
+    "tensor.dlpack": "capsules of CUDA's memory that another library gives",
+    "ops.fft": "PyTorch has transforms of float16 on CUDA alone",
+    "amp.autocast_mode": "defaults and older names of PyTorch's: set_autocast_gpu_dtype()",
+    "amp.grad_scaler": "PyTorch's default", "autograd.graph": "PyTorch's default", "tensor.random": "PyTorch's default",
+    "profiler.events": "PyTorch's names of columns", "profiler.autograd_profiler": "PyTorch's use_cuda=True",
+    "optim.optimizer": "PyTorch's list of devices with fused steps",
+    "utils._foreach_utils": "PyTorch's list of devices with steps over many tensors",
+    "distributed.distributed_c10d": "PyTorch's table of backends by device",
+    "serialization.locations": "PyTorch's words for a file of a device that is not there",
+    "serialization.names": "validate_cuda_device()", "cli.facts": "the links of CUDA's chain, which people ask about",
+    "cli.doctor": "the same", "cli.info": "the same",
+}
+
+
+def cuda_known_above(package):
+    """{module: lines} where one outside the device's own rooms has the word "cuda", or "cuda:0", or imports from
+    backends/cuda. Elsewhere a device is asked what it can do (`Backend`), and the registry what there is."""
+    found: dict = {}
+    for name, path, tree in modules(package):
+        if name.split(".")[0] in ("backends", "cuda"):
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                says = node.value == "cuda" or node.value.startswith("cuda:")
+            elif isinstance(node, ast.Import | ast.ImportFrom):
+                says = any(is_in(target.partition(".")[2], "backends.cuda")
+                           for target in targets(node, name, path, package))
+            else:
+                continue
+            if says:
+                found.setdefault(name, []).append(node.lineno)
+    return found
+
+
+def test_devices_are_asked_and_not_named():
+    found = cuda_known_above(PACKAGE)
+    wrong = [f"{name}: {lines}" for name, lines in found.items() if name not in SAYS_CUDA]
+    assert not wrong, "\n".join(wrong)
+    assert not SAYS_CUDA.keys() - found.keys(), "these have no need to"
+
+
+@pytest.mark.parametrize("file, code, says", [
+    ("tensor/tensor.py", "def f(x):\n    return x.device.type == 'cuda'", True),
+    ("tensor/tensor.py", "where = f('cuda:0')", True),
+    ("tensor/tensor.py", "from ..backends.cuda import driver", True),
+    ("tensor/tensor.py", '"""Not on cuda."""\nfrom ..backends import devices', False),
+    ("cuda/memory.py", "from ..backends.cuda import driver\nhere = 'cuda'", False),
+])
+def test_the_check_of_devices_itself(tmp_path, file, code, says):
+    package = tmp_path / "flambeau"
+    for one in (file, "backends/cuda/driver.py"):
+        (package / one).parent.mkdir(parents=True, exist_ok=True)
+        (package / one).touch()
+    (package / file).write_text(code)
+    assert bool(cuda_known_above(package)) is says

@@ -2,22 +2,20 @@
 import functools
 
 from ..autograd.modes import modes
-from ..backends.cuda import driver
+from ..backends import devices
 from ..base import dtypes
 from ..base.errors import warn
 from ..base.spec import device as Device
-from ..tensor.autocast import AUTOCAST_DEVICES, clear_cache, eligible, region
+from ..tensor.autocast import clear_cache, eligible, region
 from ..tensor.overrides import count_region
 from ..tensor.tensor import Tensor
 from ..trace.recording.record import current
 
 __all__ = ["autocast", "autocast_decorator", "custom_bwd", "custom_fwd", "is_autocast_available"]
 
-# The dtype that a device's regions have unless they say another.
-DEFAULT = {"cpu": dtypes.bfloat16, "cuda": dtypes.float16, "mps": dtypes.float16, "xpu": dtypes.float16,
-           "hpu": dtypes.bfloat16, "xla": dtypes.bfloat16, "mtia": dtypes.float16, "maia": dtypes.bfloat16,
-           "ipu": dtypes.float16, "privateuseone": dtypes.float16}
-ON_CPU = (dtypes.bfloat16, dtypes.float16)
+# The dtype that regions have unless they say another, of PyTorch's devices that are not here; others' Backends say it.
+DEFAULT = {"mps": dtypes.float16, "xpu": dtypes.float16, "hpu": dtypes.bfloat16, "xla": dtypes.bfloat16,
+           "mtia": dtypes.float16, "maia": dtypes.bfloat16, "ipu": dtypes.float16, "privateuseone": dtypes.float16}
 
 
 class autocast:
@@ -42,12 +40,16 @@ class autocast:
         self.fast_dtype = dtype if dtype is not None else get_autocast_dtype(device_type)
         self._cache_enabled = region.cache_enabled if cache_enabled is None else cache_enabled
         self._enabled = enabled
-        if enabled and self.device == "cuda" and driver.absence() is not None:
-            warn("CUDA is not available or torch_xla is imported. Disabling autocast.")
+        if not enabled or self.device not in devices.kinds:
+            return
+        known = _dtypes(self.device)
+        name = self.device.upper() if self.device in devices.DEVICE_NUMBERS else self.device
+        if not devices.available(self.device):
+            warn(f"{name} is not available or torch_xla is imported. Disabling autocast.")
             self._enabled = False
-        elif enabled and self.device == "cpu" and self.fast_dtype not in ON_CPU:
-            warn("In CPU autocast, but the target dtype is not supported. Disabling autocast.\nCPU Autocast only "
-                 f"supports dtypes of {', '.join(map(str, ON_CPU))} currently.")
+        elif self.fast_dtype not in known:
+            warn(f"In {name} autocast, but the target dtype is not supported. Disabling autocast.\n{name} Autocast "
+                 f"only supports dtypes of {', '.join(map(str, known))} currently.")
             self._enabled = False
 
     def __enter__(self):
@@ -86,8 +88,9 @@ def autocast_decorator(autocast_instance, func):
 def _switch(device, enabled):
     """Set whether autocast is on for a device in this thread, and let the door know."""
     region.enabled[device] = bool(enabled)
-    if device in AUTOCAST_DEVICES:
-        modes.autocast = {one: get_autocast_dtype(one) for one in AUTOCAST_DEVICES if region.enabled.get(one)} or None
+    if device in devices.kinds:
+        modes.autocast = {one: get_autocast_dtype(one) for one, on in region.enabled.items()
+                          if on and one in devices.kinds} or None
         enabled = modes.autocast is not None
         if region.counted is not enabled:
             region.counted = enabled
@@ -99,9 +102,15 @@ def _type_of(device_type):
     return Device(device_type).type if device_type not in DEFAULT else device_type
 
 
+def _dtypes(device):
+    """What regions for a type of device may compute in, the first of them unless they say another."""
+    return devices.kinds[device].backend().autocast_dtypes if device in devices.kinds else (DEFAULT[device],)
+
+
 def is_autocast_available(device_type):
     """Whether there are autocast regions for a device of this type."""
-    return _type_of(device_type) in DEFAULT
+    device = _type_of(device_type)
+    return device in DEFAULT or device in devices.kinds and bool(_dtypes(device))
 
 
 # --- the switches, by themselves ----------------------------------------------------------------------------------
@@ -122,9 +131,9 @@ def set_autocast_enabled(device_type, enabled=None):
 def get_autocast_dtype(device_type):
     """The dtype that autocast computes in on the device."""
     device = _type_of(device_type)
-    if device not in DEFAULT:
+    if not is_autocast_available(device):
         raise RuntimeError(f"unsupported scalarType: there is no autocast on a device of type '{device}'")
-    return region.dtype.get(device) or DEFAULT[device]
+    return region.dtype.get(device) or _dtypes(device)[0]
 
 
 def set_autocast_dtype(device_type, dtype):

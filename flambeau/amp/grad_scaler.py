@@ -7,7 +7,7 @@ from collections import defaultdict
 from enum import Enum
 
 from ..autograd.modes import no_grad
-from ..backends.cuda import driver
+from ..backends import devices
 from ..base import dtypes
 from ..base.errors import warn
 from ..tensor.create import tensor as make_tensor
@@ -47,8 +47,8 @@ class GradScaler:
                  enabled=True):
         self._device = device
         self._enabled = enabled
-        if enabled and device == "cuda" and driver.absence() is not None:
-            warn("torch.cuda.amp.GradScaler is enabled, but CUDA is not available.  Disabling.")
+        if enabled and device in devices.kinds and not devices.available(device):
+            warn(f"torch.{device}.amp.GradScaler is enabled, but {device.upper()} is not available.  Disabling.")
             self._enabled = False
         if not self._enabled:
             return

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..base import spec as specs
+from ..base import dtypes, spec as specs
 from . import reference
 from .cpu import host
 from .cpu.memory import allocator, limits
@@ -113,6 +113,9 @@ class Backend:
     compiles = interprets = attends = recurs = carries_columns = False
     runs_ahead = False        # whether programs return before they are done, so that errors are told later
     copies_ahead = False      # whether it has `page_locked`, `send` and `fetch`
+    streams = False           # whether it has streams, and events to mark them; else it does everything in order
+    autocast_dtypes = dtypes.float16, dtypes.bfloat16     # what regions may compute in; the first unless one says
+    least_speed = 0.0         # the share of NumPy's speed on this processor below which its own is not plausible
     vector_bytes = 16
     reductions = Reductions()
     recomputed_operations = 12    # what takes no more of an element is computed again rather than kept in memory
@@ -124,7 +127,7 @@ class Backend:
     def __init__(self, index=0):
         self.index = index
         self.device = None        # set when it is registered
-        self.stream = None        # the RandomStream that it draws from by default, once it did: random.stream_of
+        self.random_stream = None     # the RandomStream that it draws from by default, once it did: random.stream_of
 
     # --- memory -----------------------------------------------------------------------------------------------------
 
@@ -290,8 +293,8 @@ class Backend:
         return self.library(name, dtype, args, outs, params) is not None
 
     def processor(self):
-        """What code is compiled for, in words."""
-        raise NotImplementedError(f"{type(self).__name__} does not compile")
+        """What computes, and what code is compiled for, in words."""
+        return self.name
 
     def expect_work(self):
         """A model is being built: what nearly all of them need may be made ready, without keeping the caller
@@ -302,7 +305,42 @@ class Backend:
 
     # --- the device -------------------------------------------------------------------------------------------------
 
-    def new_stream(self):
+    capability: str | None = None         # of a GPU: "9.0"
+
+    @staticmethod
+    def remedy(missing=False):
+        """What may help where a device computes wrongly or not at all; `missing`: where it is not even there."""
+        return "look at what its software says" if missing else "report it with what `flambeau doctor --json` prints"
+
+    @property
+    def name(self):
+        """What people call the device."""
+        return str(self.device)
+
+    def new_stream(self, priority=0):
+        """A stream: work that the device does in order, beside that of other streams. It has a `handle`, a number,
+        and can `wait(event)`, `synchronize()` and `query()`. Of those with a lower priority, what is there goes first.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no streams")
+
+    def current_stream(self):
+        """The stream that this thread's work goes to; the default one unless `use_stream` has said another."""
+        raise NotImplementedError(f"{type(self).__name__} has no streams")
+
+    def default_stream(self):
+        """The stream that work goes to where nobody has chosen another."""
+        raise NotImplementedError(f"{type(self).__name__} has no streams")
+
+    def use_stream(self, stream):
+        """Have this thread's work go to a stream."""
+        raise NotImplementedError(f"{type(self).__name__} has no streams")
+
+    def event(self, timed=False, blocking=False):
+        """A mark for streams: `record(stream)`, `synchronize()`, `query()`, `handle`, and where it is `timed`,
+        `elapsed(other)`, milliseconds. `blocking`: who waits for it leaves the processor to others."""
+        raise NotImplementedError(f"{type(self).__name__} has no events")
+
+    def new_random_stream(self):
         """A RandomStream (cpu/random/draws.py) that draws in memory of this device; None: the CPU's numbers."""
         return None
 
@@ -312,6 +350,16 @@ class Backend:
     def statistics(self):
         """What is known of its memory, by name."""
         return {}
+
+    def reset_peaks(self):
+        """Have `statistics` count the peaks from now on."""
+
+    def reset_sums(self):
+        """Have `statistics` count what is given out from now on."""
+
+    def memory_info(self):
+        """(bytes free, bytes in all) of its memory, whoever uses them; None where nobody knows."""
+        return None
 
     def block_of(self, array):
         """(address, bytes) of the block of the allocator's that `array` stands in; None where that is not its own."""

@@ -1,11 +1,15 @@
 """Which devices there are: what opens each, what runs an operation that touches several, which one a number means.
 
 A Backend (backend.py) is what one device does. Here they are found: `register` has `torch.device(kind)` name the
-devices of a kind, and a Backend is made when a tensor is first asked for on its device.
+devices of a kind, and a Backend is made when a tensor is first asked for on its device. What is asked about a kind of
+devices as a whole (`available`, `accelerator`, `kinds[kind].count()`) is asked here, and starts none of them.
 """
+import threading
+
 from ..base import spec as specs
 from ..base.locks import new_lock
 from ..base.spec import CPU
+from .backend import Backend
 from .cpu.backend import CPUBackend
 
 
@@ -30,15 +34,44 @@ def _moved(array, spec, device):
     return device.backend.copy_from(spec.device.backend, array, spec.on(device))
 
 
+class DeviceKind:
+    """The devices of one kind: what they can do, how many there are, and which of them a thread means by the kind."""
+
+    def __init__(self, make, backend=None, count=None, current=None, choose=None, absence=None):
+        self.backend = backend or (lambda: make if isinstance(make, type) else Backend)
+        self.count = count or (lambda: 1)
+        self.current, self.choose = current or self._chosen, choose or self._choose
+        self.absence = absence or (lambda: None)
+        self._of_thread = threading.local()
+
+    def _chosen(self):
+        return getattr(self._of_thread, "index", 0)
+
+    def _choose(self, index):
+        self._of_thread.index = index
+
+
+DEVICE_NUMBERS, PRIVATE_USE = {"cpu": 0, "cuda": 1}, 20     # PyTorch's numbers for kinds, and for all that others add
+kinds: dict = {"cpu": DeviceKind(CPUBackend)}
+accelerators: list = []       # the types, the one that was registered last first
 _opening = new_lock()         # one Backend for each device, whose memory it counts
 
 
-def register(kind, make, current=None):
+def register(kind, make, **says):
     """Let `torch.device(kind)` name the devices that `make(index)` gives a Backend for; it raises for one that is not
-    there. `current` gives the index of the one that is meant where none is named; else that is the first."""
+    there.
+
+    What a kind says for itself, each a function: `backend()` gives the class of its Backends, which is asked what they
+    can do before there is one, where `make` is another function than that class; `count()` says how many devices there
+    are, else one; `current()` gives the index of the device that is meant where none is numbered, and `choose(index)`
+    makes it another, else each thread begins with the first; and `absence()` gives the error that says why none can be
+    used, or None. Only `current` and `choose` may start a device.
+    """
+    found = kinds[kind] = DeviceKind(make, **says)
+
     def opened(device):
         if device.index is None:
-            device = specs.device(kind, 0 if current is None else current())
+            device = specs.device(kind, found.current())
         if device.backend is None:
             with _opening:
                 if device.backend is None:
@@ -47,35 +80,67 @@ def register(kind, make, current=None):
                     device.backend = backend
         return device
     specs.openers[kind] = opened
+    accelerators[:] = [kind, *(other for other in accelerators if other != kind)]
+
+
+def number_of(kind):
+    """PyTorch's number for a kind of devices; it has one for all that others add."""
+    return DEVICE_NUMBERS.get(kind, PRIVATE_USE)
+
+
+def absence(kind):
+    """None where devices of a kind can be used, else the error that says why not. Starts nothing."""
+    return kinds[kind].absence() if kind in kinds else RuntimeError(f"there is no device of type {kind} here")
+
+
+def available(kind):
+    """Whether there is a device of a kind that can be used. Starts nothing."""
+    return absence(kind) is None
+
+
+def accelerator():
+    """The type of the devices besides the CPU, None without one. Of several, it is that which was registered last, as
+    in PyTorch, where a device that a package adds goes before those that it comes with. Starts nothing."""
+    return next((kind for kind in accelerators if available(kind)), None)
+
+
+def need_accelerator(what=""):
+    """The type of the devices besides the CPU; refused, and said why, where there is none."""
+    found = accelerator()
+    if found is None:
+        raise RuntimeError(f"Cannot access accelerator device when none is available{what}. "
+                           f"{absence(accelerators[-1])}")
+    return found
+
+
+def in_use(*of_kinds):
+    """The devices that somebody has asked for, of these kinds, or of all besides the CPU."""
+    named = [specs.device(kind, index) for kind in of_kinds or accelerators if available(kind)
+             for index in range(kinds[kind].count())]
+    return [device for device in named if device.backend is not None]
+
+
+# --- NVIDIA's GPUs: loaded when somebody asks for one, and with them CuPy, which programs on the CPU never need
 
 
 def _open_cuda(index):
-    from .cuda import open_device  # and with it CuPy, which programs on the CPU never need
+    from .cuda import open_device
     return open_device(index)
 
 
-def _current_cuda():
-    from .cuda import current_index
-    return current_index()
+def _cuda_backend():
+    from .cuda import backend_class
+    return backend_class()
 
 
-def has_cuda():
-    """Whether there is a GPU that can be used. Starts nothing."""
-    from .cuda import absence
-    return absence() is None
-
-
-def _accelerator(number):
-    """The type of the device that a bare number means."""
-    from .cuda import absence
-    found = absence()
-    if found is not None:
-        raise RuntimeError(f"Cannot access accelerator device when none is available: device({number}) means one. "
-                           f"{found}")
-    return "cuda"
+def _cuda_driver():
+    from .cuda import driver
+    return driver
 
 
 CPU.backend = CPUBackend()
 CPU.backend.device = CPU
-register("cuda", _open_cuda, _current_cuda)
-specs.accelerator = _accelerator
+register("cuda", _open_cuda, backend=_cuda_backend, count=lambda: _cuda_driver().device_count(),
+         current=lambda: _cuda_driver().current().current_device(),
+         choose=lambda index: _cuda_driver().current().set_device(index), absence=lambda: _cuda_driver().absence())
+specs.accelerator = lambda number: need_accelerator(f": device({number}) means one")

@@ -9,6 +9,8 @@ import numpy as np
 
 import flambeau as torch
 
+from ..base.spec import place
+
 COMPUTATION_ROUNDS = 3                         # of each computation: the first may be interpreted, the last is compiled
 RELATIVE_ERROR = 1e-4              # of float32 results beside float64's, at this little work
 LONG_ROUND_SECONDS = 0.004         # a round this long is measured; a shorter one is made larger
@@ -16,7 +18,6 @@ ROUNDS_OF_A_SIZE = 5               # of which the shortest counts: the first one
 MEASURE_SECONDS = 0.08             # spent on measuring one speed
 SMALLEST_SIDE, LARGEST_SIDE = 128, 4096                  # of the matrices
 SMALLEST_COUNT, LARGEST_COUNT = 1 << 16, 1 << 26         # of the elements that are read and written
-SLOWEST_SHARE = {"cpu": 0.1, "cuda": 1.0}                # of NumPy's speed on this processor: less is not plausible
 
 
 def check(device):
@@ -37,7 +38,7 @@ def check(device):
     if found["error"] is None:
         found["numpy_product"] = _speed(_numpy_products, SMALLEST_SIDE, SMALLEST_SIDE * 4)
         found["numpy_memory"] = _speed(_numpy_additions, SMALLEST_COUNT, 1 << 24)
-        share = SLOWEST_SHARE.get(torch.device(device).type, 0)
+        share = place(device).backend.least_speed
         found["slow"] = [name for name in ("product", "memory") if found[name] < share * found[f"numpy_{name}"]]
         found["plausible"] = not found["slow"]
     found["seconds"] = time.perf_counter() - start

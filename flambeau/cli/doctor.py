@@ -12,7 +12,8 @@ import textwrap
 
 import flambeau
 
-from ..backends.cuda import driver
+from ..backends import devices
+from ..base.spec import place
 from . import facts
 from .device_check import check
 from .expected import VARIABLE, missing, named
@@ -70,11 +71,10 @@ class Findings:
         if not quick:
             self.imports = import_times()
             self.checks = [check("cpu")]
-            if driver.absence() is None:
-                for index in range(driver.device_count()):
-                    self.checks.append(check(f"cuda:{index}"))
-                    if self.checks[-1]["error"] is None:
-                        self.devices.append(gpu(index))
+            for device in there():
+                self.checks.append(check(device))
+                if self.checks[-1]["error"] is None:
+                    self.devices.append(described(device))
         self.problems = [*self._not_there(), *self._computing(), *slow_surroundings(known)]
 
     @property
@@ -123,9 +123,9 @@ class Findings:
             parts = sorted(self.imports["parts"].items(), key=lambda part: -part[1])[:SHOWN_PARTS]
             yield "import", (f"{self.imports['milliseconds']:.0f} ms: "
                              + ", ".join(f"{name} {spent:.0f}" for name, spent in parts))
-        for gpu_ in self.devices:
-            yield gpu_["device"], (f"{gpu_['name']}, capability {gpu_['capability']}, {gib(gpu_['free'])} of "
-                                   f"{gib(gpu_['total'])} free")
+        for one in self.devices:
+            yield one["device"], one["name"] + (f", capability {one['capability']}" if one["capability"] else "") + (
+                f", {gib(one['free'])} of {gib(one['total'])} free" if one["total"] else "")
         for found in self.checks:
             words = found["error"] or (f"wrong: {', '.join(found['wrong'])}" if found["wrong"] else "correct")
             yield "check", f"{found['device']}: {words}" + ("" if found["error"] else f"; {speeds(found)}")
@@ -139,12 +139,17 @@ class Findings:
 # --- what is looked at ------------------------------------------------------------------------------------------------
 
 
-def gpu(index):
-    """A GPU: its name, capability, and bytes of memory."""
-    known = flambeau.cuda.get_device_properties(index)
-    free, total = flambeau.cuda.mem_get_info(index)
-    return {"device": f"cuda:{index}", "name": known.name, "capability": f"{known.major}.{known.minor}",
-            "total": total, "free": free}
+def there():
+    """The names of all devices besides the CPU that can be used."""
+    return [f"{kind}:{index}" for kind in devices.accelerators[::-1] if devices.available(kind)
+            for index in range(devices.kinds[kind].count())]
+
+
+def described(device):
+    """A device: its name, capability, and bytes of memory, as far as it says them."""
+    backend = place(device).backend
+    free, total = backend.memory_info() or (None, None)
+    return {"device": device, "name": backend.name, "capability": backend.capability, "total": total, "free": free}
 
 
 def import_times():
@@ -213,11 +218,7 @@ def slow_surroundings(known):
 
 def remedy(device):
     """What may help where a device computes wrongly or not at all."""
-    if device == "cpu":
-        return ("empty the folder of compiled kernels, see whether FLAMBEAU_EXECUTOR=reference computes correctly, and "
-                "report it with what `flambeau doctor --json` prints")
-    return ("see whether nvidia-smi shows errors (nvidia-smi -q -d ECC) and whether another program has the GPU's "
-            "memory; report it with what `flambeau doctor --json` prints")
+    return devices.kinds[device.partition(":")[0]].backend().remedy()
 
 
 # --- the screen -------------------------------------------------------------------------------------------------------

@@ -8,11 +8,11 @@ import os
 import re
 import sys
 
-from ..backends.cuda import chain, driver
+from ..backends import devices
 from ..base.spec import device as Device
 
 VARIABLE = "FLAMBEAU_EXPECT_DEVICE"
-EXPECTATION = re.compile(r"(cpu|cuda|mps)(?::(\d+))?")
+EXPECTATION = re.compile(r"([a-z]\w*)(?::(\d+))?")
 
 
 class DeviceExpected(RuntimeError):
@@ -51,7 +51,8 @@ def expect(device=None, *others):
 def named(text):
     """The devices that a text such as "cuda:0,cuda:1" names, or a `torch.device`."""
     words = [word.strip() for word in str(text).split(",")]
-    if not all(EXPECTATION.fullmatch(word) for word in words):
+    found = [EXPECTATION.fullmatch(word) for word in words]
+    if not all(one and (one[1] in devices.kinds or one[1] == "mps") for one in found):
         raise ValueError(f"expect({text!r}): devices are 'cuda', 'cuda:1' or 'cpu', and several stand with commas "
                          "between them: 'cuda:0,cuda:1'")
     return [Device(word) for word in words]
@@ -63,14 +64,15 @@ def missing(device):
         return "Flambeau has no device for Apple's GPUs", "expect the CPU, device='cpu'"
     if device.type == "cpu":
         return None if not device.index else (f"there is one CPU, and {device} is another", "expect cpu")
-    broken = driver.absence()
+    known, broken = devices.kinds[device.type], devices.absence(device.type)
+    remedy = known.backend().remedy(missing=True)
     if broken is not None:
-        return f"{broken.fact} (of {' → '.join(chain.LINKS)}, the {broken.link} is broken)", broken.mend
-    count = driver.device_count()
-    if (device.index or 0) >= count:
-        few = "there is only cuda:0" if count == 1 else f"the {count} devices are cuda:0 to cuda:{count - 1}"
-        return few, f"look at nvidia-smi, and at {chain.VISIBLE}={os.environ.get(chain.VISIBLE, '')}"
-    return None
+        return getattr(broken, "reason", str(broken)), getattr(broken, "mend", remedy)
+    count = known.count()
+    if (device.index or 0) < count:
+        return None
+    return ("there is only {0}:0" if count == 1 else "the {1} devices are {0}:0 to {0}:{2}").format(
+        device.type, count, count - 1), remedy
 
 
 def at_import():

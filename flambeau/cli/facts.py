@@ -9,6 +9,7 @@ import numpy as np
 
 import flambeau
 
+from ..backends import devices
 from ..backends.cpu import machine_code, threads
 from ..backends.cpu.memory import limits
 from ..backends.cuda import chain, driver
@@ -41,6 +42,7 @@ def gather():
                       if name.startswith(("FLAMBEAU_", "CUDA_", "NVIDIA_", "PYTORCH_"))
                       or name.endswith("_NUM_THREADS")},
         "cuda": cuda(),
+        "devices": {kind: devices.kinds[kind].count() for kind in devices.accelerators if devices.available(kind)},
         "mps": {"available": False, "why": "there is no device for Apple's GPUs in Flambeau; it computes on the CPU"},
     }
 

@@ -16,7 +16,8 @@ def report():
               ("memory", f"{memory['available'] / 2**30:.1f} of {memory['limit'] / 2**30:.1f} GiB can be had"),
               ("core", known["core"]), ("executor", known["executor"]),
               ("cache directory", known["caches"]["kernels"]["folder"] or "none"),
-              *((f"CUDA {link}", text) for link, text in known["cuda"]["links"].items())]
+              *((f"CUDA {link}", text) for link, text in known["cuda"]["links"].items()),
+              ("devices", ", ".join(["cpu", *(f"{count} {kind}" for kind, count in known["devices"].items())]))]
     return "\n".join(f"{name:<17}{text}" for name, text in lines)
 
 

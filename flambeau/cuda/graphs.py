@@ -23,12 +23,12 @@ from ..compiler.capture import Noted, evaluate
 from ..compiler.replay import Runner
 from ..compiler.runtime import Checks, Draws
 from ..nn import Module
-from ..streams import hand_over, need_cuda
+from ..streams import hand_over
 from ..tensor.tensor import Tensor
 from ..trace import on_host
 from ..trace.recording.record import Trace, _local, current, set_current
 from ..trace.value import Storage, Value
-from .streams import Stream, StreamContext
+from .streams import Stream, StreamContext, need_cuda
 
 __all__ = ["CUDAGraph", "graph", "graph_pool_handle", "is_current_stream_capturing", "make_graphed_callables"]
 

@@ -152,13 +152,13 @@ def _snapshot(device=None, augment_with_fx_traces=False):
     """The memory of all devices and what happened to it, as PyTorch's dictionary; flambeau.memory.snapshot() has more,
     and the CPU's."""
     from ..memory import history
-    return history.snapshot_for_pytorch()
+    return history.snapshot_for_pytorch("cuda")
 
 
 def _dump_snapshot(filename="dump_snapshot.pickle", augment_with_fx_traces=False):
     """Write `_snapshot()` to a file that pytorch.org/memory_viz shows."""
     from ..memory import history
-    history.dump(filename)
+    history.dump(filename, "cuda")
 
 
 def memory_summary(device=None, abbreviated=False):

@@ -1,9 +1,22 @@
 """`torch.cuda.Stream` and `Event`: those of flambeau/streams.py, with the names that PyTorch has there."""
 from ..backends.cuda import driver
-from ..streams import Event as AnyEvent, Stream as AnyStream, _by_number, enter, leave, need_cuda, use
+from ..base.spec import device as make_device, place
+from ..streams import Event as AnyEvent, Stream as AnyStream, _by_number, enter, leave, use
 from ._utils import _get_device_index, there
 
 __all__ = ["Event", "ExternalStream", "Stream"]
+
+
+def need_cuda(name):
+    """Refuse to make a `torch.cuda.name` where CUDA cannot be used."""
+    found = driver.absence()
+    if found is not None:
+        raise RuntimeError(f"torch.cuda.{name} requires CUDA support. {found}")
+
+
+def _device(device=None, *words):
+    """The device that an argument of these functions means; it has to be there."""
+    return place(make_device("cuda", there(device, *words)[1]))
 
 
 class Stream(AnyStream):
@@ -12,12 +25,12 @@ class Stream(AnyStream):
     def __new__(cls, device=None, priority=0, *, stream_id=None, device_index=None, device_type=None, stream_ptr=None):
         need_cuda("Stream" if stream_ptr is None else "ExternalStream")
         asked = device if device_index is None else device_index
-        software, index = there(None if asked == -1 else asked, "CUDA error: invalid device ordinal", RuntimeError)
+        where = _device(None if asked == -1 else asked, "CUDA error: invalid device ordinal", RuntimeError)
         if stream_ptr is not None:
-            return cls._of(software.external_stream(index, stream_ptr))
+            return cls._of(where, driver.current().external_stream(where.index, stream_ptr))
         if stream_id is not None:
-            return cls._of(_by_number(index, stream_id))
-        return cls._of(software.stream(index, priority), priority)
+            return cls._of(*_by_number(where, stream_id))
+        return cls._of(where, where.backend.new_stream(priority), priority)
 
     @property
     def cuda_stream(self):
@@ -61,6 +74,8 @@ class ExternalStream(Stream):
 class Event(AnyEvent):
     """A mark in a stream of a CUDA device; with `enable_timing`, two of them say how long it was between them."""
 
+    _type = "cuda"
+
     def __init__(self, enable_timing=False, blocking=False, interprocess=False, external=False):
         need_cuda("Event")
         self._prepare(enable_timing, blocking, interprocess, "torch.cuda.Event")
@@ -82,7 +97,7 @@ class StreamContext:
 
     def __enter__(self):
         if self.stream is not None:
-            self.before = enter(self.stream._held)
+            self.before = enter(self.stream)
 
     def __exit__(self, *exc):
         if self.stream is not None:
@@ -98,19 +113,18 @@ def stream(stream):
 def set_stream(stream):
     """Make `stream` the current one, and its device the current device; nothing for None."""
     if stream is not None:
-        use(stream._held)
+        use(stream)
 
 
 def current_stream(device=None):
     """The stream that this thread's work for a device goes to."""
-    software, index = there(device)
-    return Stream._of(software.current_stream(index))
+    return Stream._current(_device(device))
 
 
 def default_stream(device=None):
     """The stream that is current where no other was chosen."""
-    software, index = there(device)
-    return Stream._of(software.default_stream(index))
+    where = _device(device)
+    return Stream._of(where, where.backend.default_stream())
 
 
 def get_stream_from_external(data_ptr, device=None):

@@ -60,7 +60,7 @@ def record_history(enabled="all", context="all", stacks="all", max_entries=None,
                 adopted(held)
 
 
-def snapshot_for_pytorch(device_type="cuda"):
+def snapshot_for_pytorch(device_type):
     """{"segments": …, "device_traces": …} of the devices of a kind, as PyTorch's `_snapshot()` gives them."""
     settle()
     devices = [one for one in snapshot().devices if one.device.partition(":")[0] == device_type]
@@ -73,7 +73,7 @@ def snapshot_for_pytorch(device_type="cuda"):
             "allocator_settings": {"expandable_segments": False, "garbage_collection_threshold": 0.0}}
 
 
-def dump(filename="dump_snapshot.pickle", device_type="cuda"):
+def dump(filename, device_type):
     """Write the snapshot to a file that pytorch.org/memory_viz opens."""
     found = snapshot_for_pytorch(device_type)
     with open(filename, "wb") as file:

@@ -1,5 +1,5 @@
 """Look through what is there: every buffer, whose it is and what it is for."""
-from ..backends.devices import has_cuda
+from ..backends.devices import in_use
 from ..base.observers import Allocation
 from ..base.spec import CPU, place
 from ..tensor import out_of_memory
@@ -9,13 +9,8 @@ from .names import keepers_of, module_names, storage_of, variables
 
 
 def devices():
-    """The CPU, and all GPUs that are in use."""
-    found = [CPU]
-    if has_cuda():
-        from ..backends.cuda import driver
-        if driver.is_made():
-            found += [place(f"cuda:{index}") for index in range(driver.current().device_count())]
-    return found
+    """The CPU, and all other devices that are in use."""
+    return [CPU, *in_use()]
 
 
 def snapshot(device=None, keepers=0):

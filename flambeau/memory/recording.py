@@ -15,11 +15,11 @@ import threading
 from collections import deque
 
 from .._library.called import operator_name
-from ..backends.devices import has_cuda
+from ..backends.devices import accelerator
 from ..base import settings
 from ..base.errors import line_of
 from ..base.observers import Observer, clock, observing, settle
-from ..base.spec import place
+from ..base.spec import CPU, place
 from ..profiler import modules
 from ..tensor import out_of_memory
 from ..trace.recording.record import run_all
@@ -228,7 +228,7 @@ def estimate(step, samples=(4, 8), device=None, warm=1):
     sizes = sorted(set(samples)) if numbers else ()
     if len(sizes) < 2:
         raise ValueError(f"samples is {samples!r}: give two different numbers of samples to measure with, as (4, 8)")
-    name = str(place(device if device is not None else "cuda" if has_cuda() else "cpu"))
+    name = str(place(device if device is not None else accelerator() or CPU))
     measured, roles = {}, {}
     for n in sizes:
         with record(max_events=0):            # by plans, too

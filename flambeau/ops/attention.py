@@ -6,7 +6,7 @@ import numpy as np
 from ..base import dtypes, shapes
 from ..base.errors import need, warn
 from ..base.op import Composite, Op, Pointwise
-from ..base.spec import spec
+from ..base.spec import CPU, spec
 from .create import _full, empty_like
 from .matmul import _linear as linear, matmul
 from .norm import LayerFunction
@@ -556,7 +556,7 @@ class _multi_head_attention_forward(LayerFunction):
             attn_mask = pad if attn_mask is None else attn_mask + pad
         dropped = dropout_p if training else 0.0
         out = flash(q, k, v, attn_mask, causal, None, 1) if not dropped and not need_weights else None
-        if need_weights and q.dtype.itemsize == 2 and q.device.type == "cuda":
+        if need_weights and q.dtype.itemsize == 2 and q.device is not CPU:
             out, shown = spelled_out(q, k, v, attn_mask, dropped)
         elif out is None:
             out, _, shown = attend(q, k, v, attn_mask, dropped, causal, None, safe=not need_weights)

@@ -6,7 +6,7 @@ from ..base import dtypes, layout, observers, shapes
 from ..base.arguments import fitting
 from ..base.errors import argument_error, need, warn
 from ..base.op import INSIDE, NUMBER_CLASSES, Composite, Op, door
-from ..base.spec import CPU, place, spec
+from ..base.spec import CPU, openers, place, spec
 from .create import _full
 
 # --- copies -------------------------------------------------------------------------------------------------
@@ -222,9 +222,10 @@ class _type(Composite):
         if isinstance(dtype, str):
             prefix, _, last = dtype.rpartition(".")
             found = _by_tensor_name.get(last)
-            if found is None or prefix not in ("torch", "torch.cuda"):
+            home, _, kind = prefix.partition(".")
+            if found is None or home != "torch" or kind and kind not in openers:
                 raise ValueError(f"invalid type: '{dtype}'")
-            dtype, device = found, place("cpu" if prefix == "torch" else "cuda")
+            dtype, device = found, place(kind or "cpu")
         elif not isinstance(dtype, dtypes.dtype):
             dtype = getattr(dtype, "dtype", dtype)                # the legacy types: torch.FloatTensor
             if not isinstance(dtype, dtypes.dtype):

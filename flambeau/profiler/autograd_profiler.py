@@ -2,6 +2,7 @@
 from contextlib import ExitStack
 
 from .._library.called import called_name
+from ..backends import devices
 from ..base.observers import Observer, observing
 from ..missing import rest_of
 from . import itt
@@ -15,7 +16,13 @@ from .events import (
     Kernel as Kernel,
     StringTable as StringTable,
 )
-from .profiler import ProfilerActivity, _KinetoProfile, kineto_available as kineto_available, record_function
+from .profiler import (
+    ProfilerActivity,
+    _KinetoProfile,
+    activity_of,
+    kineto_available as kineto_available,
+    record_function,
+)
 
 __all__ = ["EventList", "FunctionEvent", "emit_itt", "emit_nvtx", "load_nvprof", "profile", "record_function"]
 __getattr__ = rest_of("torch.autograd.profiler")
@@ -28,8 +35,9 @@ class profile(_KinetoProfile):
                  profile_memory=False, with_stack=False, with_modules=False, use_kineto=False, use_cpu=True,
                  experimental_config=None, acc_events=False, custom_trace_id_callback=None):
         wanted = [ProfilerActivity.CPU] if use_cpu else []
-        if use_cuda or use_device == "cuda":
-            wanted.append(ProfilerActivity.CUDA)
+        device = "cuda" if use_cuda else use_device
+        if device in devices.kinds:
+            wanted.append(activity_of(device))
         super().__init__(activities=wanted or None, record_shapes=record_shapes, with_flops=with_flops,
                          profile_memory=profile_memory, with_stack=with_stack, with_modules=with_modules,
                          experimental_config=experimental_config, acc_events=acc_events,

@@ -9,6 +9,7 @@ import math
 from collections import namedtuple
 from enum import Enum
 
+from ..backends.devices import number_of
 from .chrome import write_trace
 
 __all__ = ["EventList", "FormattedTimesMixin", "FunctionEvent", "FunctionEventAvg", "Interval", "Kernel",
@@ -390,7 +391,8 @@ def events_of(profile, use_device=None, profile_memory=False, with_flops=False, 
         unattributed = sum(share.part for share in step.shares if share.span is None)
         if step.device != "cpu":
             event = _step_event(len(made) + number, step, us, use_device)
-            event.device_type, event.own_device = DeviceType.CUDA, step.nanoseconds / 1000
+            event.device_type = DeviceType(number_of(step.device.partition(":")[0]))
+            event.own_device = step.nanoseconds / 1000
             for share in step.shares:
                 if share.span is not None and made[share.span] is not None:
                     made[share.span].append_kernel(step.name, step.device, step.nanoseconds * share.part / 1000)

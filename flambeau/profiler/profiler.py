@@ -12,14 +12,14 @@ import socket
 import time
 from enum import Enum
 
-from ..backends.devices import has_cuda
+from ..backends import devices
 from ..base.errors import warn
 from ..base.paths import inside
 from ..base.spec import CPU, place
 from ..trace.recording.record import run_all
 from . import recorder as recorders
 from .chrome import write_trace
-from .events import events_of
+from .events import DeviceType, events_of
 from .machine import limit_of, raised
 from .recorder import ModuleAndMemoryRecorder, ModuleRecorder, TimeAndMemoryRecorder, TimeRecorder
 from .timeline import write_timeline
@@ -54,8 +54,13 @@ def kineto_available():
 
 
 def supported_activities():
-    """What can be watched: the CPU, and CUDA where there is a GPU."""
-    return {ProfilerActivity.CPU, ProfilerActivity.CUDA} if has_cuda() else {ProfilerActivity.CPU}
+    """What can be watched: the CPU, and the other kinds of devices that are there."""
+    return {ProfilerActivity.CPU, *(activity_of(kind) for kind in devices.accelerators if devices.available(kind))}
+
+
+def activity_of(kind):
+    """The activity of a kind of devices; PyTorch has one for all that others add."""
+    return ProfilerActivity[DeviceType(devices.number_of(kind)).name]
 
 
 def schedule(*, wait, warmup, active, repeat=0, skip_first=0, skip_first_wait=0):
@@ -150,7 +155,8 @@ class _KinetoProfile:
         self.with_flops, self.with_modules, self.acc_events = with_flops, with_modules, acc_events
         self.experimental_config, self.execution_trace_observer = experimental_config, execution_trace_observer
         self.custom_trace_id_callback = custom_trace_id_callback
-        self.use_device = "cuda" if ProfilerActivity.CUDA in self.activities else None
+        self.use_device = next((kind for kind in devices.accelerators if devices.available(kind)
+                                and activity_of(kind) in self.activities), None)
         self.preset_metadata, self._metadata = {}, {}
         self.profile = self.profiler = None
         self._recorder = self._trace_id = None
@@ -178,8 +184,7 @@ class _KinetoProfile:
     def start_trace(self):
         """From here on what is seen counts. What was recorded before is computed first, and is not part of it."""
         run_all()
-        for one in _devices(self.use_device):
-            one.backend.synchronize()
+        place(self.use_device or CPU).backend.synchronize()
         self._recorder.clear()
 
     def stop_trace(self):
@@ -189,8 +194,7 @@ class _KinetoProfile:
         self.toggle_collection_dynamic(True, [ProfilerActivity.CPU])
         try:
             run_all()
-            for one in _devices(self.use_device):
-                one.backend.synchronize()
+            place(self.use_device or CPU).backend.synchronize()
         finally:
             made, self._recorder = self._recorder.stop(), None
         for device in {step.device for step in made.steps}:
@@ -290,11 +294,6 @@ def _checked(activities):
         warn(f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not available, disabling "
              f"{', '.join(missing)} profiling")
     return (found & supported_activities()) or {ProfilerActivity.CPU}
-
-
-def _devices(use_device):
-    """The devices to wait for."""
-    return [place("cuda")] if use_device == "cuda" and has_cuda() else [CPU]
 
 
 class profile(_KinetoProfile):

@@ -9,7 +9,7 @@ from collections import defaultdict
 from math import prod
 
 from .._library.called import called_name
-from ..backends.devices import has_cuda
+from ..backends import devices
 from ..base.errors import PACKAGE, here, line_of
 from ..base.locks import in_child
 from ..base.observers import Observer, clock, observing
@@ -203,8 +203,8 @@ def _after_fork():
 
 
 def _devices():
-    """The CPU, and all devices that have steps of their own."""
-    return [CPU, *([place("cuda")] if has_cuda() else [])]
+    """The CPU, and of all other kinds that are there the current device."""
+    return [CPU, *(place(kind) for kind in devices.accelerators if devices.available(kind))]
 
 
 def _by_role(device):

@@ -9,8 +9,9 @@ import os
 import sys
 import time
 
-from ..backends.cuda import driver
+from ..backends.devices import accelerator
 from ..base import settings
+from ..base.spec import place
 from ..watch import findings
 
 MOST_POINTS = 1500                 # of a curve
@@ -60,12 +61,13 @@ def placement(run):
                 "parameters": held.get(name, {}).get("roles", {}).get("parameters", 0),
                 "peak": held.get(name, {}).get("peak", 0), "name": device_name(name)}
                for name in sorted({*running, *held}, key=lambda name: -running.get(name, 0))]
-    idle = driver.absence() is None and not any(one["device"].startswith("cuda") and one["running"] for one in devices)
+    kind = accelerator()
+    idle = kind is not None and not any(one["device"].partition(":")[0] == kind and one["running"] for one in devices)
     known = facts.gather()
     problems = [repr(one) for one in slow_surroundings(known)]
     if idle:
-        problems.insert(0, "A GPU is there, and everything ran on the CPU: move the model and the data to it, "
-                           "model.to('cuda').")
+        problems.insert(0, f"A {kind.upper()} device is there, and everything ran on the CPU: move the model and the "
+                           f"data to it, model.to({kind!r}).")
     return {"devices": devices, "idle": idle, "problems": problems,
             "expected": settings.expect_device, "facts": [list(line) for line in screen(known)]}
 
@@ -73,9 +75,7 @@ def placement(run):
 def device_name(device):
     """What a person calls a device."""
     from ..cli import facts
-    if not device.startswith("cuda"):
-        return facts.processor()
-    return driver.current().properties(int(device.partition(":")[2] or 0)).name
+    return facts.processor() if device == "cpu" else place(device).backend.name
 
 
 # --- curves -----------------------------------------------------------------------------------------------------------

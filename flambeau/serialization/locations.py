@@ -1,7 +1,7 @@
 """Which device a storage in a file belongs to, and where it goes here: `map_location`, and devices that others add."""
 import bisect
 
-from ..backends.cuda import driver
+from ..backends.devices import available
 from ..base.spec import META, device, openers, place
 from ..tensor.storage import UntypedStorage
 from ..trace.value import Storage, Value
@@ -87,7 +87,7 @@ def on_accelerator(kind, name, question):
 def on_registered(storage, location):
     """On a device that was registered (backends/backend.py)."""
     kind = location.partition(":")[0]
-    if kind not in openers or kind == "cuda" and driver.absence() is not None:
+    if kind not in openers or not available(kind):
         return None
     where, value = place(location), storage._storage.value
     kind = value.spec.on(where)

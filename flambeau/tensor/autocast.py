@@ -2,16 +2,16 @@
 
 Each operation listed here converts its floating arguments first, and then runs as it would outside: in the region's
 dtype, in float32, or in the widest of its arguments' dtypes; on CUDA, some are told to give float32 instead. All others
-run in whatever dtypes reach them. The lists are PyTorch's, those of the CPU and those of CUDA; a call goes by the list
-of the device that its tensors are on. Float64, integers and tensors on other devices are left alone. So are in-place
-forms and `out=`, what an operation does inside itself, and gradients, which are of the dtype that their operation ran
-in.
+run in whatever dtypes reach them. The lists are PyTorch's, those of the CPU and those of CUDA, which stand for every
+device besides the CPU; a call goes by the list of the device that its tensors are on. Float64, integers and tensors on
+other devices are left alone. So are in-place forms and `out=`, what an operation does inside itself, and gradients,
+which are of the dtype that their operation ran in.
 
 What is on is thread-local, in `modes.autocast`: {type of device: dtype}, or None. `overrides.regions` is zero while it
 is on in no thread, so that a program without autocast pays for one look at an integer.
 
 Note [Inside composites]: CUDA's lists name functions that many of our operations are made of (exp, sum, pow), where
-PyTorch has a kernel of its own that is not cast. So on CUDA nothing is cast inside an operation; but for those that
+PyTorch has a kernel of its own that is not cast. So there nothing is cast inside an operation; but for those that
 PyTorch makes of others too, CUDA_SEE_THROUGH_NAMES.
 """
 import threading
@@ -95,24 +95,23 @@ CUDA_SEE_THROUGH_NAMES = """
 _CAST_OF_NAME = {
     "cpu": {**dict.fromkeys(LOWER_PRECISION_NAMES, "lower"), **dict.fromkeys(FLOAT32_NAMES, "float32"),
             **dict.fromkeys(WIDEST_DTYPE_NAMES, "widest"), **dict.fromkeys(UNCAST_NAMES, "as is")},
-    "cuda": {**dict.fromkeys(CUDA_LOWER_PRECISION_NAMES, "lower"), **dict.fromkeys(CUDA_FLOAT32_NAMES, "float32"),
-             **dict.fromkeys(CUDA_FLOAT32_RESULT_NAMES, "float32 result"),
-             **dict.fromkeys(CUDA_WIDEST_DTYPE_NAMES, "widest"), **dict.fromkeys(UNCAST_NAMES, "as is"),
-             **dict.fromkeys(CUDA_REFUSED_NAMES, "refused"),
-             **dict.fromkeys(CUDA_SEE_THROUGH_NAMES, "see through")}}
-AUTOCAST_DEVICES = tuple(_CAST_OF_NAME)
-# type of device → operation → "lower", "float32", "float32 result", "widest", "as is", "refused" or "see through"
-casts_on: dict = {device: {} for device in AUTOCAST_DEVICES}
-cast_of_operation = casts_on["cpu"]
+    "accelerator": {
+        **dict.fromkeys(CUDA_LOWER_PRECISION_NAMES, "lower"), **dict.fromkeys(CUDA_FLOAT32_NAMES, "float32"),
+        **dict.fromkeys(CUDA_FLOAT32_RESULT_NAMES, "float32 result"),
+        **dict.fromkeys(CUDA_WIDEST_DTYPE_NAMES, "widest"), **dict.fromkeys(UNCAST_NAMES, "as is"),
+        **dict.fromkeys(CUDA_REFUSED_NAMES, "refused"), **dict.fromkeys(CUDA_SEE_THROUGH_NAMES, "see through")}}
+# whose list → operation → "lower", "float32", "float32 result", "widest", "as is", "refused" or "see through"
+casts_on: dict = {whose: {} for whose in _CAST_OF_NAME}
+cast_of_operation, cast_on_accelerators = casts_on["cpu"], casts_on["accelerator"]
 listed: set = set()           # operations that stand in the lists of some device
 
 
 def note(op, names):
     """Remember what autocast does with `op`, if one of its names is in a list."""
-    for device, kinds in _CAST_OF_NAME.items():
+    for whose, kinds in _CAST_OF_NAME.items():
         for name in names:
             if name in kinds:
-                casts_on[device][op] = kinds[name]
+                casts_on[whose][op] = kinds[name]
                 listed.add(op)
 
 
@@ -179,8 +178,10 @@ def handled(op, args, kwargs):
     if op not in listed and not (region.seen_through is not None and op.composite):
         return None
     device = _device_of(args, kwargs)
-    kind = casts_on[device].get(op) if device is not None else None
-    if device == "cuda":                                  # see Note [Inside composites]
+    if device is None:
+        return None
+    kind = (cast_of_operation if device == "cpu" else cast_on_accelerators).get(op)
+    if device != "cpu":                                   # see Note [Inside composites]
         if _local.trace.site is not region.site and region.seen_through is None or op is region.seen_through:
             return None
         if kind is None and op.composite and region.seen_through is not None:
@@ -219,8 +220,8 @@ REFUSAL = ("torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are un
 
 
 def _device_of(args, kwargs):
-    """The type of device whose list a call goes by: of the tensors in it, where autocast is on for it; CUDA before the
-    CPU, whose single numbers join tensors there."""
+    """The type of device whose list a call goes by: of the tensors in it, where autocast is on for it; others before
+    the CPU, whose single numbers join tensors there."""
     on, found = modes.autocast, None
     for held in (*args, *kwargs.values()) if kwargs else args:
         if hasattr(held, "_spec"):
@@ -230,7 +231,7 @@ def _device_of(args, kwargs):
         else:
             continue
         if kind in on:
-            if kind == "cuda":
+            if kind != "cpu":
                 return kind
             found = kind
     return found

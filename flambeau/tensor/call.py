@@ -11,7 +11,7 @@ import numpy as np
 from ..autograd.edges import requires
 from ..autograd.modes import modes
 from ..backends.cpu.memory.allocator import explained as out_of_memory
-from ..backends.devices import execute as by_reference, has_cuda
+from ..backends.devices import accelerator, execute as by_reference
 from ..base import observers
 from ..base.arguments import DERIVED_BASES, underived
 from ..base.op import door, known
@@ -65,7 +65,7 @@ def call(op, args, kwargs, public=None):
                     return call(op, args, kwargs, public)
     facts = known.get(op) or prepared(op)
     key = None
-    if kwargs and kwargs.get("pin_memory") and has_cuda():
+    if kwargs and kwargs.get("pin_memory") and accelerator() is not None:
         return new_pinned(call(op, args, {**kwargs, "pin_memory": False}, public))
     if not facts.composite:
         key, entry, full, inputs = find(op, facts, args, kwargs)

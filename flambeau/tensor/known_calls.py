@@ -11,9 +11,10 @@ remembered, and tables are emptied before it begins (function_modes.py).
 from ..base.arguments import LEAST_INT, MOST_INT, beyond_64_bits
 from ..base.core import COMPILED
 from ..base.op import door, known
+from ..base.spec import CPU
 from ..trace.value import TensorBase
 from . import overrides
-from .autocast import cast_of_operation, casts_on
+from .autocast import cast_of_operation, cast_on_accelerators
 from .call import call, record
 from .find import find, number_types
 from .follow import followed
@@ -129,7 +130,7 @@ def remember(op, args, first, second):
 
 def asks_autocast(op, tensor):
     """Whether a call over `tensor` has to go by way of `call`, which asks autocast, although it does not on the CPU."""
-    return op in casts_on["cuda"] and tensor._spec.device.type == "cuda"
+    return op in cast_on_accelerators and tensor._spec.device is not CPU
 
 
 door.call = function if COMPILED else call

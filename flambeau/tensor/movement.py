@@ -8,8 +8,8 @@ import functools
 
 from ..autograd.edges import requires
 from ..autograd.modes import modes
+from ..backends import devices
 from ..backends.cpu import host
-from ..backends.devices import has_cuda
 from ..base import observers
 from ..base.errors import here, need
 from ..base.spec import CPU, META, place, spec
@@ -58,12 +58,14 @@ def locked(storage):
     storage.page_locked = storage.exported = storage._pinned = True
 
 
-def accelerator(device=None):
+def pinning(device=None):
     """The Backend of a device that copies from page-locked memory by itself; refused where there is none."""
-    where = place("cuda") if device is None and has_cuda() else device and place(device)
+    kind = devices.accelerator() if device is None else device
+    where = kind and place(kind)
     need(where and where.backend is not None and where.backend.copies_ahead,
          "Cannot access accelerator device when none is available: pinned memory speeds up copies to one, and there is "
-         "none here")
+         "none here" if where is None or where is CPU else
+         f"pinned memory speeds up copies to a device, and {where} has none: its copies run while the caller waits")
     return where.backend
 
 
@@ -71,7 +73,7 @@ def pinnable(function):
     """Let a function that makes tensors take `pin_memory=True`, where there is a device that it serves."""
     @functools.wraps(function)
     def form(*args, pin_memory=False, **kwargs):
-        if pin_memory and has_cuda():
+        if pin_memory and devices.accelerator() is not None:
             return new_pinned(function(*args, **kwargs))
         if pin_memory:
             kwargs["pin_memory"] = pin_memory
@@ -97,7 +99,7 @@ def pin_memory(self, device=None):
     own = self._spec
     strides = own.strides if own.dense else None
     own = spec(own.dtype, own.shape, strides)
-    memory = accelerator(device).page_locked(own.nbytes)
+    memory = pinning(device).page_locked(own.nbytes)
     array = host.laid_out(memory, own.shape, own.dtype.np, own.np_strides) if own.numel else array_of(self).copy()
     array[...] = array_of(self)
     made = wrap(Storage.of(Value.of(array, own), own.nbytes, CPU), own)

@@ -17,7 +17,7 @@ from ..backends.cpu.random import draws as streams
 from ..base import dtypes, limited_dtypes, observers, shapes
 from ..base.arguments import C_NAMES, asked, fitting, like, number, options, shape_of
 from ..base.errors import argument_error, need
-from ..base.spec import CPU, META, default_device, place, spec
+from ..base.spec import CPU, META, default_device, device as make_device, place, spec
 from ..trace.running.quick import here
 from ..trace.value import Storage
 from . import attributes, overrides
@@ -49,10 +49,10 @@ class Generator:
 
     def __init__(self, device="cpu"):
         where = place(device)
-        self._stream = streams.MersenneTwister() if where is CPU else where.backend and where.backend.new_stream()
-        if self._stream is None:
-            raise RuntimeError(f"Cannot get a generator for device '{where}': its numbers are drawn on the CPU. Make a "
+        if where.backend is None:
+            raise RuntimeError(f"Cannot get a generator for device '{where}': no numbers are drawn there. Make a "
                                "torch.Generator() without a device")
+        self._stream = where.backend.new_random_stream() or streams.MersenneTwister(where)
         self._stream.manual_seed(streams.DEFAULT_SEED)
 
     @classmethod
@@ -162,6 +162,7 @@ def set_rng_state(new_state):
 @contextmanager
 def fork_rng(devices=None, enabled=True, _caller="fork_rng", _devices_kw="devices", device_type="cuda"):
     """Inside, draws leave the states of the default generators as they are outside, those of all devices."""
+    make_device(device_type)                      # or it is refused
     before = streams.Positions() if enabled else None
     try:
         yield
@@ -178,8 +179,9 @@ def stream(generator, device=CPU):
     if not isinstance(generator, Generator):
         raise argument_error(f"argument 'generator' must be torch.Generator, not {type(generator).__name__}")
     source = generator._stream
-    need(type(source) is type(own) or device is META, f"Expected a '{device.type}' device type for generator but found "
-         f"'{source.device.type}'")
+    ours = type(source) is type(own) and source.device.type in ("cpu", device.type)
+    need(ours or device is META, f"Expected a '{device.type}' device type for generator but found "
+                                 f"'{source.device.type}'")
     return source.on(device)
 
 

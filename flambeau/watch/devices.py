@@ -2,7 +2,7 @@
 import collections
 import weakref
 
-from ..backends.devices import has_cuda
+from ..backends.devices import accelerator
 from ..base.errors import here
 from ..base.observers import Observer
 from ..base.spec import CPU, META
@@ -74,8 +74,8 @@ class DeviceObserver(Observer):
                       f"its {type(part).__name__} on {usual}", stray._site, [("step() was called at", here())],
                       "it takes part in nothing, or is copied in every call",
                       f"module.to({str(usual)!r}) moves all of it")
-        if parameters and all(p._spec.device is CPU for p in parameters) and has_cuda() \
+        if parameters and all(p._spec.device is CPU for p in parameters) and (kind := accelerator()) is not None \
                 and sum(p._spec.numel for p in parameters) >= IDLE_ELEMENTS:
             found("idle-accelerator", f"{sum(p._spec.numel for p in parameters):,} parameters are trained on the CPU, "
-                  "and there is a CUDA device", here(), [("they were made at", parameters[0]._site)],
-                  "the device idles", "model.to('cuda') before the optimizer is made, and the batches too")
+                  f"and there is a {kind.upper()} device", here(), [("they were made at", parameters[0]._site)],
+                  "the device idles", f"model.to({kind!r}) before the optimizer is made, and the batches too")

@@ -85,7 +85,7 @@ def test_labels_refuse_a_norm_over_another_axis(norm):
 
 def test_an_accelerator_that_idles(monkeypatch):
     """There is none here: the question is answered for it."""
-    monkeypatch.setattr(devices, "has_cuda", lambda: True)
+    monkeypatch.setattr(devices, "accelerator", lambda: "cuda")
     net = torch.nn.Linear(400, 300)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     net(torch.ones(2, 400)).sum().backward()

@@ -1,7 +1,7 @@
 """What the CPU does for the layers above it: NumPy's arrays, and kernels compiled by LLVM."""
 from functools import cached_property
 
-from ...base import settings
+from ...base import dtypes, settings
 from .. import reference
 from ..backend import Backend
 from . import host
@@ -12,6 +12,8 @@ class CPUBackend(Backend):
     """The processor, with NumPy's arrays, and kernels compiled by LLVM."""
 
     compiles = interprets = recurs = True
+    autocast_dtypes = dtypes.bfloat16, dtypes.float16
+    least_speed = 0.1
     _expects = False                                  # whether it was told to expect work
     blank = staticmethod(allocator.blank)
     block = staticmethod(allocator.block)
@@ -75,8 +77,16 @@ class CPUBackend(Backend):
     def forget(self):
         self._native.forget()
 
+    @staticmethod
+    def remedy(missing=False):
+        return ("empty the folder of compiled kernels, see whether FLAMBEAU_EXECUTOR=reference computes correctly, and "
+                "report it with what `flambeau doctor --json` prints")
+
     def statistics(self):
         return allocator.stats()
+
+    def reset_peaks(self):
+        allocator.reset_peaks()
 
     def block_of(self, array):
         return allocator.block_of(array)

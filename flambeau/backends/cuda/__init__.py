@@ -13,25 +13,20 @@ from . import driver
 
 def open_device(index):
     """The Backend of the device "cuda:index"."""
-    from .backend import CUDABackend
     count = driver.current().device_count()
     if index >= count:
         raise RuntimeError(f"CUDA error: invalid device ordinal: there is no cuda:{index}, {_those(count)}")
-    return CUDABackend(index)
+    return backend_class()(index)
 
 
 def _those(count):
     return "only cuda:0" if count == 1 else f"the {count} devices are cuda:0 to cuda:{count - 1}"
 
 
-def absence():
-    """None where a GPU can be used, else the chain.Broken that says why not. Starts nothing."""
-    return driver.absence()
-
-
-def current_index():
-    """The index of the device that "cuda" means in this thread."""
-    return driver.current().current_device()
+def backend_class():
+    """What the Backends of GPUs are; starts none."""
+    from .backend import CUDABackend
+    return CUDABackend
 
 
 def __getattr__(name) -> Any:

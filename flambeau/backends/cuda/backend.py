@@ -9,6 +9,7 @@ Memory of such a dtype is shown as an array of whole numbers of its size instead
 those; others over float32, and what they give is rounded (arrays.py).
 """
 import copy
+import os
 from functools import cached_property
 
 import numpy as np
@@ -18,7 +19,7 @@ from ...base.spec import spec as make_spec
 from .. import dlpack, reference
 from ..backend import Backend
 from ..cpu import host
-from . import driver, memory as device_memory
+from . import chain, driver, memory as device_memory
 from .arrays import ArrayModule
 from .recycle import ROUNDED_TO_BYTES, RecycledMemory
 
@@ -43,7 +44,8 @@ class LazyArray:
 class CUDABackend(Backend):
     """One GPU: `cuda:index`."""
 
-    compiles = attends = carries_columns = copies_ahead = runs_ahead = True
+    compiles = attends = carries_columns = copies_ahead = runs_ahead = streams = True
+    least_speed = 1.0
     recomputed_operations, function_operations = 32, 4        # arithmetic is far quicker than memory
     product_row_bytes = 16                                    # for cuBLAS to read them by the tensor memory accelerator
 
@@ -228,11 +230,6 @@ class CUDABackend(Backend):
     def fetch(self, array, spec):
         return self._copies.fetch(array, spec)
 
-    def join_copies(self, stream):
-        """Let a stream that becomes the current one wait for the copies to the device that are under way."""
-        if "_copies" in vars(self):
-            self._copies.join(stream)
-
     # --- work -------------------------------------------------------------------------------------------------------
 
     def execute(self, entry, arrays, params, own=False):
@@ -331,7 +328,7 @@ class CUDABackend(Backend):
         return can(name, dtype, args, outs, params, self.index)
 
     def processor(self):
-        return f"{self.properties.name} ({self.properties.architecture})"
+        return f"{self.name} ({self.properties.architecture})"
 
     def forget(self):
         from .code import forget
@@ -339,7 +336,43 @@ class CUDABackend(Backend):
 
     # --- the device -------------------------------------------------------------------------------------------------
 
-    def new_stream(self):
+    autocast_dtypes = dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.float64     # PyTorch warns of none here
+
+    @staticmethod
+    def remedy(missing=False):
+        if missing:
+            return f"look at nvidia-smi, and at {chain.VISIBLE}={os.environ.get(chain.VISIBLE, '')}"
+        return ("see whether nvidia-smi shows errors (nvidia-smi -q -d ECC) and whether another program has the GPU's "
+                "memory; report it with what `flambeau doctor --json` prints")
+
+    @property
+    def name(self):
+        return self.properties.name
+
+    @property
+    def capability(self):
+        return f"{self.properties.major}.{self.properties.minor}"
+
+    def new_stream(self, priority=0):
+        return self.driver.stream(self.index, priority)
+
+    def current_stream(self):
+        return self.driver.current_stream(self.index)
+
+    def default_stream(self):
+        return self.driver.default_stream(self.index)
+
+    def use_stream(self, stream):
+        """The stream waits for the copies to the device that are under way, too."""
+        self.driver.use_stream(self.index, stream)
+        if "_copies" in vars(self):
+            self._copies.join(stream)
+
+    def event(self, timed=False, blocking=False):
+        with self.active():
+            return self.driver.event(timed, blocking)
+
+    def new_random_stream(self):
         from .random import Philox
         return Philox(self)
 
@@ -350,6 +383,15 @@ class CUDABackend(Backend):
 
     def statistics(self):
         return self.memory.stats()
+
+    def reset_peaks(self):
+        self.memory.reset_peaks()
+
+    def reset_sums(self):
+        self.memory.reset_sums()
+
+    def memory_info(self):
+        return self.driver.memory_info(self.index)
 
     def block_of(self, array):
         lazy = array.__class__ is LazyArray

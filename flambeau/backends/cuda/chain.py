@@ -57,6 +57,11 @@ class Broken(AssertionError, RuntimeError):
         super().__init__(f"{said}: {fact} (of driver → runtime → library → visibility, the {link} is broken). "
                          f"{mend[0].upper()}{mend[1:]}; or use device='cpu', and ask torch.cuda.is_available() first.")
 
+    @property
+    def reason(self):
+        """Why no device can be used, in a half sentence."""
+        return f"{self.fact} (of {' → '.join(LINKS)}, the {self.link} is broken)"
+
     def __reduce__(self):
         return Broken, (self.link, self.fact, self.mend, self.said)
 

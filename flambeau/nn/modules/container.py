@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from itertools import groupby
 
 from ...base.errors import warn
+from ...base.spec import openers
 from ...tensor.about import typename
 from ...tensor.tensor import Tensor
 from ..parameter import Parameter
@@ -280,7 +281,7 @@ class _Values(Module):
         if not isinstance(value, Tensor):
             return f"  ({name}): Object of type: {type(value).__name__}"
         what = "Parameter" if isinstance(value, Parameter) else "Tensor"
-        where = f" ({value.device})" if value.device.type == "cuda" else ""
+        where = f" ({value.device})" if value.device.type in openers else ""
         return f"  ({name}): {what} containing: [{kind} of size {'x'.join(map(str, value.size()))}{where}]"
 
     def __call__(self, *args, **kwargs):

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from ...accelerator import current_accelerator
 from ...amp import autocast
 from ...autograd.modes import inference_mode as _InferenceMode, is_grad_enabled, modes
+from ...backends import devices
 from ...backends.library_switches import cudnn
 from ...base.dtypes import dtype
 from ...base.errors import LinAlgError as _LinAlgError
@@ -58,8 +59,8 @@ def _get_tracing_state():
 
 
 def _get_privateuse1_backend_name():
-    """timm: what the device of another vendor is called."""
-    return "privateuseone"
+    """timm: what the device of another vendor is called, once there is one."""
+    return next((kind for kind in devices.accelerators if kind not in devices.DEVICE_NUMBERS), "privateuseone")
 
 
 def _get_accelerator(check=False):

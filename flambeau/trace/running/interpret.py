@@ -547,16 +547,16 @@ def _library_call(node, backend):
     steps, lying, specs, copied = _asked(node, backend)
     nodes = [node for node, _, _ in lying]
     scratch = max(getattr(step, "scratch", 0) for step in steps)
-    room = make_spec(dtypes.uint8, (scratch,))
-    offsets = [offset * node.dtype.itemsize for node, _, offset in lying] + [0] * (len(specs) + 1)
+    rooms = [make_spec(dtypes.uint8, (scratch,))] if scratch else []
+    offsets = [offset * node.dtype.itemsize for node, _, offset in lying] + [0] * (len(specs) + len(rooms))
     program = backend.program([Task(step, list(enumerate(offsets))) for step in steps])
 
     def step(*held):
         read = [np.asarray(x, order="C") if copied else _in_memory(node, x)
                 for node, x in zip(nodes, held, strict=True)]
         made = [reference.blank(spec) for spec in specs]
-        working = reference.blank(room)
-        program.run([backend.address(a) for a in (*read, *made, working)], NO_CELLS)
+        working = [reference.blank(room) for room in rooms]
+        program.run([backend.address(a) for a in (*read, *made, *working)], NO_CELLS)
         return made
 
     return step

@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from ...backends.devices import has_cuda
+from ...backends.devices import accelerator, kinds
 from ...base.deferred_signals import when_gone
 from ...base.errors import warn
 from ...base.op import door
@@ -426,14 +426,15 @@ class _BaseDataLoaderIter:
         self._collate_fn = loader.collate_fn
         self._gathers = gathers_whole(loader)
         self._num_yielded = 0
-        self._pin_memory = loader.pin_memory and has_cuda()
+        found = accelerator() if loader.pin_memory else None
+        self._pin_memory = found is not None and kinds[found].backend().copies_ahead
         if loader.pin_memory:
             if loader.pin_memory_device:
                 warn("pin_memory_device is deprecated, the current accelerator will be used as the device, "
                      f"ignore pin_memory_device={loader.pin_memory_device!r}.")
             if not self._pin_memory:
-                warn("'pin_memory' argument is set as true but no accelerator is found, then device pinned memory "
-                     "won't be used.")
+                why = "no accelerator is found, then" if found is None else f"not supported on {found.upper()} now,"
+                warn(f"'pin_memory' argument is set as true but {why} device pinned memory won't be used.")
         harm = harm_of_kept_generators(loader)
         if harm is not None:
             kept_generators.report(self._dataset, harm)

@@ -32,4 +32,4 @@ class ToyBackend(Backend):
         return made
 
 
-register("toy", ToyBackend)
+register("toy", ToyBackend, count=lambda: 2)

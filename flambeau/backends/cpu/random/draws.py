@@ -55,7 +55,7 @@ class RandomStream:
     """A stream of random numbers that starts from a seed. How numbers follow from it is a device's affair.
 
     Methods named after distributions draw: each gives a one-dimensional array of `device`'s. A device that has no
-    stream of its own (Backend.new_stream) gets the CPU's numbers.
+    stream of its own (Backend.new_random_stream) gets the CPU's numbers.
     """
 
     device = CPU
@@ -107,7 +107,8 @@ class RandomStream:
 class MersenneTwister(RandomStream):
     """The CPU's stream; the same seed gives the same numbers as `torch.Generator`."""
 
-    def __init__(self):
+    def __init__(self, device=CPU):
+        self.device = device
         self._lock = new_lock(finish=True)       # NumPy has a lock of its own, which no child could renew
         self._start(DEFAULT_SEED)
 
@@ -167,7 +168,7 @@ class MersenneTwister(RandomStream):
 
     def new(self):
         """Another stream of this kind."""
-        return MersenneTwister()
+        return MersenneTwister(self.device)
 
     def __getstate__(self):
         return {"state": self.get_state()}
@@ -663,20 +664,20 @@ def stream_of(device):
     backend = device.backend
     if device is CPU or backend is None:
         return _of_cpu
-    if backend.stream is None:
-        made = backend.new_stream() or _of_cpu
+    if backend.random_stream is None:
+        made = backend.new_random_stream() or _of_cpu
         with _adding:
-            if backend.stream is None:
+            if backend.random_stream is None:
                 if made is not _of_cpu:
                     made.manual_seed(_seed_of_devices)
-                backend.stream = made
-    return backend.stream
+                backend.random_stream = made
+    return backend.random_stream
 
 
 def default_streams():
     """Every stream that is drawn from by default so far, the CPU's first."""
     backends = [device.backend for device in list(CPU._known.values()) if device.backend is not None]
-    return list(dict.fromkeys([_of_cpu, *[b.stream for b in backends if b.stream is not None]]))
+    return list(dict.fromkeys([_of_cpu, *[b.random_stream for b in backends if b.random_stream is not None]]))
 
 
 def seed_devices(seed):

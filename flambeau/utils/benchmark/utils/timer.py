@@ -10,8 +10,7 @@ import timeit
 from enum import Enum
 from importlib import import_module
 
-from ....backends.devices import has_cuda
-from ....base.spec import place
+from ....backends.devices import in_use
 from ....trace.recording.record import current, run_all
 from .common import Measurement, TaskSpec, set_torch_threads
 
@@ -24,8 +23,8 @@ MAX_BLOCK_RUNS = 2 ** 31 - 1
 def timer():
     """The time in seconds, when everything that was recorded is computed and all devices are done."""
     run_all()
-    if has_cuda():
-        place("cuda").backend.synchronize()
+    for device in in_use():
+        device.backend.synchronize()
     return timeit.default_timer()
 
 
