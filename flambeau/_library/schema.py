@@ -395,16 +395,7 @@ def infer_schema(prototype_function, /, *, mutates_args, op_name=None, tags=()):
         if parameter.kind is parameter.KEYWORD_ONLY and not starred:
             words.append("*")
             starred = True
-        if parameter.annotation is parameter.empty:
-            refuse(f"Parameter {name} must have a type annotation.")
-        kind = _schema_type(_evaluated(parameter.annotation, namespace, refuse))
-        if kind is None:
-            tuple_too = typing.get_origin(parameter.annotation) is tuple
-            refuse(f"Parameter {name} has unsupported type {parameter.annotation}. "
-                   + ("We do not support Tuple inputs in schema. As a workaround, please try to use List instead. "
-                      if tuple_too else "")
-                   + f"The valid types are: {', '.join(t[0] for t in ANNOTATION_TYPES.values())}, lists and optional "
-                     "ones of them.")
+        kind = _parameter_type(name, parameter, namespace, refuse)
         if kind.startswith("Tensor") if mutates_args == "unknown" else name in mutates_args:
             if not kind.startswith("Tensor"):
                 refuse(f"Parameter {name} is in mutable_args but only Tensors or collections of Tensors can be mutated")
@@ -424,6 +415,21 @@ def infer_schema(prototype_function, /, *, mutates_args, op_name=None, tags=()):
         given = ", ".join(f"Tensor({letter}!)" for letter in letters.values())
         given = given if len(letters) == 1 else f"({given})"
     return f"{op_name or ''}({', '.join(words)}) -> {given}"
+
+
+def _parameter_type(name, parameter, namespace, refuse):
+    """The schema's type of a parameter."""
+    if parameter.annotation is parameter.empty:
+        refuse(f"Parameter {name} must have a type annotation.")
+    kind = _schema_type(_evaluated(parameter.annotation, namespace, refuse))
+    if kind is None:
+        tuple_too = typing.get_origin(parameter.annotation) is tuple
+        refuse(f"Parameter {name} has unsupported type {parameter.annotation}. "
+               + ("We do not support Tuple inputs in schema. As a workaround, please try to use List instead. "
+                  if tuple_too else "")
+               + f"The valid types are: {', '.join(t[0] for t in ANNOTATION_TYPES.values())}, lists and optional "
+                 "ones of them.")
+    return kind
 
 
 def _evaluated(annotation, namespace, refuse):

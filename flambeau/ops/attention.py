@@ -510,15 +510,8 @@ class _multi_head_attention_forward(LayerFunction):
         if use_separate_proj_weight:
             need(tuple(key.shape[:2]) == tuple(value.shape[:2]), f"key's sequence and batch dims {key.shape[:2]} do "
                                                                  f"not match value's {value.shape[:2]}", AssertionError)
-            for name, x, w in (("query", query, q_proj_weight), ("key", key, k_proj_weight),
-                               ("value", value, v_proj_weight)):
-                need(w is not None, f"use_separate_proj_weight is True but {name[0]}_proj_weight is None",
-                     AssertionError)
-                need(tuple(w.shape) == (width, x.shape[2]), f"expecting {name} weights shape of {(width, x.shape[2])}, "
-                                                            f"but got {w.shape}", AssertionError)
-            biases = (None, None, None) if in_proj_bias is None else in_proj_bias.chunk(3)
-            q, k, v = [projected(x, w, b) for x, w, b in zip((query, key, value), (q_proj_weight, k_proj_weight,
-                                                                                  v_proj_weight), biases, strict=True)]
+            q, k, v = separate_projections((query, key, value), (q_proj_weight, k_proj_weight, v_proj_weight),
+                                           in_proj_bias, width)
         else:
             need(tuple(key.shape) == tuple(value.shape), f"key shape {key.shape} does not match value shape "
                                                          f"{value.shape}", AssertionError)
@@ -545,15 +538,7 @@ class _multi_head_attention_forward(LayerFunction):
             blank = (batch, num_heads, 1, head)
             k, v = cat((k, k.new_zeros(blank)), 2), cat((v, v.new_zeros(blank)), 2)
             attn_mask, key_padding_mask = one(attn_mask), one(key_padding_mask)
-        source = k.shape[2]
-        if attn_mask is not None and attn_mask.dim() == 3:
-            attn_mask = attn_mask.view(batch, num_heads, steps, source)
-        if key_padding_mask is not None:
-            for d, size in enumerate((batch, source)):
-                need(key_padding_mask.shape[d] == size, f"Expected key_padded_mask.shape[{d}] to be {size}, but got "
-                                                        f"{key_padding_mask.shape[d]}", AssertionError)
-            pad = key_padding_mask.view(batch, 1, 1, source)
-            attn_mask = pad if attn_mask is None else attn_mask + pad
+        attn_mask = merged_masks(attn_mask, key_padding_mask, batch, num_heads, steps, k.shape[2])
         dropped = dropout_p if training else 0.0
         out = flash(q, k, v, attn_mask, causal, None, 1) if not dropped and not need_weights else None
         if need_weights and q.dtype.itemsize == 2 and q.device.type == "cuda":
@@ -565,6 +550,29 @@ class _multi_head_attention_forward(LayerFunction):
             return (out if batched else out.squeeze(1)), None
         shown = shown.mean(1) if average_attn_weights else shown
         return (out, shown) if batched else (out.squeeze(1), shown.squeeze(0))
+
+
+def separate_projections(inputs, weights, bias, width):
+    """Queries, keys and values, each by a weight of its own."""
+    for name, x, w in zip(("query", "key", "value"), inputs, weights, strict=True):
+        need(w is not None, f"use_separate_proj_weight is True but {name[0]}_proj_weight is None", AssertionError)
+        need(tuple(w.shape) == (width, x.shape[2]), f"expecting {name} weights shape of {(width, x.shape[2])}, "
+                                                    f"but got {w.shape}", AssertionError)
+    biases = (None, None, None) if bias is None else bias.chunk(3)
+    return [projected(x, w, b) for x, w, b in zip(inputs, weights, biases, strict=True)]
+
+
+def merged_masks(attn_mask, key_padding_mask, batch, heads, steps, source):
+    """One mask of what both say, or None."""
+    if attn_mask is not None and attn_mask.dim() == 3:
+        attn_mask = attn_mask.view(batch, heads, steps, source)
+    if key_padding_mask is None:
+        return attn_mask
+    for d, size in enumerate((batch, source)):
+        need(key_padding_mask.shape[d] == size, f"Expected key_padded_mask.shape[{d}] to be {size}, but got "
+                                                f"{key_padding_mask.shape[d]}", AssertionError)
+    pad = key_padding_mask.view(batch, 1, 1, source)
+    return pad if attn_mask is None else attn_mask + pad
 
 
 def spelled_out(query, key, value, mask, dropout):

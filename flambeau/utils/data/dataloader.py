@@ -127,21 +127,7 @@ class DataLoader(Generic[_T_co]):
                  collate_fn=None, pin_memory=False, drop_last=False, timeout=0, worker_init_fn=None,
                  multiprocessing_context=None, generator=None, *, prefetch_factor=None, persistent_workers=False,
                  pin_memory_device="", in_order=True, worker_type=None, randomness=None, split_by_rank=None):
-        if num_workers < 0:
-            raise ValueError("num_workers option should be non-negative; use num_workers=0 to disable multiprocessing. "
-                             f"It is {num_workers}")
-        if timeout < 0:
-            raise ValueError(f"timeout option should be non-negative, but got {timeout}")
-        if num_workers == 0 and prefetch_factor is not None:
-            raise ValueError("prefetch_factor option could only be specified in multiprocessing. Let num_workers > 0 "
-                             "to enable multiprocessing, otherwise set prefetch_factor to None; it is "
-                             f"{prefetch_factor}")
-        if num_workers > 0 and prefetch_factor is None:
-            prefetch_factor = 2
-        elif prefetch_factor is not None and prefetch_factor < 0:
-            raise ValueError(f"prefetch_factor option should be non-negative, but got {prefetch_factor}")
-        if persistent_workers and num_workers == 0:
-            raise ValueError("persistent_workers option needs num_workers > 0")
+        prefetch_factor = checked_prefetch(num_workers, timeout, prefetch_factor, persistent_workers)
         self.dataset = dataset
         self.num_workers = num_workers
         self.prefetch_factor = prefetch_factor
@@ -155,19 +141,11 @@ class DataLoader(Generic[_T_co]):
         self.randomness = checked_randomness(randomness, dataset)
         self._ranks = None if split_by_rank is None or split_by_rank is False else rank_and_ranks(split_by_rank)
         whole = gives_batches(dataset) and batch_size is not None and sampler is batch_sampler is collate_fn is None
-        if whole:
-            self._dataset_kind = _DatasetKind.Batches
-        elif isinstance(dataset, IterableDataset):
-            self._dataset_kind = _DatasetKind.Iterable
-            for name, given in (("shuffle", shuffle or None), ("sampler", sampler), ("batch_sampler", batch_sampler)):
-                if given is not None:
-                    raise ValueError(f"DataLoader with IterableDataset: expected unspecified {name} option, but got "
-                                     f"{name}={given}")
-            if self._ranks is not None:
-                raise ValueError(f"split_by_rank={split_by_rank!r}: an IterableDataset has no positions to split; let "
-                                 "its __iter__ give the part of its rank")
-        else:
-            self._dataset_kind = _DatasetKind.Map
+        self._dataset_kind = _DatasetKind.Batches if whole else \
+            _DatasetKind.Iterable if isinstance(dataset, IterableDataset) else _DatasetKind.Map
+        if self._dataset_kind == _DatasetKind.Iterable:
+            check_unordered(None if self._ranks is None else split_by_rank, shuffle=shuffle or None, sampler=sampler,
+                            batch_sampler=batch_sampler)
         self._shuffle = shuffle               # a dataset that gives batches may know several ways
         shuffle = bool(shuffle)
         if self._ranks is not None and not (sampler is batch_sampler is None):
@@ -183,17 +161,7 @@ class DataLoader(Generic[_T_co]):
             raise ValueError("batch_size=None option disables auto-batching and is mutually exclusive with drop_last")
         self._counted = None                  # a sampler that is told the number of each epoch
         if sampler is None:
-            if self._dataset_kind == _DatasetKind.Iterable:
-                sampler = _InfiniteConstantSampler()
-            elif whole:
-                sampler = _DatasetOrder(dataset)
-            elif self._ranks is not None:
-                sampler = self._counted = DistributedSampler(dataset, self._ranks[1], self._ranks[0], shuffle,
-                                                             shared_seed(generator), drop_last)
-            elif shuffle:
-                sampler = RandomSampler(dataset, generator=generator)
-            else:
-                sampler = SequentialSampler(dataset)
+            sampler = self._make_sampler(shuffle, generator, drop_last)
         if batch_size is not None and batch_sampler is None:
             batch_sampler = BatchSampler(sampler, batch_size, drop_last)
         self.batch_size = batch_size
@@ -211,6 +179,17 @@ class DataLoader(Generic[_T_co]):
         self._waiting = Waiting()
         self._iterator = None
         self.__initialized = True
+
+    def _make_sampler(self, shuffle, generator, drop_last):
+        if self._dataset_kind == _DatasetKind.Iterable:
+            return _InfiniteConstantSampler()
+        if self._dataset_kind == _DatasetKind.Batches:
+            return _DatasetOrder(self.dataset)
+        if self._ranks is not None:
+            rank, ranks = self._ranks
+            self._counted = DistributedSampler(self.dataset, ranks, rank, shuffle, shared_seed(generator), drop_last)
+            return self._counted
+        return RandomSampler(self.dataset, generator=generator) if shuffle else SequentialSampler(self.dataset)
 
     @property
     def multiprocessing_context(self):
@@ -329,6 +308,35 @@ class DataLoader(Generic[_T_co]):
 
 
 _sharding_worker_init_fn = missing("torch.utils.data.dataloader._sharding_worker_init_fn")       # torchdata imports it
+
+
+def checked_prefetch(num_workers, timeout, prefetch_factor, persistent_workers):
+    """How many batches each worker makes ahead, if what is asked of workers goes together."""
+    if num_workers < 0:
+        raise ValueError("num_workers option should be non-negative; use num_workers=0 to disable multiprocessing. "
+                         f"It is {num_workers}")
+    if timeout < 0:
+        raise ValueError(f"timeout option should be non-negative, but got {timeout}")
+    if num_workers == 0 and prefetch_factor is not None:
+        raise ValueError("prefetch_factor option could only be specified in multiprocessing. Let num_workers > 0 "
+                         "to enable multiprocessing, otherwise set prefetch_factor to None; it is "
+                         f"{prefetch_factor}")
+    if prefetch_factor is not None and prefetch_factor < 0:
+        raise ValueError(f"prefetch_factor option should be non-negative, but got {prefetch_factor}")
+    if persistent_workers and num_workers == 0:
+        raise ValueError("persistent_workers option needs num_workers > 0")
+    return 2 if num_workers and prefetch_factor is None else prefetch_factor
+
+
+def check_unordered(split_by_rank, **given):
+    """Refuse what asks for an order of an IterableDataset."""
+    for name, one in given.items():
+        if one is not None:
+            raise ValueError(f"DataLoader with IterableDataset: expected unspecified {name} option, but got "
+                             f"{name}={one}")
+    if split_by_rank is not None:
+        raise ValueError(f"split_by_rank={split_by_rank!r}: an IterableDataset has no positions to split; let "
+                         "its __iter__ give the part of its rank")
 
 
 def process_context(context):
