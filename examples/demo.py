@@ -23,7 +23,7 @@ F = torch.nn.functional
 COLUMNS = ", ".join([*WORDS, *NUMBERS, TARGET])
 CODES = {name: {word: number for number, word in enumerate(words)}
          for name, words in zip(WORDS, (DISTRICTS, KINDS, HEATING))}
-HELD_BACK = 5                      # every so manieth row is not trained on
+HOLDOUT_EVERY = 5                  # every 5th row is held out
 SHOWN_STEPS = 10                   # the loss is looked at once in so many steps: to look is to wait for the device
 
 
@@ -48,7 +48,7 @@ def scales(path):
     """(mean, spread) of the numbers and the rent over the rows that are trained on, which the database computes."""
     names = (*NUMBERS, TARGET)
     asked = ", ".join(f"avg({n}) AS {n}, avg({n} * {n}) AS {n}_squared" for n in names)
-    mean, square = torch.data.sql(f"SELECT {asked} FROM flats WHERE id % {HELD_BACK} != 0", path,
+    mean, square = torch.data.sql(f"SELECT {asked} FROM flats WHERE id % {HOLDOUT_EVERY} != 0", path,
                                   dtype=torch.float64).read().reshape(-1, 2).T
     return mean.float(), (square - mean * mean).sqrt().float()
 
@@ -70,7 +70,7 @@ def main():
     torch.manual_seed(args.seed)
     path = args.out / "flats.db"
     make_table(path, np.random.default_rng(args.seed), rows)
-    train, held_back = flats(path, f"id % {HELD_BACK} != 0"), flats(path, f"id % {HELD_BACK} = 0")
+    train, held_back = flats(path, f"id % {HOLDOUT_EVERY} != 0"), flats(path, f"id % {HOLDOUT_EVERY} = 0")
     mean, spread = (scale.to(device) for scale in scales(path))
     model = Net([len(codes) for codes in CODES.values()], len(NUMBERS)).to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=4e-3)

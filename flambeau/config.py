@@ -107,7 +107,7 @@ _CHECKS = {"executor": _one_of(_settings.EXECUTORS), "num_threads": _integer(1),
            "trace_instructions": _integer(1), "trace_bytes": _integer(1), "cache_bytes": _integer(),
            "object_dir": _folder, "object_bytes": _integer(0),
            "watch": _one_of(tuple(_settings.WATCHES.values())), "watch_ignore": _finding_names}
-_READ = {"num_threads": _threads.get_num_threads}                    # those that somebody else holds
+_READ = {"num_threads": _threads.get_num_threads}                    # those that another module holds
 _WRITE = {"executor": _set_executor, "cpu": _set_processor, "convolutions": _set_convolutions,
           "num_threads": _threads.set_num_threads, "watch": _set_watch,
           "object_dir": _set_objects("object_dir"), "object_bytes": _set_objects("object_bytes")}

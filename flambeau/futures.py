@@ -1,4 +1,4 @@
-"""`torch.futures`: a result that somebody will set, and callbacks for when it is there."""
+"""`torch.futures`: a result that will be set later, and callbacks for when it is there."""
 from typing import Generic, TypeVar
 
 from .base.errors import warn
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class Future(Generic[T]):
-    """A result that is set once, by whoever makes it, and waited for by whoever needs it.
+    """A result that is set once, by its producer, and waited for by its consumers.
 
     >>> from flambeau.futures import Future
     >>> future = Future()

@@ -20,7 +20,7 @@ __all__ = ["Library", "custom_op", "define", "fallthrough_kernel", "get_ctx", "g
 RESERVED_NAMESPACES = ("prim",)
 NAMELESS_SCHEMA = re.compile(r"\(.*\) -> .*")
 _waiting: dict = {}           # qualified name of an operator that is not defined yet → what to do when it is
-_kept: list = []              # libraries that nobody else holds
+_kept: list = []              # libraries that nothing else holds
 
 
 class Library:

@@ -1,4 +1,4 @@
-"""What was recorded, and what becomes of it: for people who want to look.
+"""What was recorded, and what becomes of it: for users who want to look.
 
     torch.plans.recorded()     the instructions of this thread that wait to run, as text
     torch.plans.of(y)          the plan by which they would run natively, made now and not run

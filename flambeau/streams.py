@@ -2,8 +2,8 @@
 
 The CPU has one stream, in which everything runs in the order of the program, and no events, as in PyTorch. A GPU works
 through what is handed to one of its streams in order, beside the CPU and beside its other streams. What a program
-records (docs/design.md) is handed over when somebody looks; so whatever concerns a stream hands over first what this
-thread has recorded so far, to the streams that were current for it.
+records (docs/design.md) is handed over when contents are looked at; so whatever concerns a stream hands over first what
+this thread has recorded so far, to the streams that were current for it.
 """
 from .backends.cuda import driver
 from .base.observers import timed
@@ -101,7 +101,7 @@ class Stream:
         return self.stream_id
 
     def query(self):
-        """Whether all that was called has run, as far as anybody can see."""
+        """Whether all that was called has run, as far as can be seen."""
         if self._held is None:
             return True
         hand_over()
@@ -244,7 +244,7 @@ class Event:
             held.wait(self._held)
 
     def query(self):
-        """Whether what was called before the mark is done, as far as anybody can see."""
+        """Whether what was called before the mark is done, as far as can be seen."""
         return self._held is None or self._held.query()
 
     def synchronize(self):

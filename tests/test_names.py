@@ -1,9 +1,13 @@
 """A class or a constant has a name of its own: one word means one thing in the whole package.
 
 Names that PyTorch has twice are twice here too. Functions, methods and local variables may be called like others.
+Words that only their writers understood do not come back.
 """
 import ast
 import functools
+import io
+import re
+import tokenize
 from collections import defaultdict
 
 import pytest
@@ -21,6 +25,19 @@ TWINS = {
     "T": "a type variable",
     "RGB": "torchvision's transform, and its number of a mode of pictures in files",
     "Transform": "PyTorch's, in distributions, and torchvision's",
+}
+
+# Who it is: the caller, another thread, an observer, the user, the program. Texts that users see may say it.
+NO_PARTY = re.compile(r"\b(nobody|somebody|anybody|whoever)\b", re.IGNORECASE)
+# name → what says it
+PRIVATE_NAMES = {
+    "like_before": "call_cached, cached_plan",
+    "dressed": "with_metadata",
+    "_by_owner": "run_inline",
+    "_at_once": "run_as_one_call",
+    "HELD_BACK": "HOLDOUT_EVERY",
+    "SMALL_LOOK_BYTES": "MAX_INLINE_BYTES",
+    "A_NODE_OVER_SEVERAL": "NOT_REPLAYABLE",
 }
 
 
@@ -60,3 +77,42 @@ def test_twins_are_found(tmp_path):
     (tmp_path / "one.py").write_text("LIMIT, OTHER = 1, 2\nclass Plan: pass\ndef run(): pass\nlocal = 3\n")
     (tmp_path / "two.py").write_text("LIMIT: int = 2\nclass Plan: pass\ndef run(): pass\nlocal = 4\n")
     assert twins(tmp_path) == {"LIMIT": ["one", "two"], "Plan": ["one", "two"]}
+
+
+def remarks(path, text):
+    """(number of the line, text) of the comments and docstrings in a file; of one of Cython's, all its lines."""
+    if path.suffix != ".py":
+        yield from enumerate(text.splitlines(), 1)
+        return
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield from enumerate(node.value.value.splitlines(), node.lineno)
+
+
+def unclear(package):
+    """The lines of a package that use a private name, or a remark that does not say who it speaks of."""
+    private = re.compile(rf"\b({'|'.join(PRIVATE_NAMES)})\b")
+    for path in sorted(file for suffix in ("py", "pyx", "pxd") for file in package.rglob(f"*.{suffix}")):
+        text = path.read_text(encoding="utf-8")
+        where = path.relative_to(package).as_posix()
+        for name in private.findall(text):
+            yield f"{where}: {name}: say {PRIVATE_NAMES[name]}"
+        if NO_PARTY.search(text):
+            for number, line in remarks(path, text):
+                for word in NO_PARTY.findall(line):
+                    yield f"{where}:{number}: {word}: say who it is, or use the passive"
+
+
+def test_words_that_a_stranger_knows():
+    told = list(unclear(PACKAGE))
+    assert not told, "\n".join(told)
+
+
+def test_unclear_words_are_found(tmp_path):
+    (tmp_path / "one.py").write_text('"""Nobody reads\nthis."""\nx = "somebody else"   # whoever asks\ndressed = x\n')
+    (tmp_path / "two.pxd").write_text("cdef int x      # anybody's\n")
+    assert [line.rpartition(": ")[0] for line in unclear(tmp_path)] == [
+        "one.py: dressed", "one.py:3: whoever", "one.py:1: Nobody", "two.pxd:1: anybody"]

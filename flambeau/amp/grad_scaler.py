@@ -83,7 +83,7 @@ class GradScaler:
         raise ValueError("outputs must be a Tensor or an iterable of Tensors")
 
     def unscale_(self, optimizer):
-        """Divide the gradients of the optimizer's parameters by the scale, now, for whoever looks at them."""
+        """Divide the gradients of the optimizer's parameters by the scale, now, for code that looks at them."""
         if not self._enabled:
             return
         self._check_started("unscale_")

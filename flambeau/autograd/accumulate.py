@@ -112,7 +112,7 @@ def detached_copy(g, like):
     """`g` without history, in a storage of its own, laid out like the tensor `like`.
 
     Others may hold `g`: another leaf, a hook, the caller. Where it fills its storage the contents are shared until
-    somebody writes; an expanded or strided gradient is copied.
+    one is written; an expanded or strided gradient is copied.
     """
     s, storage = g._spec, g._storage
     whole = s.dense and g._offset == 0 and storage.nbytes == s.nbytes and not storage.exported

@@ -164,13 +164,13 @@ def _run(capture, captured, useful, create_graph, node, gs):
                 _anomaly_note(node, error)
             raise
         if node.kinds is not None:
-            made = [g if g is None or edge is None or g._spec is kind else match_spec(g, kind)
-                    for g, kind, edge in zip(made, node.kinds, node.edges, strict=False)]
+            made = [g if g is None or edge is None or g._spec is spec else match_spec(g, spec)
+                    for g, spec, edge in zip(made, node.kinds, node.edges, strict=False)]
     if modes.anomaly and modes.check_nan:
         _check_nan(node, made)
     if not node.hooks:
         return made
-    if isinstance(node, OpNode):                 # as in PyTorch, they are not shown what nobody wants
+    if isinstance(node, OpNode):                 # as in PyTorch, they are not shown what is not wanted
         made = [g if edge is None or edge[0] in useful or edge[0] in capture else None
                 for g, edge in zip(made, node.edges, strict=True)]
     return _run_node_hooks(node.hooks, made, tuple(gs))

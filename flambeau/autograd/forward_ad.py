@@ -140,20 +140,20 @@ def write_tangent(tensor, result):
         return
     level, modes.level = modes.level, -1
     try:
-        kind, part = whole._spec, new
+        spec, part = whole._spec, new
         if base is not None or new is None:
-            new = laid_like(kind, door.full(kind.shape, 0, kind.dtype, kind.device) if old is None else old)
+            new = laid_like(spec, door.full(spec.shape, 0, spec.dtype, spec.device) if old is None else old)
             there = new if base is None else look(new, tensor._spec, start_in(base, tensor))
             there.zero_() if part is None else there.copy_(part)
-        whole._tangent = (level, _laid_out_like(new, kind))
+        whole._tangent = (level, _laid_out_like(new, spec))
     finally:
         modes.level = level
 
 
-def _laid_out_like(tangent, kind):
-    """`tangent` with the strides of `kind`, so that views find their part of it."""
-    same = tangent._spec.strides == kind.strides and tangent._offset == 0
-    return tangent if same or kind.contiguous and tangent._spec.contiguous else laid_like(kind, tangent)
+def _laid_out_like(tangent, spec):
+    """`tangent` with the strides of `spec`, so that views find their part of it."""
+    same = tangent._spec.strides == spec.strides and tangent._offset == 0
+    return tangent if same or spec.contiguous and tangent._spec.contiguous else laid_like(spec, tangent)
 
 
 def tangents_of(args):
@@ -187,7 +187,7 @@ def propagate(op, entry, args, inputs, outs):
                 out._dual_of = inputs[0] if inputs[0]._dual_of is dual_itself else inputs[0]._dual_of
         return
     tangents = [tangent_of(t) for t in inputs]
-    live = [t is not None and kind.dtype.category >= 2 for t, kind in zip(tangents, entry.kinds, strict=True)]
+    live = [t is not None and spec.dtype.category >= 2 for t, spec in zip(tangents, entry.kinds, strict=True)]
     if not any(live) or not op.differentiable:
         return
     level, modes.level = modes.level, -1
@@ -207,7 +207,7 @@ def _push(node, op, tangents, outs, level, tracked):
     probes = [o.new_zeros(o.shape).requires_grad_() if nr in real else None for nr, o in enumerate(outs)]
     with standing_in():
         made = node.backward(tuple(probes))
-    pairs = [(match_spec(g, kind), tangents[i].to(kind.dtype)) for g, kind, i in
+    pairs = [(match_spec(g, spec), tangents[i].to(spec.dtype)) for g, spec, i in
              zip(made, node.kinds, node.recipe.inputs, strict=True) if g is not None and requires(g)]
     wanted = [probes[nr] for nr in real]
     if pairs:

@@ -86,9 +86,9 @@ class FunctionCtx(Node):
             raise second_error(self)
         if self.materialize:
             left = () if self._materialize_non_diff_grads else self.plain_at
-            grads = tuple(g if g is not None or kind is None or nr in left
-                          else door.full(kind.shape, 0, kind.dtype, kind.device)
-                          for nr, (g, kind) in enumerate(zip(grads, self.outs, strict=True)))
+            grads = tuple(g if g is not None or spec is None or nr in left
+                          else door.full(spec.shape, 0, spec.dtype, spec.device)
+                          for nr, (g, spec) in enumerate(zip(grads, self.outs, strict=True)))
         rule, other = self.function.backward, self.function.vjp
         if rule is Function.backward:
             rule = other

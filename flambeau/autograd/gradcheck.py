@@ -133,7 +133,7 @@ def _numeric(func, inputs, i, nr, out, eps):
         moved.look(t._spec.on(CPU), t._offset).flat[j] += delta
         if device is not CPU:
             moved = Value.of_bytes(device.backend.from_host(moved.array, moved.spec.on(device)), device)
-        # for the call it holds other memory, which nobody outside has seen
+        # for the call it holds other memory, which was not seen outside
         _set(storage, value=moved, **other_memory)
         try:
             return _array(_outputs(func, inputs)[nr]).reshape(-1).copy()

@@ -286,7 +286,8 @@ class OpNode(Node):
     def shown(self):
         """The node as the user sees it, of the class that PyTorch's has.
 
-        All are of one class as long as nobody looks, since the engine reads the attributes of one class faster.
+        All are of one class as long as they are not looked at, since the engine reads the attributes of one class
+        faster.
         """
         if self.__class__ is OpNode:
             self.__class__ = node_type(self.recipe.name.rpartition("::")[2])
@@ -354,9 +355,9 @@ def kept_places(node, kept, written=False):
             if one.packed is None and (written or one.storage.version == one.version):
                 yield at, None, one.storage, one.spec, one.offset
         elif at is None:
-            storage, version, kind, offset = one
+            storage, version, spec, offset = one
             if written or storage.version == version:
-                yield at, None, storage, kind, offset
+                yield at, None, storage, spec, offset
         elif written or one[1].version == one[2]:
             yield at, one[0], one[1], one[0]._spec, one[0]._offset
 

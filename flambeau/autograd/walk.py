@@ -62,9 +62,9 @@ def run_nodes(ready, readers, buffers, reached, targets, careful, retain_graph, 
               emptied, older):
     """Run the nodes in the heap `ready`, and those that become so: a node is when all its `readers` have run.
 
-    Only nodes in `reached` are come to, all if it is None, and `targets` are those among them whose gradients somebody
-    asked for. These, nodes with hooks, and all nodes where one has to be `careful`, are run by the engine's function
-    `run_with_hooks`. What nodes had kept that were made before the number `emptied` goes to the list `older`.
+    Only nodes in `reached` are come to, all if it is None, and `targets` are those among them whose gradients the
+    caller asked for. These, nodes with hooks, and all nodes where one has to be `careful`, are run by the engine's
+    function `run_with_hooks`. What nodes had kept that were made before the number `emptied` goes to the list `older`.
     """
     node = gs = None
     while node is not None or ready:

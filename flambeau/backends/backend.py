@@ -1,6 +1,6 @@
 """What a device does for the layers above it: hold memory, show it as arrays, run operations, compile kernels.
 
-A Backend is found by a Spec's device: `spec.device.backend`. Above this folder nobody asks what kind of array a Value
+A Backend is found by a Spec's device: `spec.device.backend`. Above this folder no code asks what kind of array a Value
 holds, or which module computes with it. To add a device, write a subclass and register it:
 
     register("toy", ToyBackend)
@@ -46,7 +46,7 @@ class NotPrecompiled(NotCompiled):
 
 class DeviceFailed(RuntimeError):
     """A device refused a step of a program, or fails since an earlier one: nothing that the program would have made can
-    be had. `task` is the number of the step among the program's, None where nobody can tell."""
+    be had. `task` is the number of the step among the program's, None where that is not known."""
 
     def __init__(self, said, task=None):
         super().__init__(said)
@@ -271,11 +271,11 @@ class Backend:
         raise NotImplementedError(f"{type(self).__name__} does not compile")
 
     def code(self, work):
-        """The texts that the compiler was given for a Launch or a library's call, for people."""
+        """The texts that the compiler was given for a Launch or a library's call, to be shown."""
         return []
 
     def assembly(self, text):
-        """What the device runs for one of these texts, for people."""
+        """What the device runs for one of these texts, to be shown."""
         raise NotImplementedError(f"{type(self).__name__} does not compile")
 
     def library(self, name, dtype, args, outs, params):
@@ -294,7 +294,8 @@ class Backend:
         raise NotImplementedError(f"{type(self).__name__} does not compile")
 
     def expect_work(self):
-        """Somebody builds a model: what nearly all of them need may be made ready, without keeping anybody waiting."""
+        """A model is being built: what nearly all of them need may be made ready, without keeping the caller
+        waiting."""
 
     def forget(self):
         """Compile everything anew, if it is asked for again."""

@@ -138,30 +138,30 @@ class Attention(Switches):
         super().__init__(name, says, matmul=Precision(
             f"{name}.matmul", "Products of matrices.", allow_fp16_accumulation=False,
             allow_fp16_reduced_precision_reduction=True, allow_bf16_reduced_precision_reduction=True))
-        for kind in ("flash", "math", "mem_efficient", "cudnn"):
-            self._add(kind)
+        for algorithm in ("flash", "math", "mem_efficient", "cudnn"):
+            self._add(algorithm)
         self.SDPAParams = SDPAParams
         self.__all__ = [name for name in vars(self) if not name.startswith("_") and "flags" not in name
                         and name not in ("is_available", "version")]
 
-    def _add(self, kind):
+    def _add(self, algorithm):
         state = [True]
-        vars(self)[f"{kind}_sdp_enabled"] = lambda: state[0]
-        vars(self)[f"enable_{kind}_sdp"] = lambda enabled: state.__setitem__(0, bool(enabled))
+        vars(self)[f"{algorithm}_sdp_enabled"] = lambda: state[0]
+        vars(self)[f"enable_{algorithm}_sdp"] = lambda enabled: state.__setitem__(0, bool(enabled))
 
     @contextlib.contextmanager
     def sdp_kernel(self, enable_flash=True, enable_math=True, enable_mem_efficient=True, enable_cudnn=True):
         """Allow some kernels of attention for the duration of a `with` block."""
         wanted = {"flash": enable_flash, "math": enable_math, "mem_efficient": enable_mem_efficient,
                   "cudnn": enable_cudnn}
-        before = {kind: vars(self)[f"{kind}_sdp_enabled"]() for kind in wanted}
-        for kind, on in wanted.items():
-            vars(self)[f"enable_{kind}_sdp"](on)
+        before = {algorithm: vars(self)[f"{algorithm}_sdp_enabled"]() for algorithm in wanted}
+        for algorithm, on in wanted.items():
+            vars(self)[f"enable_{algorithm}_sdp"](on)
         try:
             yield
         finally:
-            for kind, on in before.items():
-                vars(self)[f"enable_{kind}_sdp"](on)
+            for algorithm, on in before.items():
+                vars(self)[f"enable_{algorithm}_sdp"](on)
 
     @_Question
     def is_built(self):

@@ -1,7 +1,7 @@
 """The reference executor: run one instruction with a device's array module, and fit the result to its spec.
 
 It is the definition of every operation. Arrays come in as the array module sees the views; what `ref` gives back is
-cast, laid out and, where it is still somebody else's memory, copied, so that a result always owns its memory.
+cast, laid out and, where it is still another owner's memory, copied, so that a result always owns its memory.
 """
 import os
 

@@ -215,10 +215,10 @@ def like(input, dtype, device, layout, memory_format, pin_memory=False) -> Spec:
     """The spec of a new tensor shaped (and, where nothing else is said, laid out) like `input`."""
     if not isinstance(input, door.tensor):
         raise argument_error(f"argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
-    kind = input._spec
-    dtype, where = options(dtype, kind.dtype, kind.device if device is None else device, layout, pin_memory)
+    own = input._spec
+    dtype, where = options(dtype, own.dtype, own.device if device is None else device, layout, pin_memory)
     if memory_format is None or memory_format is layouts.preserve_format:
-        strides = preserved_strides(kind.shape, kind.strides)
+        strides = preserved_strides(own.shape, own.strides)
     else:
-        strides = memory_format.strides(kind.shape)
-    return spec(dtype, kind.shape, strides, where)
+        strides = memory_format.strides(own.shape)
+    return spec(dtype, own.shape, strides, where)

@@ -10,7 +10,7 @@ either all of them are loaded, and are what the sources say, or none: an edited 
 had before. FLAMBEAU_CORE=python leaves them alone, and FLAMBEAU_CORE=compiled refuses to run without them.
 
 What is different where it is compiled, and who has to know:
-- compiled functions have no frames. So `here` cannot skip a number of them (base/errors.py), and whoever looks for a
+- compiled functions have no frames. So `here` cannot skip a number of them (base/errors.py), and code that looks for a
   function among frames does not find one of these (`who_looked` in base/observers.py);
 - compiled classes have no dictionary, and nothing can be hung on them. What their fields begin as stands below them
   (`give_defaults`); a Tensor and a Node are classes of Python's over compiled ones, and take attributes as ever;
@@ -54,7 +54,7 @@ def compiled_name(module, mark):
 
 
 class CoreFinder:
-    """Finds the modules of the core where their compiled files are, before anybody looks for their sources."""
+    """Finds the modules of the core where their compiled files are, before their sources are looked for."""
 
     def __init__(self, files):
         self.files = files            # full name of a module → its file
@@ -108,12 +108,12 @@ def source_of(filename):
     return os.path.join(FOLDER, *path.split(".")) + ".py" if COMPILED and path in MODULES else filename
 
 
-def give_defaults(kind, **values):
-    """What the fields of `kind` are as long as nobody has set them.
+def give_defaults(cls, **values):
+    """What the fields of `cls` are as long as they are not set.
 
     An interpreted object finds that in its class. A compiled one has room for its fields, which begin as 0, False and
     None; what is to begin as something else, `__cinit__` sets, which runs compiled alone.
     """
     if not COMPILED:
         for name, value in values.items():
-            setattr(kind, name, value)
+            setattr(cls, name, value)

@@ -14,7 +14,7 @@ cpdef list counts(list values):
     cdef Py_ssize_t i
     cdef list found = []
     for i in range(len(values)):
-        found.append(Py_REFCNT(PyList_GET_ITEM(values, i)))      # where it stands: nobody takes it from there
+        found.append(Py_REFCNT(PyList_GET_ITEM(values, i)))      # where it stands: it is not taken from there
     return found
 
 

@@ -90,7 +90,7 @@ class Deferral:
         if self._forker is None or not in_main_thread():
             return False
         if frame is not self._forker and self._came_from_forker(frame.f_back):
-            # This is a hook of somebody else's, or the warning of forks beside threads. Asked from in here, Python
+            # This is a hook of another library's, or the warning of forks beside threads. Asked from in here, Python
             # would see at its next instruction that it is calling already, and forget it (`make_pending_calls`).
             left = WhenLeft()
             at_end(left, self.deliver_soon)

@@ -169,13 +169,13 @@ def from_numpy(np_dtype):
     return found
 
 
-def of_number(kind):
+def of_number(cls):
     """The dtype a Python number type stands for in promotion (float: the default dtype)."""
-    if kind is float:
+    if cls is float:
         return default
-    if kind is complex:
+    if cls is complex:
         return default.to_complex()
-    return int64 if kind is int else bool
+    return int64 if cls is int else bool
 
 
 default = float32

@@ -28,7 +28,7 @@ def here(inside=1):
     """The innermost line of the user's: (code, offset), or None. At least `inside` frames are known to be ours."""
     try:
         frame = _getframe(inside)
-    except ValueError:                            # nobody of the user's called: an exit handler, a bare thread
+    except ValueError:                            # no frame of the user's called: an exit handler, a bare thread
         return None
     code = frame.f_code
     if code is _user:
@@ -138,23 +138,23 @@ def argument_error(words):
     return TypeError(f"{called()}(): {words}")
 
 
-warned = 0                    # how often `warn` was called
+told = 0                      # how often a warning was given, or `watch` told of something: neither is on a tape
 
 
-def warn(message, kind=UserWarning):
+def warn(message, category=UserWarning):
     """Warn with `message`, at the innermost line of the user's."""
-    global warned
-    warned += 1
+    global told
+    told += 1
     frame, level = _getframe(0), 1
     while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
         frame, level = frame.f_back, level + 1
-    warnings.warn(message, kind, stacklevel=level)
+    warnings.warn(message, category, stacklevel=level)
 
 
-def need(condition, message, kind=RuntimeError):
+def need(condition, message, error_class=RuntimeError):
     """Refuse with `kind(message)` unless `condition` holds. Dispatch adds the call, the names and the lines."""
     if not condition:
-        error = kind(message)
+        error = error_class(message)
         error.refusal = True
         try:
             raise error

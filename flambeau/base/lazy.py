@@ -38,15 +38,15 @@ def names_there(module):
     return dir(sys.modules[module])
 
 
-def import_when_asked(module, places, refuse, kind=LazyModule):
-    """Make the module called `module` a LazyModule, or of the class `kind`; returns its `__getattr__`.
+def import_when_asked(module, places, refuse, cls=LazyModule):
+    """Make the module called `module` a LazyModule, or of the class `cls`; returns its `__getattr__`.
 
     `places` says where a name is: "utils.hooks" is a module of the package, "amp.grad_scaler:GradScaler" a name in one;
     a function makes the thing. Any other name gets the error `refuse(name)`.
     """
     lazy, package = import_module(module), module.partition(".")[0]
     names_held(lazy)["_IMPORTED_WHEN_ASKED"] = places
-    lazy.__class__ = kind
+    lazy.__class__ = cls
 
     def get(name):
         if name not in places:

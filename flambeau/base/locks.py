@@ -1,14 +1,14 @@
 """Every lock of the package is made here, so that a forked child can take it.
 
 Note [Locks after a fork]: a child has the thread that forked and no other. A lock that another thread held at that
-moment stays held there, and whoever wants it waits for ever. So the child first renews every lock, and then calls what
-was given to `in_child`, in the order in which it was given. A lock that the forking thread itself holds (it forks in a
-signal handler, say) is still its own, and will be released by it.
+moment stays held there, and a thread that wants it waits for ever. So the child first renews every lock, and then calls
+what was given to `in_child`, in the order in which it was given. A lock that the forking thread itself holds (it forks
+in a signal handler, say) is still its own, and will be released by it.
 
-What some locks are held for cannot be mended afterwards: a compilation, or a run that writes into memory. Nobody forks
-while another thread holds one of those (`new_lock(finish=True)`): the forking thread takes them all first. Their
+What some locks are held for cannot be mended afterwards: a compilation, or a run that writes into memory. No thread
+forks while another thread holds one of those (`new_lock(finish=True)`): the forking thread takes them all first. Their
 holders may need one another's, so it gives them all back and tries again if one is not to be had; and goes on without
-after a while, since somebody may hold one and wait for it. What a signal handler raises meanwhile comes after the fork:
+after a while, since a thread may hold one and wait for it. What a signal handler raises meanwhile comes after the fork:
 Note [Signals during a fork] in deferred_signals.py.
 
 All locks are reentrant: only of those it is known who holds them. `tests/base/test_locks.py` reads the package for
@@ -33,7 +33,7 @@ _in_child: list = []
 
 
 def new_lock(finish=False):
-    """A reentrant lock that is free in a forked child; `finish`: nobody forks while another thread holds it."""
+    """A reentrant lock that is free in a forked child; `finish`: no thread forks while another one holds it."""
     made = threading.RLock()
     _locks.add(made)
     if finish:
@@ -53,7 +53,7 @@ class Flag:
         self._condition, self._is_set = new_condition(), False
 
     def set(self):
-        """It has happened: whoever waits goes on."""
+        """It has happened: waiting threads go on."""
         with self._condition:
             self._is_set = True
             self._condition.notify_all()
@@ -96,7 +96,8 @@ def _call_all(functions):
 
 
 def _take_all():
-    """Take all locks that nobody may hold during a fork; those that were taken, which is none if it took too long."""
+    """Take all locks that no thread may hold during a fork; those that were taken, which is none if it took too
+    long."""
     until = time.monotonic() + SECONDS_FOR_ALL_LOCKS
     while True:
         taken = []

@@ -6,7 +6,7 @@ the words are kept, because programs ask `hasattr(torch, …)` again and again.
 import functools
 import os
 
-# What people bring along from NumPy, by what it is called here.
+# What NumPy's users bring along, by what it is called here.
 USUAL_MISNAMES = {"torch.array": "torch.tensor", "torch.ndarray": "torch.Tensor", "torch.copy": "torch.clone",
                   "torch.Tensor.astype": "Tensor.to(dtype)", "torch.Tensor.copy": "Tensor.clone()",
                   "torch.Tensor.fill": "Tensor.fill_(value)"}
@@ -20,7 +20,7 @@ def attribute_error(owner, name, names, hint=""):
 
 def words(owner, name, names, hint=""):
     """What there is to say about `owner.name`, which is not there, as the rest of a sentence."""
-    if name.startswith("_"):                      # asked for by Python and by libraries, not by people
+    if name.startswith("_"):                      # asked for by Python and by libraries, not by users
         return ""
     known = _words.get((owner, name))
     if known is None:

@@ -8,8 +8,8 @@
         train()
 
 An observer is told of the kinds of events that it has a method for. For each kind there is one name in this module:
-`None` while nobody asks, else a function that tells all who do, in the order in which they came. So the place where
-something happens tests one name, and that is all it costs where nobody observes:
+`None` while there is no observer, else a function that tells all of them, in the order in which they came. So the place
+where something happens tests one name, and that is all it costs without observers:
 
     if (tell := observers.looked) is not None:
         tell(value)
@@ -19,10 +19,10 @@ happened, so one that observes all of them may be called by several at once.
 
 Note [Told after the run]: while a trace runs its lock is held, Values are half made, and whether memory may be written
 over is asked by counting who holds it. An observer may do anything: use tensors, keep them, raise. So what happens
-during a run waits, with its times, and is told when the run is over (`gathered`). Where an observer raises, everybody
+during a run waits, with its times, and is told when the run is over (`gathered`). Where an observer raises, every one
 is told the rest all the same, and then the first error goes to the user, whose tensors are as they would be without.
 
-What an observer keeps of what it is told stays alive: a Value that somebody holds has to be computed.
+What an observer keeps of what it is told stays alive: a Value that an observer holds has to be computed.
 """
 import contextlib
 import os
@@ -60,7 +60,7 @@ class Observer:
         """A call was recorded; nothing has been computed."""
 
     def looked(self, value):
-        """Somebody wants the contents of a Value, which runs what is pending."""
+        """The contents of a Value are wanted, which runs what is pending."""
 
     def wrote(self, storage):
         """The contents of a Storage are about to be replaced."""
@@ -115,7 +115,7 @@ class Observer:
         """A node was made beside a call."""
 
     def gradient_read(self, tensor):
-        """Somebody reads `tensor.grad`."""
+        """`tensor.grad` is read."""
 
     def backward_began(self, backward_pass):
         """A backward is about to go through its nodes, `backward_pass.reached`."""
@@ -146,7 +146,7 @@ KINDS = tuple(name for name in vars(Observer) if not name.startswith("_"))
 DURING_RUNS = frozenset(("planned", "ran", "run_ended", "compiled", "copied", "waited",
                          "allocated", "freed"))                        # see Note [Told after the run]
 
-calling = called = recorded = looked = wrote = None                    # kind → a function that tells whoever asks
+calling = called = recorded = looked = wrote = None                    # kind → a function that tells its observers
 made = drew = shared = moved = None
 planned = ran = run_ended = compiled = copied = waited = None
 allocated = freed = None
@@ -215,13 +215,13 @@ def _change(change, held):
 def _publish():
     """Set the name of each kind of event to what tells those who ask for it."""
     global during_runs
-    for kind in KINDS:
-        asked = [partial(_only_in, thread, getattr(observer, kind)) if thread is not None else
-                 getattr(observer, kind) for observer, thread in _observers
-                 if getattr(type(observer), kind) is not getattr(Observer, kind)]
-        globals()[kind] = None if not asked else partial(_tell_later, tuple(asked)) if kind in DURING_RUNS else \
+    for event in KINDS:
+        asked = [partial(_only_in, thread, getattr(observer, event)) if thread is not None else
+                 getattr(observer, event) for observer, thread in _observers
+                 if getattr(type(observer), event) is not getattr(Observer, event)]
+        globals()[event] = None if not asked else partial(_tell_later, tuple(asked)) if event in DURING_RUNS else \
             asked[0] if len(asked) == 1 else partial(_tell, tuple(asked))
-    during_runs = any(globals()[kind] is not None for kind in DURING_RUNS)
+    during_runs = any(globals()[event] is not None for event in DURING_RUNS)
     for function in on_change:
         function()
 
@@ -232,7 +232,7 @@ def _only_in(thread, method, *event):
 
 
 def _tell(methods, *event):
-    """Tell everybody; then the first error that one of them has raised."""
+    """Tell all observers; then the first error that one of them has raised."""
     if len(methods) == 1:
         methods[0](*event)
     else:
@@ -240,7 +240,7 @@ def _tell(methods, *event):
 
 
 def _tell_later(methods, *event):
-    """Tell everybody, when the run that this thread is in is over."""
+    """Tell all observers, when the run that this thread is in is over."""
     if _thread.waiting is not None:
         _thread.waiting.append((methods, event))
     else:
@@ -328,7 +328,7 @@ class timed:
 
 
 def tell_ran(step, instructions, start, end=None, failed=False):
-    """Tell who asks for it that a step was run; to now, if nobody says to when."""
+    """Tell its observers that a step was run; until now, if `end` is not given."""
     if (tell := ran) is not None:
         tell(StepRun(step, instructions, start, clock() if end is None else end, failed))
 
@@ -346,7 +346,7 @@ def tell_module_ended(module, args, output):
 
 
 def tell_freed(allocation):
-    """Tell who asks for it that memory came back."""
+    """Tell its observers that memory came back."""
     if (tell := freed) is not None:
         allocation.end = clock()
         tell(allocation)

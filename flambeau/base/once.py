@@ -1,11 +1,11 @@
 """What is made when it is first asked for, by threads that may ask all at once: modules, and the results of functions.
 
-Note [First use]: nobody may meet a thing half made, nor two things where one is meant, whichever threads come first.
+Note [First use]: no thread may meet a thing half made, nor two things where one is meant, whichever threads come first.
 
 - A table's entry, a slot or a flag that says "ready" is the last that is written: what it stands for is made in
   variables, and published by one assignment. Two threads that make the same give the same, and waste the time of one.
-- Where it matters that there is one (its identity counts, or it changes), it is published by `setdefault`, and whoever
-  comes second takes what the first has left: `cache` does that for a function.
+- Where it matters that there is one (its identity counts, or it changes), it is published by `setdefault`, and a thread
+  that comes second takes what the first has left: `cache` does that for a function.
 - What may be done only once (a library is opened, a pool of threads started) is done under a lock of base/locks.py, and
   looked for again once that is held. No lock is held over an import of ours, since another thread may be importing that
   module, and need the lock for it; nor while another thread is waited for that may need it.

@@ -1,7 +1,7 @@
 """The form of an operation: what a declaration in `ops/` may say, and how its result is inferred.
 
 A declaration is written as a class, and what its name then stands for is the operation itself: one object, a function
-to whoever asks (`help`, `inspect`, `callable`). Calling it goes through the one door that the tensor layer opens
+to `help`, `inspect` and `callable`. Calling it goes through the one door that the tensor layer opens
 (`door.call`). The functions in a declaration are plain, without `self`; a `@classmethod` receives the operation. The
 headings:
 
@@ -17,12 +17,12 @@ headings:
     grads(g, needs, …)   instead of several d_: a tuple with one gradient (or None) per tensor argument
     exact       True where elements are only moved or compared: half types are not widened to float32 on the way
     overwrites  True where `ref` writes into its first array and gives it back (writing twice must be as good as once):
-                it is given a copy, unless nobody else needs the contents
+                it is given a copy where the contents are still needed
     eager       True where the result's shape depends on the data, or the reference may refuse on its data
     effect      True where running it does something besides computing its results (a collective, a callback, a print):
-                it runs once for each call of it, in the order of the calls, whoever reads its results; it gives at
-                least one, and has no body. It runs when the trace does, with `eager` at the call. See Note [Effects] in
-                trace/running/effects.py
+                it runs once for each call of it, in the order of the calls, whether or not its results are read; it
+                gives at least one, and has no body. It runs when the trace does, with `eager` at the call. See Note
+                [Effects] in trace/running/effects.py
     scalars     names of number parameters that stay out of the plan's key
     node        the name of its autograd node where it is not <Name>Backward0
     returns     field names of the result tuple, after the tuple's own name: "max values indices"
@@ -199,7 +199,7 @@ class Op(function.CalledOp, metaclass=Kind):
     refused: dict = {}        # argument of PyTorch's that is not taken → what to do instead
     returns = None
     lists = False             # whether an argument may be a list of tensors
-    overwrites = False        # whether `ref` writes into its first array: it is given one that nobody else needs
+    overwrites = False        # whether `ref` writes into its first array: it is given one that nothing else needs
     creates = False           # with `out=`, that tensor says the dtype and device of the result; "floating": but an
                               # integer one for a floating input only beside `dtype=`
     blind = False             # whether the in-place form overwrites its tensor without reading it
@@ -264,7 +264,7 @@ class Op(function.CalledOp, metaclass=Kind):
         with _preparing:
             if not op.prepared:
                 op._read_declaration()
-                known[op] = Facts(op)     # whoever finds these, or sees that it is prepared, finds the rest
+                known[op] = Facts(op)     # a thread that finds these, or that it is prepared, finds the rest
                 op.prepared = True
 
     @classmethod
@@ -468,9 +468,9 @@ def must_be_tensor(op, name, given):
 def refuse(op, dtype, refuses=None):
     """Raise PyTorch's "not implemented for" if `dtype` falls in the refused categories."""
     kinds = {"bool", "int", "float", "complex", "half"} & set((refuses or op.refuses).split())
-    kind = ("bool", "int", "float", "complex")[dtype.category]
+    name = ("bool", "int", "float", "complex")[dtype.category]
     half = dtype.category == 2 and dtype.itemsize == 2
-    need(kind not in kinds and not (half and "half" in kinds),
+    need(name not in kinds and not (half and "half" in kinds),
          f"\"{getattr(op, 'cname', None) or op.__name__}_cpu\" not implemented for '{dtype.cname}'",
          NotImplementedError)
 

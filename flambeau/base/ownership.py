@@ -2,14 +2,14 @@
 
 Whether memory may be written over, and whether a result is still wanted, depends on who else can see it, and only the
 interpreter knows. It keeps exact count of containers: a list, a table or an attribute owns one reference to each thing
-in it. It does not of names: since Python 3.14 a variable or an argument may borrow the reference of whoever called, and
+in it. It does not of names: since Python 3.14 a variable or an argument may borrow the caller's reference, and
 how many a line takes is for the compiler to choose. So
 
 - a thing is asked about where it stands (`others(values)`, or an attribute of its owner), and C code takes it from
   there to the counter. No variable of ours comes in between;
 - only containers count as ours. A variable that is in the way after all makes the answer "held": something is copied
-  that need not be. No way to compile a line makes it "free" while somebody looks, since whoever lends a reference
-  owns one;
+  that need not be. No way to compile a line makes it "free" while there is a reader, since a caller that lends a
+  reference owns one;
 - on import every way of asking is tried on things whose holders are known, and where the numbers are others, Flambeau
   refuses to run.
 """
@@ -37,19 +37,19 @@ def others(items, ours=1):
 # --- a trace: a list of Values, and a table of those that were ready before -----------------------------------------
 #
 # `counts(values)` gives, for each Value in the list of a trace, a number to compare with RESULT or INPUT: one above it
-# says that somebody outside of the trace holds the Value. (Every run asks for it, and `others` takes three times as
+# says that the Value is held outside of the trace. (Every run asks for it, and `others` takes three times as
 # long; so it stands in counting.py, which is part of the compiled core.)
 
 
 def only_traced(values, slots, slot):
-    """Whether nobody outside of the trace holds the Value in `slot`."""
+    """Whether nothing outside of the trace holds the Value in `slot`."""
     return others(values[slot:slot + 1], 2 + (values[slot] in slots)) == [0]
 
 
 # --- memory ---------------------------------------------------------------------------------------------------------
 
 def owns_memory(value):
-    """Whether nobody but the Value holds its array, or the bytes behind it, and they may be written."""
+    """Whether nothing but the Value holds its array, or the bytes behind it, and they may be written."""
     seen = value._memory is not None
     if seen and count_at(_memory, value) > _alone or not value.may_be_written():
         return False
@@ -57,12 +57,12 @@ def owns_memory(value):
 
 
 def shares_value(storage):
-    """Whether anybody but the storage holds its Value."""
+    """Whether anything but the storage holds its Value."""
     return count_at(_value, storage) > _alone
 
 
 def outside_holds_keeper(storage):
-    """Whether anybody outside holds the array whose memory a storage looks at.
+    """Whether anything outside holds the array whose memory a storage looks at.
 
     Ours are the storage, the Value's array (which is it, or stands on it), and the Value's bytes.
     """
@@ -72,17 +72,17 @@ def outside_holds_keeper(storage):
 
 
 def may_donate(values):
-    """Whether nobody sees the memory of the Values in this list but their storages and the caller's tuple."""
+    """Whether only their storages and the caller's tuple see the memory of the Values in this list."""
     return not any(others(values, 3)) and not any(others(map(_array, values)))
 
 
 def may_recycle_grad(tensor):
-    """Whether nobody sees the memory of a tensor's gradient but through that tensor."""
+    """Whether the memory of a tensor's gradient is seen through that tensor alone."""
     return not any(count_at(get, tensor) > _alone for get in _grad)
 
 
 def is_unused(table, key, entries):
-    """Whether what stands under `key` is held by `entries` entries of tables and by nobody else."""
+    """Whether what stands under `key` is held by `entries` entries of tables and by nothing else."""
     return count_at(table.__getitem__, key) <= _alone + entries - 1
 
 
@@ -188,7 +188,7 @@ def _lent(thing, items):
 
 
 def calibrate():
-    """Try every question on things that nobody else holds, on the same held once more, and on what was only lent."""
+    """Try every question on things that nothing else holds, on the same held once more, and on what was only lent."""
     global _carried, _alone, RESULT, INPUT
     if "free-threading" in sys.version:
         _refuse("this is a free-threaded build, in which references are not counted exactly and threads take no turns. "

@@ -5,7 +5,7 @@ import os
 def inside(folder, name, argument, advice="; give a name that stays inside"):
     """The path of `name` in `folder`, which it may not leave: a ValueError names `argument`, which it came by.
 
-    A link that lies there is somebody's own wish, and is followed.
+    A link that lies there was made on purpose, and is followed.
     """
     top = os.path.abspath(folder)
     path = os.path.abspath(os.path.join(top, name))

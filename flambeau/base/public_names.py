@@ -6,10 +6,10 @@ wandb, tensorboardX and others ask for `type(x).__module__`, and pickles name a 
 _homes: dict = {}             # class → the module that it is written in
 
 
-def publish(kind, module):
-    """Let the class `kind` go by the name that it has in `module`."""
-    _homes.setdefault(kind, kind.__module__)
-    kind.__module__ = module
+def publish(cls, module):
+    """Let the class `cls` go by the name that it has in `module`."""
+    _homes.setdefault(cls, cls.__module__)
+    cls.__module__ = module
 
 
 def published():
@@ -17,6 +17,6 @@ def published():
     return list(_homes)
 
 
-def home(kind):
-    """The module that the class `kind` is written in."""
-    return _homes.get(kind) or getattr(kind, "__module__", None) or ""
+def home(cls):
+    """The module that the class `cls` is written in."""
+    return _homes.get(cls) or getattr(cls, "__module__", None) or ""

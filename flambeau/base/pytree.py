@@ -321,12 +321,12 @@ def _parts(spec, tree, found):
     if spec.type is None:
         found.append(tree)
         return
-    kind = node_type(tree)
-    dicts = spec.type in STANDARD_DICT_TYPES and kind in STANDARD_DICT_TYPES
-    if kind != spec.type and not dicts:
+    node_class = node_type(tree)
+    dicts = spec.type in STANDARD_DICT_TYPES and node_class in STANDARD_DICT_TYPES
+    if node_class != spec.type and not dicts:
         what = "Node type" if spec.type in BUILTIN_TYPES else "Type"
-        raise ValueError(f"{what} mismatch; expected {spec.type!r}, but got {kind!r}.")
-    children, context = SUPPORTED_NODES[kind].flatten_fn(tree)
+        raise ValueError(f"{what} mismatch; expected {spec.type!r}, but got {node_class!r}.")
+    children, context = SUPPORTED_NODES[node_class].flatten_fn(tree)
     if len(children) != spec.num_children:
         raise ValueError(f"Node arity mismatch; expected {spec.num_children}, but got {len(children)}.")
     if dicts:                                 # by key, whatever their order, and whatever makes defaults
@@ -336,7 +336,7 @@ def _parts(spec, tree, found):
             raise ValueError("Node keys mismatch" + (f"; missing key(s): {lacking}" if lacking else "")
                              + (f"; extra key(s): {extra}" if extra else "") + ".")
         children = [tree[key] for key in keys]
-    elif kind is not deque and context != spec._context:
+    elif node_class is not deque and context != spec._context:
         raise ValueError(f"Node context mismatch for node type {spec.type!r}; expected {spec._context!r}, but got "
                          f"{context!r}." if spec.type in BUILTIN_TYPES else
                          f"Node context mismatch for custom node type {spec.type!r}.")
@@ -354,18 +354,18 @@ def tree_flatten(tree, is_leaf=None):
 
 
 # A function inside of another that calls itself is a cycle, which would hold the leaves until Python collects garbage:
-# tensors keep their memory, and a trace computes what nobody asks for. So the walks stand on their own.
+# tensors keep their memory, and a trace computes what is not asked for. So the walks stand on their own.
 
 
 def _walked(held, is_leaf, leaves):
     """The structure of `held`, whose leaves are added to `leaves`."""
-    kind = node_type(held)
-    node = None if is_leaf is not None and is_leaf(held) else SUPPORTED_NODES.get(kind)
+    node_class = node_type(held)
+    node = None if is_leaf is not None and is_leaf(held) else SUPPORTED_NODES.get(node_class)
     if node is None:
         leaves.append(held)
         return LEAF
     children, context = node.flatten_fn(held)
-    return TreeSpec(kind, context, [_walked(child, is_leaf, leaves) for child in children])
+    return TreeSpec(node_class, context, [_walked(child, is_leaf, leaves) for child in children])
 
 
 def _built(spec, leaves):
@@ -388,13 +388,13 @@ def tree_leaves_with_path(tree, is_leaf=None):
 
 
 def _walked_with_path(held, path, is_leaf, found):
-    kind = node_type(held)
-    node = None if is_leaf is not None and is_leaf(held) else SUPPORTED_NODES.get(kind)
+    node_class = node_type(held)
+    node = None if is_leaf is not None and is_leaf(held) else SUPPORTED_NODES.get(node_class)
     if node is None:
         found.append((path, held))
         return
     if node.flatten_with_keys_fn is None:
-        raise ValueError(f"Did not find a flatten_with_keys_fn for type: {kind}. Please pass a "
+        raise ValueError(f"Did not find a flatten_with_keys_fn for type: {node_class}. Please pass a "
                          "flatten_with_keys_fn argument to register_pytree_node.")
     for key, child in node.flatten_with_keys_fn(held)[0]:
         _walked_with_path(child, (*path, key), is_leaf, found)

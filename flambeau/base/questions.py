@@ -1,9 +1,9 @@
 """Functions that answer yes or no, and notice when their name is taken for the answer.
 
 `if torch.cuda.is_available:` takes the truth value of a function, which is always true. A Question is such a function:
-it is called like one, and asked for its truth value it tells `watch`, and is true, as a function is. To everybody else
-it looks like the function that it stands for: `inspect`, `help`, `pickle`, `copy` and `isinstance` see that one. Only
-`type()` does not.
+it is called like one, and asked for its truth value it tells `watch`, and is true, as a function is. To every other
+caller it looks like the function that it stands for: `inspect`, `help`, `pickle`, `copy` and `isinstance` see that one.
+Only `type()` does not.
 """
 import types
 

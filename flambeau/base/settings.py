@@ -40,7 +40,7 @@ object_dir = os.environ.get("FLAMBEAU_CACHE_DIR")
 if object_dir is None:
     _home = os.environ.get("XDG_CACHE_HOME", "")
     object_dir = os.path.join(_home if os.path.isabs(_home) else os.path.expanduser("~/.cache"), "flambeau")
-    object_dir = object_dir if os.path.isabs(object_dir) else ""       # nobody's home: `~` stays as it is
+    object_dir = object_dir if os.path.isabs(object_dir) else ""       # no home folder: `~` stays as it is
 object_dir = object_dir and os.path.abspath(os.path.expanduser(object_dir))
 object_bytes = 256 << 20
 

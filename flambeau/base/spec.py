@@ -18,7 +18,7 @@ openers: dict = {}            # type → a function that gives such a device its
 
 
 def _device_hint(name):
-    """What somebody may have meant who named a device that there is none of."""
+    """What may have been meant by the name of a device that there is none of."""
     if name in ("gpu", "GPU", "nvidia"):
         return "; a GPU is called cuda"
     try:
@@ -207,7 +207,7 @@ class Spec:
         return spec(dtype or self.dtype, shape, strides, self.device)
 
 
-MAX_SPECS = 50_000            # about a KiB each; with more, those that nobody uses are forgotten
+MAX_SPECS = 50_000            # about a KiB each; with more, those that are not used are forgotten
 _interned: dict = {}
 _limit = 0                    # how many there may be before that is tried again, if it is more than MAX_SPECS
 on_too_many: list = []        # functions that let go of what remembers calls, and with it specs
@@ -257,7 +257,7 @@ def make_room():
 
 
 def forget_unused():
-    """Drop the specs that nobody else holds."""
+    """Drop the specs that nothing else holds."""
     table = dict(_interned)                                          # other threads go on adding
     entries = Counter(map(id, table.values()))                       # some stand under two keys
     for key in table:

@@ -13,12 +13,12 @@ from .errors import PACKAGE
 
 
 def install():
-    """Shorten what is printed at the end, unless somebody prints it in another way."""
+    """Shorten what is printed at the end, unless the program prints it in another way."""
     if sys.excepthook is sys.__excepthook__:
         sys.excepthook = show
 
 
-def show(kind, error, traceback):
+def show(cls, error, traceback):
     """Print `error` as Python does, without our own frames where it is a refusal."""
     kept = []
     if settings.tracebacks == "short":
@@ -26,7 +26,7 @@ def show(kind, error, traceback):
             kept.append((one, one.__traceback__))
             one.__traceback__ = shortened(one.__traceback__)
     try:
-        sys.__excepthook__(kind, error, error.__traceback__ if kept else traceback)
+        sys.__excepthook__(cls, error, error.__traceback__ if kept else traceback)
     finally:
         for one, whole in kept:
             one.__traceback__ = whole

@@ -15,7 +15,7 @@ SPARE_REFERENCES = 64         # so many more than lived last time may be kept be
 class WeakTable:
     """Values by keys, as long as they live, as a `weakref.WeakValueDictionary` holds them.
 
-    Note [A copy to go through]: a dictionary that somebody's finaliser may add to is copied first. `list(d.items())` is
+    Note [A copy to go through]: a dictionary that a finaliser may add to is copied first. `list(d.items())` is
     no copy: it makes a tuple for each item, the collector may come with any of them, and finalisers with the collector.
     `d.copy()`, `list(d)` and `list(d.values())` make nothing on the way.
     """

@@ -1,4 +1,4 @@
-"""Steps of the nets that most people train, for the kernels that come with the package: see package_kernels.py.
+"""Steps of nets that are trained often, for the kernels that come with the package: see package_kernels.py.
 
 What is fused in a step follows from how its layers stand one after the other, and hardly from their sizes: so a kernel
 of a residual block here is the kernel of a residual block elsewhere. (A few sizes do show: rows of up to 16, of up to
@@ -29,7 +29,7 @@ def stepping(net, loss, optimizer, *inputs, clip=None):
 
 
 def drawn(*shape):
-    """An array of normal numbers, as somebody reads it from a file."""
+    """An array of normal numbers, as a program reads it from a file."""
     return torch.tensor(np.random.default_rng(0).standard_normal(shape, np.float32))
 
 

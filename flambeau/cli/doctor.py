@@ -87,7 +87,7 @@ class Findings:
                 for device, (reason, mend) in self.missing.items()]
 
     def _computing(self):
-        """What is wrong with devices; one that nobody expects and that does not even start is no failure."""
+        """What is wrong with devices; one that is not expected and that does not even start is no failure."""
         for found in self.checks:
             device = found["device"]
             counted_on = device == "cpu" or any(one in (device, device.partition(":")[0]) for one in self.expected)

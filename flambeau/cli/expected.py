@@ -1,8 +1,8 @@
 """Be sure of a device before work starts: `flambeau.expect("cuda")`, or the variable FLAMBEAU_EXPECT_DEVICE.
 
-A job that finds no GPU and goes on with the CPU runs for a week. Whoever counts on one says so, and the program ends in
-its first second with the broken link and what mends it. With the variable set, `import flambeau` is that first second;
-the command `flambeau` says it in its own way (cli/__init__.py).
+A job that finds no GPU and goes on with the CPU runs for a week. A program that counts on one says so, and the program
+ends in its first second with the broken link and what mends it. With the variable set, `import flambeau` is that first
+second; the command `flambeau` says it in its own way (cli/__init__.py).
 """
 import os
 import re

@@ -2,7 +2,7 @@
 
 The results of the call are what they would have been anyway. What is noted besides the instructions: which inputs came
 from which storage, the numbers that instructions read, the checks of data that operations made at the call, the random
-numbers that were drawn, and the first thing that cannot be repeated: somebody looked at a value half-way.
+numbers that were drawn, and the first thing that cannot be repeated: a value was looked at half-way.
 """
 import sys
 import threading
@@ -75,7 +75,7 @@ class Recorder(Trace):
         if value.trace is self:                              # written before we were told of it
             self.stop(f"{path} was written to before it could be found from the function", again=True)
             return
-        while (trace := value.trace) is not None:            # Value.ready() would take us for somebody who looks
+        while (trace := value.trace) is not None:            # Value.ready() would count as a look
             trace.run(value)
         if value in self.entry or value in self.born:        # two that share their contents until one is written to
             other = self.entry.get(value)
@@ -124,7 +124,7 @@ class Recorder(Trace):
         return super()._slot(value)
 
     def run(self, asked=None):
-        """Nothing, unless somebody wants to see contents: memory shared with the outside is read at the end as well."""
+        """Nothing, unless contents are asked for: memory shared with the outside is read at the end as well."""
         if self.reason is None:
             if asked is None and threading.get_ident() == self.owner:
                 return
@@ -137,7 +137,8 @@ class Recorder(Trace):
         self.storages, self.entry, self.born, self.draws, self.checks, self.entered = {}, {}, {}, [], [], {}
 
     def finish(self, runner=None):
-        """Run what was recorded, now that nobody asks what it was made of any more; `runner` may have the plan."""
+        """Run what was recorded, now that it is no longer asked what it was made of any more; `runner` may have the
+        plan."""
         self.forget()
         key = None
         if runner is not None and settings.executor != "reference":
@@ -341,7 +342,7 @@ class Capture:
             self.differentiated = Differentiated(list(live.values()), self.journal, self.recorder)
 
     def _forget_entries(self):
-        """Entries that were made with a Traced in their key are of no use to anybody else."""
+        """Entries that were made with a Traced in their key are of no use to any other call."""
         for entry in self.recorder.fixed_entries:
             for key in [key for key, found in entries.copy().items() if found is entry]:
                 entries.pop(key, None)

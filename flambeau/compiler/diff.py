@@ -55,7 +55,7 @@ class Diff:
         self.needs.update(dict.fromkeys(effect_slots(self.trace.code[:split])))
         self._inputs()
         self._checks()
-        self._nobody_else()
+        self._refuse_other_holders()
 
     # --- what it did to what was there -------------------------------------------------------------------------------
 
@@ -277,8 +277,8 @@ class Diff:
         kinds = (("entry", self.read), ("draw", self.drawn))
         return {kind for kind, found in kinds if any(slot in live for slot, _ in found)}
 
-    def _nobody_else(self):
-        """Refuse if somebody holds a result that is neither returned nor found where the function keeps things."""
+    def _refuse_other_holders(self):
+        """Refuse if a result is held that is neither returned nor found where the function keeps things."""
         trace, done = self.trace, self.capture.differentiated
         if done is not None:
             done.grads = ()
@@ -292,6 +292,6 @@ class Diff:
             if not held:
                 return
             if not attempt:
-                gc.collect()                                 # it may be only a cycle that nobody reaches
+                gc.collect()                                 # it may be only an unreachable cycle
         raise NotReplayable(f"a result of {held[0][0].op.__name__} is kept somewhere that cannot be seen from the "
                             "function")

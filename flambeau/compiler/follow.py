@@ -3,7 +3,7 @@
 Each method does what Python would have done, and lets the Journal know. Numbers that were found in a place are handed
 to the copies as Traced ones (traced.py), and only to them: Traced numbers live in the copies' own local variables and
 in containers that the call itself has made. Whatever leaves for somewhere else, because it is stored in an object,
-handed to C code, or given back to the caller, is a plain number again. So nobody but a copy ever meets one.
+handed to C code, or given back to the caller, is a plain number again. So only a copy ever meets one.
 
 What a copy calls is followed as well, if it is Python with a source: user code, modules, optimizers, the standard
 library. The engine (tensors and their operations) is called as it is. C functions are called as they are where they are
@@ -33,8 +33,8 @@ class Follower(Reading, Writing, Expressions, Calling):
         self.proxies = {}             # edge → the Traced, or tuple with some, that copies see there
         self.stored = {}              # edge → the Traced, or tuple with some, that the call has put there
         self.put = set()              # edges that the call has written to
-        self.written = set()          # these, and those that somebody else may have written to
-        self.bare = set()             # edges of numbers that somebody else can see: guarded by value
+        self.written = set()          # these, and those that other code may have written to
+        self.bare = set()             # edges of numbers that other code can see: guarded by value
         self.published = {}           # id → container that the call has made and put where others see it
         self.effect = None            # the first thing that a replay would not repeat, in words
         self.depth = 0
@@ -93,7 +93,7 @@ class Follower(Reading, Writing, Expressions, Calling):
         return next((edge.child for edge, mine in self.proxies.items() if mine is x), x)
 
     def plain(self, x):
-        """`x` as somebody else may see it: Traced numbers in it, and in containers of the call's own, are fixed."""
+        """`x` as other code may see it: Traced numbers in it, and in containers of the call's own, are fixed."""
         kind = type(x)
         if kind in TRACED:
             return fixed(x)
@@ -150,7 +150,7 @@ class Follower(Reading, Writing, Expressions, Calling):
                 for x in (self.proxies.get(edge), self.stored.pop(edge, None)):
                     for part in x if type(x) is tuple else (x,):
                         fixed(part)
-                self.written.add(edge)                       # whoever sees it may write to it
+                self.written.add(edge)                       # code that sees it may write to it
 
     # --- places ------------------------------------------------------------------------------------------------------
 

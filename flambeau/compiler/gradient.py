@@ -159,7 +159,7 @@ class Differentiated:
 
 
 def effect_slots(code):
-    """The slots of what operations with effects give: they are wanted, whoever reads them."""
+    """The slots of what operations with effects give: they are wanted, whether or not they are read."""
     return [slot for entry, _, _, _, first, _ in code if entry.op.effect
             for slot in range(first, first + len(entry.outs))]
 

@@ -149,7 +149,7 @@ class Guards:
     (number, object, name, what is had under it), and True as above; `kinds`: (number, object, its type); `sizes`:
     (number, container, how much it holds); `functions`: (number, function, its code,
     defaults, defaults of names). `modes`: a ModesLook; `classes`: a ClassLook each; `tensors`, `grads`: a TensorLook
-    each, of a tensor or of its gradient; `outside`: storages that nobody outside may hold, by guard `outside_number`.
+    each, of a tensor or of its gradient; `outside`: storages that may not be held outside, by guard `outside_number`.
     """
 
     __slots__ = ("modes", "classes", "owners", "dicts", "items", "attributes", "functions", "kinds", "tensors", "grads",
@@ -189,7 +189,7 @@ class Guards:
         elif table == "missing":
             facts = facts[1:]
         elif table == "kinds" and not facts[0].__flags__ & HEAP_TYPE and not issubclass(facts[0], ModuleType):
-            return                                           # nobody can give it another class
+            return                                           # it cannot be given another class
         if isinstance(held, dict) and table in ("items", "missing", "keys"):
             look = self.looks.get(id(held))
             if look is None:
@@ -246,7 +246,7 @@ class Guards:
             grad = look_of.tensor._grad
             if type(grad) is not look_of.kind or look_of.is_off(grad):
                 return look_of.number
-        grad = None                                          # whoever writes over it counts who holds it
+        grad = None                                          # the write counts the references to it
         for storage in self.outside:
             if storage.exported and storage.still_exported():
                 return self.outside_number

@@ -24,7 +24,7 @@ MAXIMUM_CHECKED_BYTES = 1 << 26           # of what checks look at: more is not 
 
 class Head(HeadBase):
     """Instructions that run before the rest of a recording. Called with the Values of its inputs it gives those of what
-    it `gives`, a list, or None where a check refuses. Who is done with that list puts it back (`kept`), and if nobody
+    it `gives`, a list, or None where a check refuses. The caller puts that list back when done (`kept`), and if nothing
     else holds what is in it, the next call writes over it.
 
     `rest` are the instructions of the recording that are not in it, by their number; `reads` the slots of its inputs.

@@ -74,7 +74,7 @@ class Edge:
     def __init__(self, kind, holder, key, child, path, loose=False):
         self.kind, self.holder, self.key, self.child, self.path = kind, holder, key, child, path
         self.loose = loose        # see Note [Loose]
-        self.asked = True         # somebody has read it
+        self.asked = True         # it was read
         self.blind = False        # the call writes there without having read it: what stood there does not matter
 
     def read(self):

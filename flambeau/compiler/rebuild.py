@@ -33,7 +33,7 @@ def new_tensor(storage, facts):
 
 
 def in_memory_of(old, spec):
-    """The Value of spec `spec` that stands in the memory of `old`, whose contents nobody needs any more."""
+    """The Value of spec `spec` that stands in the memory of `old`, whose contents are no longer needed."""
     if old.spec is spec:
         old.on_host = None
         return old
@@ -60,7 +60,7 @@ def put_results(made, rows):
 # Rows of (tensor, place in `made`, facts of a storage, facts of a tensor).
 
 def recycle(made, rows):
-    """Put the contents of gradients that nobody else can see into `made`, to be written over; gives what was put."""
+    """Put the contents of gradients that are not seen elsewhere into `made`, to be written over; gives what was put."""
     found = []
     for tensor, at, _, _ in rows:
         value = made[at] = recycled(tensor)
@@ -77,7 +77,7 @@ def renew(made, found, rows):
 
 
 def recycled(tensor):
-    """The contents of a tensor's gradient that is about to be replaced, if nobody else can see them; else None."""
+    """The contents of a tensor's gradient that is about to be replaced, if they are not seen elsewhere; else None."""
     if not is_sole_grad(tensor):
         return None
     grad = tensor._grad

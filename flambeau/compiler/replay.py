@@ -1,26 +1,25 @@
 """Run a recording again: the plan of its instructions over the contents that are there now.
 
-Inputs that the call overwrites are donated: their memory takes the results, if nobody else holds it at that moment.
-Otherwise a second plan runs that leaves all inputs alone. Gradients of the last call that nobody else holds are written
-over as well. Where there is no plan (the reference executor, an operation that none can be made for), or it fails, the
-instructions themselves are put into a trace and run as always, but for the effects that have happened. If an effect
-raises, the call ends there: those before it have happened, and those after it do not.
+Inputs that the call overwrites are donated: their memory takes the results, if nothing else holds it at that moment.
+Otherwise a second plan runs that leaves all inputs alone. Gradients of the last call that nothing else holds are
+written over as well. Where there is no plan (the reference executor, an operation that none can be made for), or it
+fails, the instructions themselves are put into a trace and run as always, but for the effects that have happened. If an
+effect raises, the call ends there: those before it have happened, and those after it do not.
 """
 from array import array
 
 from ..backends.cpu.memory.allocator import class_of
-from ..backends.cpu.memory.array_pool import LARGE_SPARE_BYTES, SPARE_ROOM_BYTES
+from ..backends.cpu.memory.array_pool import LARGE_SPARE_BYTES
 from ..base import observers, settings
 from ..base.core import COMPILED
-from ..base.dtypes import uint8
 from ..base.locks import new_lock
-from ..base.spec import CPU, spec as make_spec
+from ..base.spec import CPU
 from ..trace.exclusive import are_sole
 from ..trace.planning import plan as plans
 from ..trace.planning.lower import HALVES, Unfusable
 from ..trace.recording.record import Trace
 from ..trace.running import effects
-from ..trace.running.one_call import bound_call
+from ..trace.running.one_call import WorkingMemory, bound_call
 from ..trace.running.runner import Failure
 from ..trace.value import Value
 from .bound import BoundBase, RunnerBase
@@ -175,13 +174,7 @@ class BoundPlan(BoundBase):
             self.again = self.native.bound(self.words, self.scalars)
             if not program.before and hasattr(self.native.program, "direct"):
                 self.call = bound_call(self.native.program, self.words, self.scalars)
-        self.rooms, self.blocks = [], []
-        for device, nbytes, index in program.blocks:
-            if COMPILED and device is CPU and nbytes <= SPARE_ROOM_BYTES:
-                room = make_spec(uint8, (nbytes,))
-                self.rooms.append((room, class_of(room), index))
-            else:
-                self.blocks.append((device, nbytes, index))
+        self.memory = WorkingMemory(program.blocks)
         self.lock = new_lock()
 
     def _run_step_by_step(self, values, numbers, made, happened):

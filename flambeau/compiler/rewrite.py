@@ -26,7 +26,7 @@ from ..tensor.function_modes import own_code
 
 FOLLOW = "_follow"
 MAXIMUM_PARSED_FILES = 64
-# Files that nobody edits while a program runs: their functions are read without the rest.
+# Files that are not edited while a program runs: their functions are read without the rest.
 UNCHANGING = (PACKAGE, *{sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")})
 FUTURE_FLAGS = sum(getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
 COMPREHENSION_NODES = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -346,7 +346,7 @@ class _Rewriter(ast.NodeTransformer):
         return made
 
     def _arguments(self, args, outer, outer_bound):
-        """The arguments without annotations, which nobody asks a copy for; defaults belong to the scope around."""
+        """The arguments without annotations, which a copy is not asked for; defaults belong to the scope around."""
         inner, self.scope, bound, self.bound = self.scope, outer, self.bound, outer_bound
         bare = lambda a: None if a is None else ast.arg(a.arg)
         if outer is None:                                    # the copied function: the defaults are the function's own

@@ -68,7 +68,7 @@ class Checks(ChecksBase):
             if any(s in live for s in range(first, first + len(entry.outs))):
                 live.update(slots)
         self.needs += sorted(live - self.made - set(self.needs))
-        self.remembers = not set(overwritten).intersection(self.needs)    # or somebody else would hold what is donated
+        self.remembers = not set(overwritten).intersection(self.needs)    # or what is donated would have another holder
         self.last = None
 
     def look(self, storages):

@@ -201,7 +201,7 @@ class ReplayWriter:
     # --- guards ------------------------------------------------------------------------------------------------------
 
     def _unseen_grads(self):
-        """The `.grad` of tensors that nobody asks for, and that the call leaves alone: no matter for a replay."""
+        """The `.grad` of tensors that are not asked for, and that the call leaves alone: no matter for a replay."""
         diff = self.diff
         if self.journal.asks_grad:
             return set()
@@ -454,7 +454,7 @@ class ReplayWriter:
                                f"{self.journal.path(holder)} is not {self.journal.path(other)}")
 
     def _no_overlap(self):
-        """Memory that is written must overlap no other memory, as it did not, and nobody outside may hold it."""
+        """Memory that is written must overlap no other memory, as it did not, and may not be held outside."""
         diff, stored = self.diff, [storage for storage, *_ in self.diff.stored]
         sources = [source for _, source, *_ in diff.stored] + list(diff.new_storages.values()) \
             + ([source for _, source in diff.gradient.takes] if diff.gradient is not None else [])
@@ -651,8 +651,8 @@ class ReplayWriter:
             if storage not in alone:
                 after.append(f"y{number} = cell({contents(*source)}, {facts})")
                 continue
-            # A gradient that takes the place of one that nobody else can see: the old tensor, with new contents. The
-            # replay lets go of it first, since its own variables would be somebody else.
+            # A gradient that takes the place of one that is not seen elsewhere: the old tensor, with new contents. The
+            # replay lets go of it first, since its own variables would be another holder.
             edge, now = alone[storage]
             held, cell, new = self.names[id(edge.child)], self.cells[edge.child._storage], contents(*source)
             words.append(f"puts a tensor into {edge.path}")

@@ -2,8 +2,8 @@
 
 While a call is recorded, Python tells us of every function that is called. Everything that a copy calls goes through
 follow.py; what is seen here besides was called by C code or by the engine. The engine, NumPy and the standard library
-may do so. A function of the user's that runs so has read things that nobody noted, which is a reason not to replay; and
-so is a call that does something a replay would not repeat (printing, reading a clock, drawing from a generator).
+may do so. A function of the user's that runs so has read things that were not noted, which is a reason not to replay;
+and so is a call that does something a replay would not repeat (printing, reading a clock, drawing from a generator).
 """
 import gc
 import os

@@ -16,7 +16,7 @@ class Writing:
         edge = self.journal.find(kind, holder, key)
         if edge is None:
             edge = self.journal.edge(kind, holder, key, before, path, blind=before is not MISSING)
-        elif not edge.asked:                                 # an argument's, which nobody has read
+        elif not edge.asked:                                 # an argument's, which was not read
             edge.blind = edge.asked = True
         self.stored.pop(edge, None)
         self.written.add(edge)

@@ -351,7 +351,7 @@ def memory_usage(device=None):
 
 
 def device_memory_used(device=None):
-    """The bytes of a device's memory that are in use, whoever uses them."""
+    """The bytes of a device's memory that are in use, of all processes."""
     free, total = mem_get_info(device)
     return total - free
 

@@ -26,12 +26,12 @@ def _get_device_index(device, optional=False, allow_cpu=False):
     return driver.current().current_device()
 
 
-def there(device=None, says="Invalid device id", kind=AssertionError):
-    """(the driver, the index of a device) where that device is; else `kind` is raised, with PyTorch's words first."""
+def there(device=None, says="Invalid device id", error_class=AssertionError):
+    """(the driver, the index of a device) where that device is; else an `error_class` with PyTorch's words first."""
     software = driver.current()
     index = _get_device_index(device, optional=True)
     count = software.device_count()
     if not 0 <= index < count:
         known = "there is only cuda:0" if count == 1 else f"there are cuda:0 to cuda:{count - 1}"
-        raise kind(f"{says}: {index}; {known}")
+        raise error_class(f"{says}: {index}; {known}")
     return software, index

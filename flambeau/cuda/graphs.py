@@ -74,7 +74,7 @@ class GraphTrace(Trace):
             self.cells[storage.value] = storage
 
     def run(self, asked=None):
-        """Nothing; and nobody may look."""
+        """Nothing; and contents may not be looked at."""
         if asked is not None:
             raise RuntimeError(NOT_PERMITTED.format(what="a look at contents", line=line_of(here())))
 

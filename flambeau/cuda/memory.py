@@ -110,7 +110,7 @@ def empty_cache():
 
 
 def mem_get_info(device=None):
-    """(bytes free, bytes in all) of a device, whoever uses them."""
+    """(bytes free, bytes in all) of a device, of all processes."""
     software, index = there(device, "Invalid device argument", RuntimeError)
     return software.memory_info(index)
 

@@ -1,7 +1,7 @@
 """`torch.cuda.nvtx`: names for stretches of a program, for NVIDIA's profilers.
 
-They are handed to NVIDIA's package `nvtx` where it is installed (`pip install nvtx`). Without it nobody could see them,
-and they do nothing; `is_available()` says which.
+They are handed to NVIDIA's package `nvtx` where it is installed (`pip install nvtx`). Without it they could not be
+seen, and they do nothing; `is_available()` says which.
 """
 import functools
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ def _package():
 
 
 def is_available():
-    """Whether somebody can see the names: NVIDIA's package is there."""
+    """Whether the names can be seen: NVIDIA's package is there."""
     return _package() is not None
 
 

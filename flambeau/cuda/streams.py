@@ -108,7 +108,7 @@ def current_stream(device=None):
 
 
 def default_stream(device=None):
-    """The stream that is current where nobody has chosen another."""
+    """The stream that is current where no other was chosen."""
     software, index = there(device)
     return Stream._of(software.default_stream(index))
 

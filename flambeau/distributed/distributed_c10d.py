@@ -185,10 +185,10 @@ reduce_op = ReduceOp
 
 
 class P2POp:
-    """A message between two processes: with one there is nobody to send to."""
+    """A message between two processes: with one there is no other to send to."""
 
     def __init__(self, op, tensor, peer=None, group=None, tag=0, group_peer=None):
-        _nobody("P2POp")
+        _no_other_process("P2POp")
 
 
 def init_process_group(backend=None, init_method=None, timeout=None, world_size=-1, rank=-1, store=None, group_name="",
@@ -242,7 +242,7 @@ def _zero(number, what):
         raise ValueError(f"{what} is {number}, and there is one process, whose rank is 0")
 
 
-def _nobody(what):
+def _no_other_process(what):
     raise ValueError(f"torch.distributed.{what}: there is one process, and nobody to send to or to receive from")
 
 
@@ -386,12 +386,12 @@ def _tensor(tensor):
 
 def send(tensor, dst=None, group=None, tag=0, group_dst=None):
     """Send a tensor to another process: there is none."""
-    _nobody("send")
+    _no_other_process("send")
 
 
 def recv(tensor, src=None, group=None, tag=0, group_src=None):
     """Receive a tensor from another process: there is none."""
-    _nobody("recv")
+    _no_other_process("recv")
 
 
 isend, irecv = send, recv

@@ -7,7 +7,7 @@
 from ..base.lazy import import_when_asked
 from ..base.names import attribute_error
 
-# Module → what it gives. Each is read when somebody asks for it: a program uses one or two of forty.
+# Module → what it gives. Each is read when it is asked for: a program uses one or two of forty.
 _GIVEN_BY = {
     "bernoulli": "Bernoulli", "beta": "Beta", "binomial": "Binomial", "categorical": "Categorical",
     "cauchy": "Cauchy", "chi2": "Chi2", "constraint_registry": "biject_to transform_to",

@@ -28,7 +28,7 @@ class Inside:
     """Inner tensors in place of a function's arguments; see Note [Inside and outside]."""
 
     def __init__(self, arguments):
-        self.outside = modes.grad         # whether somebody outside may want a history
+        self.outside = modes.grad         # whether the surrounding code may want a history
         self.leaves = set()               # ids of the inner tensors that are leaves
         self.tree = tree_map(self._inner, arguments)
         self.flat, self.spec = tree_flatten(self.tree)

@@ -236,7 +236,7 @@ class Graph:
         return scope()
 
     def erase_node(self, to_erase):
-        """Take away a node that nobody uses."""
+        """Take away a node that is not used."""
         if to_erase.users:
             raise RuntimeError(f"Tried to erase Node {to_erase} but it still had {len(to_erase.users)} users in the "
                                f"graph: {to_erase.users}!")
@@ -250,7 +250,7 @@ class Graph:
         to_erase._set((), {})
 
     def eliminate_dead_code(self, is_impure_node=None):
-        """Take away all nodes whose results nobody uses; whether there were any."""
+        """Take away all nodes whose results are not used; whether there were any."""
         before = self._len
         for node in list(reversed(self.nodes)):
             if not (is_impure_node(node) if is_impure_node else node.is_impure()) and not node.users:
@@ -348,7 +348,7 @@ class CodeWriter:
 
     def written(self):
         lines, free, returned = [], [], ""
-        last_use = {}                     # node → those that nobody needs after it
+        last_use = {}                     # node → those that are not needed after it
         seen = set()
         for node in reversed(self.graph.nodes):
             for used in node.all_input_nodes:

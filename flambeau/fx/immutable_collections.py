@@ -1,4 +1,4 @@
-"""Lists and dicts for the arguments of a node, which only the node changes: it keeps count of who uses whom."""
+"""Lists and dicts for the arguments of a node, which only the node changes: it keeps count of which node uses which."""
 
 __all__ = ["immutable_dict", "immutable_list"]
 

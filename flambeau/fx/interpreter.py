@@ -17,7 +17,7 @@ class Interpreter:
         self.graph = module.graph if graph is None else graph
         self.env: dict = {}
         self.name, self.garbage_collect_values, self.extra_traceback = "Interpreter", garbage_collect_values, True
-        self.user_to_last_uses: dict = {}                # node → those that nobody needs after it
+        self.user_to_last_uses: dict = {}                # node → those that are not needed after it
         if garbage_collect_values:
             seen = set()
             for node in reversed(self.graph.nodes):

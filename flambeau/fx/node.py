@@ -11,7 +11,7 @@ __all__ = ["Node", "has_side_effect", "map_aggregate", "map_arg"]
 Target = object               # a function, or the name of a method, a module or an attribute; for annotations
 Argument = object
 NODE_KINDS = ("placeholder", "get_attr", "call_function", "call_module", "call_method", "output", "root")
-_side_effects: set = set()    # functions whose calls stay although nobody uses their results
+_side_effects: set = set()    # functions whose calls stay although their results are not used
 
 
 def has_side_effect(fn):
@@ -205,7 +205,7 @@ class Node:
         self.meta["stack_trace"] = trace
 
     def is_impure(self, impure_random=True):
-        """Whether it must stay although nobody uses it."""
+        """Whether it must stay although it is not used."""
         if self.op in ("placeholder", "output"):
             return True
         if self.op == "call_function":
@@ -238,11 +238,11 @@ class Node:
                 f"kwargs = {_text(self.kwargs)})")
 
 
-def type_text(kind):
+def type_text(annotation):
     """An annotation as source."""
-    if isinstance(kind, type) and not hasattr(kind, "__args__"):
-        return kind.__name__ if kind.__module__ == "builtins" else qualified_name(kind)
-    return repr(kind).replace("flambeau.", "torch.")
+    if isinstance(annotation, type) and not hasattr(annotation, "__args__"):
+        return annotation.__name__ if annotation.__module__ == "builtins" else qualified_name(annotation)
+    return repr(annotation).replace("flambeau.", "torch.")
 
 
 def _text(a):

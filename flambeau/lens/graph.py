@@ -15,7 +15,7 @@ from .layout import placed
 from .modules import model_behind, modules_of
 from .svg import drawn
 
-MOST_NODES = 300                   # that anybody can look at; of a larger graph, those nearest to the tensor
+MOST_NODES = 300                   # that a reader can look at; of a larger graph, those nearest to the tensor
 
 
 class GraphNode:

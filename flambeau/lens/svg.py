@@ -48,7 +48,7 @@ def drawn(picture, layout):
 
 
 def _label(picture, marked):
-    """What somebody hears who does not see it."""
+    """What a screen reader says."""
     words = f"graph of {len(picture.nodes)} nodes"
     return words + "".join(f'; {node.name} at {node.line} {node.marked}' for node in marked).replace('"', "'")
 

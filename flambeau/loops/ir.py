@@ -110,8 +110,8 @@ class Launch:
 
     `at_strides` are those that an access's `at` is multiplied by, and `block` is how many positions of the first
     reduced dimension a block has, where it is cut. `fresh` tells the bytes of the memory behind an access, by its
-    number, for stores that fill memory which nobody has read yet, from its start; it is known when memory was laid out.
-    `hasty` says that little is to be done: code that is there soon is better than code that is quick.
+    number, for stores that fill memory which has not been read yet, from its start; it is known when memory was laid
+    out. `hasty` says that little is to be done: code that is there soon is better than code that is quick.
     """
 
     __slots__ = ("kernel", "sizes", "strides", "at_strides", "block", "fresh", "hasty", "schedule", "text")

@@ -165,7 +165,7 @@ class _Writer:
         self.numbers = [self._number(entry, i, type) for i, type in enumerate(k.numbers)]
         self._tiles(entry)
         self.scopes.pop()
-        if self.schedule.streams:                 # what went past the cache must be there before anybody is told
+        if self.schedule.streams:                 # what went past the cache must be there before any thread is told
             out.append("  fence seq_cst")
         body = "\n".join(out)
         attributes = f'nounwind "prefer-vector-width"="512" {PROBED}'

@@ -3,12 +3,12 @@
 `buffers` are addresses, `ints` what the step is told, `scalars` numbers of the program, and `room` is the thread's.
 
 Note [A thread's room]: what a step copies or keeps for a while, and whose size is known only when it runs, lies in a
-room of its thread's own, never on the stack. Stacks are small where somebody made them so: a thread of Python's may
+room of its thread's own, never on the stack. Stacks are small where a program made them so: a thread of Python's may
 have 64 KiB, one of musl's 128. And what is reserved there beyond the end is not refused, but taken from whatever lies
 below. The runtime has one room of MAX_ROOM_BYTES for each worker, and for each other thread from the first program on
 that it runs; the system gives pages to it as they are written. A step has all of it until it returns.
 
-Whoever plans a step keeps what it puts there within that bound (`in_room`), and the steps look once more
+The planner of a step keeps what it puts there within that bound (`in_room`), and the steps look once more
 (LLVMWriter.rooms): one that asked for more would end the process there, and write nowhere.
 
 What is left on the stack are frames whose size the text fixes. PROBED has LLVM touch each page of a large one in turn,

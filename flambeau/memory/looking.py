@@ -32,8 +32,8 @@ def snapshot(device=None, keepers=0):
 
 
 def adopted(held):
-    """An Allocation for the block of a Holding, which was given out before anybody looked: observers are told when it
-    comes back."""
+    """An Allocation for the block of a Holding, which was given out before observation began: observers are told when
+    it comes back."""
     device = place(held.device)
     made = Allocation(held.nbytes, device, held.address)
     made.site = None

@@ -101,12 +101,13 @@ class MemoryEvent(PlainData):
 
 @dataclass(slots=True)
 class Peak(PlainData):
-    """The moment at which most was in use of a device: how much, and for whom. Roles are those of `outside`, too."""
+    """The moment at which most was in use of a device: how much, and for which role. Roles are those of `outside`,
+    too."""
 
     device: str
     nbytes: int
     time: int = 0
-    before: int = 0                   # bytes that were there before anybody looked
+    before: int = 0                   # bytes that were there before observation began
     outside: int = 0                  # bytes of tensors in NumPy's own memory, which are not among `nbytes`
     lines: list = field(default_factory=list)         # Tallies
     modules: list = field(default_factory=list)

@@ -32,7 +32,7 @@ def frames():
 
 def _local_variables(frame):
     """A copy of a function's variables. Until Python 3.12 a frame that was asked keeps what it gave, and with it what
-    the function drops later; so that is emptied here. It is filled anew when somebody else asks."""
+    the function drops later; so that is emptied here. It is filled anew when it is next asked for."""
     held = frame.f_locals
     found = dict(held)
     if type(held) is dict and frame.f_code.co_flags & OPTIMIZED_CODE:
@@ -73,9 +73,9 @@ def module_names(known):
     return found
 
 
-def isinstance_quietly(thing, kind):
+def isinstance_quietly(thing, cls):
     """`isinstance` by the type itself: a proxy would be asked what it is."""
-    return issubclass(type(thing), kind)
+    return issubclass(type(thing), cls)
 
 
 def keepers_of(tensor, known=None, named=None, ignored=()):
@@ -113,7 +113,8 @@ def keepers_of(tensor, known=None, named=None, ignored=()):
 
 
 def _described(holder, held, path, named):
-    """What holds something, in words; (path,) where it has to be asked who holds the holder; None: nobody of theirs."""
+    """What holds something, in words; (path,) where it has to be asked who holds the holder; None: no holder of the
+    program's."""
     if isinstance_quietly(holder, AccumulateGrad):
         return None                               # it is there for a tensor, which is found itself
     if isinstance_quietly(holder, Node):

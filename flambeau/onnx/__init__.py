@@ -13,7 +13,7 @@ def is_in_onnx_export():
 
 
 def register_custom_op_symbolic(symbolic_name, symbolic_fn, opset_version):
-    """Say how an operation is exported, which nobody will ask. torchvision says it of its own."""
+    """Say how an operation is exported, which is never asked for. torchvision says it of its own."""
     if symbolic_name.count("::") != 1 or not all(symbolic_name.split("::")):
         raise RuntimeError(f"Failed to register operator {symbolic_name}. The symbolic name must match the format "
                            "domain::name.")

@@ -461,8 +461,8 @@ class where(Composite):
 
     def of(condition, input=None, other=None):
         if not is_tensor(condition):
-            kind = type(condition).__name__
-            raise TypeError(f"where(): argument 'condition' (position 1) must be Tensor, not {kind}")
+            name = type(condition).__name__
+            raise TypeError(f"where(): argument 'condition' (position 1) must be Tensor, not {name}")
         if input is None and other is None:
             return condition.nonzero(as_tuple=True)
         if condition.dtype is dtypes.uint8:

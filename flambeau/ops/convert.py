@@ -138,24 +138,24 @@ def _to_arguments(args, device, dtype, other):
 
 
 def _convert(input, dtype, device, copy, memory_format, non_blocking=False):
-    kind = input._spec
+    spec = input._spec
     keeps = memory_format is None or memory_format is layout.preserve_format
-    same = dtype is kind.dtype and device is kind.device and (keeps or suggested(kind) is memory_format)
+    same = dtype is spec.dtype and device is spec.device and (keeps or suggested(spec) is memory_format)
     if same and not copy:
         return input
-    if kind.device is not device and kind.device.type == "meta":
+    if spec.device is not device and spec.device.type == "meta":
         raise NotImplementedError("Cannot copy out of meta tensor; no data! Use torch.empty_like(x, device=...) for a "
                                   "tensor of the same shape to fill.")
-    if kind.dtype.is_complex and not dtype.is_complex and dtype is not dtypes.bool:
+    if spec.dtype.is_complex and not dtype.is_complex and dtype is not dtypes.bool:
         warn("Casting complex values to real discards the imaginary part: use x.real, or "
              "torch.view_as_real(x), to say that it is meant")
-    if device is not kind.device and (tell := observers.moved) is not None:
+    if device is not spec.device and (tell := observers.moved) is not None:
         tell(input, device)
-    if non_blocking and device is not kind.device and (moved := input._moved_ahead(device)) is not None:
+    if non_blocking and device is not spec.device and (moved := input._moved_ahead(device)) is not None:
         _remember(moved, input)
         return _convert(moved, dtype, device, False, memory_format)
     made = _to_copy(input, dtype, None if keeps else memory_format, device)
-    if dtype is kind.dtype:
+    if dtype is spec.dtype:
         _remember(made, input)
     return made
 
@@ -166,10 +166,10 @@ def _remember(moved, input):
         door.remember(moved, input)
 
 
-def suggested(kind):
+def suggested(spec):
     """The memory format that a tensor of this spec is in: channels_last only if its strides say so."""
-    if shapes.suggests_channels_last(kind.shape, kind.strides):
-        return layout.channels_last if kind.ndim == 4 else layout.channels_last_3d
+    if shapes.suggests_channels_last(spec.shape, spec.strides):
+        return layout.channels_last if spec.ndim == 4 else layout.channels_last_3d
     return layout.contiguous_format
 
 
@@ -340,8 +340,8 @@ class _fill_tensor(Composite):
     def of(input, value):
         need(value.ndim == 0, f"fill only supports 0-dimension value tensor but got tensor with {value.ndim} "
                               "dimensions.")
-        kind = input._spec
-        return _spread(value, kind.dtype, kind.shape, shapes.preserved_strides(kind.shape, kind.strides))
+        spec = input._spec
+        return _spread(value, spec.dtype, spec.shape, shapes.preserved_strides(spec.shape, spec.strides))
 
     def d_input(g):  return zeros(g, g._spec.shape)
     def d_value(g):  return g.sum()
@@ -381,9 +381,9 @@ class _spread(Op):
 
 
 def _filled_like(input, value):
-    kind = input._spec
-    strides = None if kind.contiguous else shapes.preserved_strides(kind.shape, kind.strides)
-    return _full(kind.shape, number_for(value, kind.dtype), kind.dtype, kind.device, strides)
+    spec = input._spec
+    strides = None if spec.contiguous else shapes.preserved_strides(spec.shape, spec.strides)
+    return _full(spec.shape, number_for(value, spec.dtype), spec.dtype, spec.device, strides)
 
 
 def number_for(value, dtype):

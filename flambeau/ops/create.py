@@ -2,7 +2,7 @@
 
 Each public function says what it makes (`of`), after `options` has read the arguments that all of them share: dtype,
 device, layout, pin_memory. The making itself is one recorded instruction (`_full`, `_arange`, …), so that nothing is
-allocated before somebody needs it. With `out=`, the given tensor says dtype and device (`creates = True`).
+allocated before it is needed. With `out=`, the given tensor says dtype and device (`creates = True`).
 """
 import math
 
@@ -233,6 +233,7 @@ class empty_strided(Composite):
     """An uninitialised tensor with the given size and strides."""
 
     forms = "function"
+    by_specs = False          # but a look at memory of its own, which no tape has
 
     def of(size, stride, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
         dtype, where = options(dtype, dtypes.get_default_dtype(), device, layout, pin_memory)
@@ -284,8 +285,8 @@ class zeros_like(Composite):
     forms = "function"
 
     def of(input, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False, memory_format=None):
-        kind = like(input, dtype, device, layout, memory_format, pin_memory)
-        return asked(_full(kind.shape, 0, kind.dtype, kind.device, kind.strides), requires_grad)
+        spec = like(input, dtype, device, layout, memory_format, pin_memory)
+        return asked(_full(spec.shape, 0, spec.dtype, spec.device, spec.strides), requires_grad)
 
 
 class ones_like(Composite):
@@ -294,8 +295,8 @@ class ones_like(Composite):
     forms = "function"
 
     def of(input, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False, memory_format=None):
-        kind = like(input, dtype, device, layout, memory_format, pin_memory)
-        return asked(_full(kind.shape, 1, kind.dtype, kind.device, kind.strides), requires_grad)
+        spec = like(input, dtype, device, layout, memory_format, pin_memory)
+        return asked(_full(spec.shape, 1, spec.dtype, spec.device, spec.strides), requires_grad)
 
 
 class full_like(Composite):
@@ -305,9 +306,9 @@ class full_like(Composite):
 
     def of(input, fill_value, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False,
            memory_format=None):
-        kind = like(input, dtype, device, layout, memory_format, pin_memory)
-        value = fitting(number(fill_value, "fill_value"), kind.dtype)
-        return asked(_full(kind.shape, value, kind.dtype, kind.device, kind.strides), requires_grad)
+        spec = like(input, dtype, device, layout, memory_format, pin_memory)
+        value = fitting(number(fill_value, "fill_value"), spec.dtype)
+        return asked(_full(spec.shape, value, spec.dtype, spec.device, spec.strides), requires_grad)
 
 
 class empty_like(Composite):
@@ -316,8 +317,8 @@ class empty_like(Composite):
     forms = "function"
 
     def of(input, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False, memory_format=None):
-        kind = like(input, dtype, device, layout, memory_format, pin_memory)
-        return asked(_empty(kind.shape, kind.dtype, kind.device, kind.strides), requires_grad)
+        spec = like(input, dtype, device, layout, memory_format, pin_memory)
+        return asked(_empty(spec.shape, spec.dtype, spec.device, spec.strides), requires_grad)
 
 
 def options_of(input, dtype, device, layout, pin_memory):
@@ -393,6 +394,7 @@ class _new_empty_strided(Composite):
     """
 
     names = "Tensor.new_empty_strided"
+    by_specs = False          # the same
 
     def of(input, size, stride, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
         dtype, where = options_of(input, dtype, device, layout, pin_memory)

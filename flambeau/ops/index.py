@@ -23,7 +23,7 @@ MASK_DTYPE_MESSAGE = "masked_fill_ only supports boolean masks, but got mask wit
 # --- positions ----------------------------------------------------------------------------------------------
 
 
-def within(index, size, dim, wrap=True, kind=IndexError, words=None):
+def within(index, size, dim, wrap=True, error_class=IndexError, words=None):
     """Refuse the first of the `index` array's values that is no position along `dim`, which has `size`."""
     low = -size if wrap else 0
     if 0 < index.size <= FEW_ELEMENTS:                    # Python is done before NumPy has begun
@@ -35,7 +35,7 @@ def within(index, size, dim, wrap=True, kind=IndexError, words=None):
         bad = index[(index < low) | (index >= size)][0]
         words = words or f"index {bad} is out of bounds for dimension {dim} with size {size}"
         takes = f"it takes {low} to {size - 1}" if size else "it has no positions at all"
-        need(False, words.replace("{bad}", str(bad)) + f": {takes}", kind)
+        need(False, words.replace("{bad}", str(bad)) + f": {takes}", error_class)
 
 
 def are_within(index, size, wrap=True):
@@ -567,10 +567,10 @@ def slices(input, d, index, source, wrong=RuntimeError):
          f"{list(input.shape)} source.shape = {list(source.shape)}")
 
 
-def rows_within(index, input, dim, kind=IndexError, wrap=False):
+def rows_within(index, input, dim, error_class=IndexError, wrap=False):
     """Refuse positions that `input` (a Spec) does not have along `dim`."""
     d = shapes.wrap_dim(dim, input.ndim)
-    within(index, input.shape[d] if input.ndim else 1, d, wrap, kind)
+    within(index, input.shape[d] if input.ndim else 1, d, wrap, error_class)
 
 
 class index_copy(Op):

@@ -908,8 +908,8 @@ class _ctc(Op):
     nondiff = (1,)
 
     def meta(log_probs, targets, input_lengths, target_lengths, blank, zero_infinity):
-        kind, where = log_probs.dtype, log_probs.device
-        return spec(kind, (log_probs.shape[1],), None, where), spec(kind, log_probs.shape, None, where)
+        dtype, where = log_probs.dtype, log_probs.device
+        return spec(dtype, (log_probs.shape[1],), None, where), spec(dtype, log_probs.shape, None, where)
 
     def ref(xp, log_probs, targets, input_lengths, target_lengths, blank, zero_infinity):
         steps, batch, _ = log_probs.shape

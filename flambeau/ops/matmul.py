@@ -83,9 +83,9 @@ def adjoint(x):
     return conj(x.transpose(-2, -1))
 
 
-def column_major(kind):
-    """Whether the matrix `kind` is laid out column after column, as the transpose of a contiguous one."""
-    return kind.strides[0] == 1 and kind.strides[1] == kind.shape[0] and kind.shape[0] > 1
+def column_major(spec):
+    """Whether the matrix `spec` is laid out column after column, as the transpose of a contiguous one."""
+    return spec.strides[0] == 1 and spec.strides[1] == spec.shape[0] and spec.shape[0] > 1
 
 
 def d_left(g, right, left_kind):
@@ -496,7 +496,7 @@ class _unfolded_row(View):
 
 
 def owned(view):
-    """A view of something that nobody else holds, as a tensor of its own (PyTorch calls it an unsafe view)."""
+    """A view of something that nothing else holds, as a tensor of its own (PyTorch calls it an unsafe view)."""
     view._base = view._view_of = None
     return view
 
@@ -513,8 +513,8 @@ def should_fold(input, other):
         return False
     if larger.numel() == 0:
         return True
-    kind = larger._spec
-    sizes, strides = list(kind.shape), list(kind.strides)
+    spec = larger._spec
+    sizes, strides = list(spec.shape), list(spec.strides)
     if larger is other:
         sizes[-2:], strides[-2:] = sizes[:-3:-1], strides[:-3:-1]
     return all(strides[d] == strides[d + 1] * sizes[d + 1] for d in range(len(sizes) - 2))

@@ -215,15 +215,15 @@ def real_only(input):
 
 def same_dtypes(input, *parameters):
     """Refuse parameters of another dtype than the input's; those of a 16-bit input may all be float32."""
-    kind = input.dtype
-    if all(p is None or p.dtype is kind for p in parameters):
+    dtype = input.dtype
+    if all(p is None or p.dtype is dtype for p in parameters):
         return
     given = [p.dtype for p in parameters if p is not None]
-    if given[0] is kind:
-        other = next(d for d in given if d is not kind)
-        need(False, f"expected scalar type {kind.cname} but found {other.cname}")
+    if given[0] is dtype:
+        other = next(d for d in given if d is not dtype)
+        need(False, f"expected scalar type {dtype.cname} but found {other.cname}")
     need(all(d is dtypes.float32 for d in given), "mixed dtype (CPU): expect parameter to have scalar type of Float")
-    need(kind.itemsize == 2 and kind.is_floating_point, "mixed dtype (CPU): all inputs must share same datatype.")
+    need(dtype.itemsize == 2 and dtype.is_floating_point, "mixed dtype (CPU): all inputs must share same datatype.")
 
 
 # --- layer norm -------------------------------------------------------------------------------------------------------

@@ -123,9 +123,9 @@ def retreat(step, g, sizes, reverse):
 
 def is_repeated(x, sizes):
     """Whether a walk along `x` is one instruction, an operation of a step repeated."""
-    kind = x._spec
-    return kind.numel > 0 and sizes[0] == sizes[-1] and kind.dtype.itemsize >= 4 and kind.device.backend is not None \
-        and kind.device.backend.recurs
+    spec = x._spec
+    return spec.numel > 0 and sizes[0] == sizes[-1] and spec.dtype.itemsize >= 4 and spec.device.backend is not None \
+        and spec.device.backend.recurs
 
 
 def repeated(xp, step, sequences, states, fixed, reverse=False, keeps=True):

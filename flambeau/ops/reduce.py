@@ -87,11 +87,11 @@ def total(xp, x, over, keepdim=False):
     return xp.sum(x, axis=over, keepdims=keepdim, dtype=wide)
 
 
-def nonempty(input, dim, name, kind=RuntimeError):
+def nonempty(input, dim, name, error_class=RuntimeError):
     """Refuse an extreme of nothing, in PyTorch's words."""
     if dim is None or dim == ():
         need(input.numel, f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
-             "reduction dim with the 'dim' argument.", kind)
+             "reduction dim with the 'dim' argument.", error_class)
     else:
         for d in axes(dim, input.ndim):
             need(input.shape[d], f"{name}(): Expected reduction dim {d} to have non-zero size.", IndexError)
@@ -397,8 +397,8 @@ class amin(Op):
 
 def to_extremes(g, input, out, dim, keepdim):
     """`g` split evenly among the elements of `input` that equal `out`."""
-    kind = input._spec
-    return shared(lift(g, kind, dim, keepdim), input == lift(out, kind, dim, keepdim), dim)
+    spec = input._spec
+    return shared(lift(g, spec, dim, keepdim), input == lift(out, spec, dim, keepdim), dim)
 
 
 class aminmax(Op):
@@ -829,8 +829,8 @@ class logsumexp(Op):
         return out.reshape(shapes.reduced(x.shape, over, keepdim))
 
     def d_input(g, input, out, dim, keepdim):
-        kind = input._spec
-        return lift(g, kind, dim, keepdim) * (input - lift(out, kind, dim, keepdim)).exp().conj()
+        spec = input._spec
+        return lift(g, spec, dim, keepdim) * (input - lift(out, spec, dim, keepdim)).exp().conj()
 
     def body(k, input, dim, keepdim=False):
         x = k.cast(input, dtypes.default) if input.dtype.is_integral else input

@@ -59,7 +59,7 @@ def misfit(at, shape, d):
 def index_within(index, input, dim):
     """Refuse the data of an index that points outside `input` (a Spec)."""
     d = shapes.wrap_dim(dim, input.ndim)
-    within(index, input.shape[d] if input.ndim else 1, d, wrap=False, kind=RuntimeError)
+    within(index, input.shape[d] if input.ndim else 1, d, wrap=False, error_class=RuntimeError)
 
 
 def holds_within(index, input, dim):

@@ -176,9 +176,9 @@ class _searchsorted(Op):
 
     def meta(sorted_sequence, input, out_int32, right):
         tensor_given(sorted_sequence, "sorted_sequence", 1)
-        for kind in (sorted_sequence, input):
-            need(kind.dtype.category in (1, 2), "\"searchsorted_out_cpu\" not implemented for "
-                                                f"'{kind.dtype.cname}'", NotImplementedError)
+        for given in (sorted_sequence, input):
+            need(given.dtype.category in (1, 2), "\"searchsorted_out_cpu\" not implemented for "
+                                                f"'{given.dtype.cname}'", NotImplementedError)
         need(sorted_sequence.ndim, "boundaries tensor should have positive dimension, but got 0 dimension")
         alike = sorted_sequence.ndim == input.ndim and sorted_sequence.shape[:-1] == input.shape[:-1]
         need(sorted_sequence.ndim == 1 or alike,

@@ -142,8 +142,17 @@ class view(Composite):
         if dtype is not None:
             if dtype is input.dtype:
                 return input.detach()                      # which is what PyTorch makes of it: no view, no history
-            return _view_dtype(input, dtype, input._offset % max(1, dtype.itemsize // input.dtype.itemsize))
+            return _view_as(input, dtype)
         return _view(input, several(shape, size, "size"))
+
+
+class _view_as(Composite):
+    """The same memory read as `dtype`."""
+
+    by_specs = False          # but by where the tensor starts
+
+    def of(input, dtype):
+        return _view_dtype(input, dtype, input._offset % max(1, dtype.itemsize // input.dtype.itemsize))
 
 
 class _view(View):
@@ -231,11 +240,11 @@ class reshape(Composite):
 
 
 def _reshape(input, size):
-    kind = input._spec
-    wanted = shapes.fill_in(size, kind.numel)
-    if kind.contiguous:
+    spec = input._spec
+    wanted = shapes.fill_in(size, spec.numel)
+    if spec.contiguous:
         return _view(input, wanted)
-    if shapes.view_strides(kind.shape, kind.strides, wanted) is not None:
+    if shapes.view_strides(spec.shape, spec.strides, wanted) is not None:
         return _reshape_alias(input, wanted)
     return _unsafe_view(input, wanted)
 
@@ -1029,12 +1038,12 @@ def joined_spec(kinds, dim):
     return spec(promoted(kinds), shape, shapes.channels_last_strides(shape) if lasts else None, first.device)
 
 
-def need_list(tensors, words, kind=RuntimeError):
+def need_list(tensors, words, error_class=RuntimeError):
     """Refuse what is not a list of tensors, or an empty one."""
     if not isinstance(tensors, (tuple, list)):
         got = "Tensor" if isinstance(tensors, Spec) else type(tensors).__name__
         raise argument_error(f"argument 'tensors' (position 1) must be tuple of Tensors, not {got}")
-    need(tensors, words, kind)
+    need(tensors, words, error_class)
     for at, x in enumerate(tensors):
         if not isinstance(x, (Spec, door.tensor)):
             raise TypeError(f"expected Tensor as element {at} in argument 0, but got {type(x).__name__}")

@@ -183,7 +183,7 @@ def functional(cls, params, grads, states, state_steps=None, **options):
 
 
 def ready(p, number):
-    """`number` in the shape of a parameter `p`, there at once, if nobody can tell. See Note [First steps] in
+    """`number` in the shape of a parameter `p`, there at once, if that changes no result. See Note [First steps] in
     optimizer.py."""
     made = made_at_once(p._spec, number) if not has_override(p.__class__) else None
     return full_like(p, number) if made is None else made

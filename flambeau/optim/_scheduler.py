@@ -33,7 +33,7 @@ def values_of(optimizer, name):
 
 
 def put(group, name, x):
-    """Set an option; one that is a tensor stays the same tensor, and is nobody else's."""
+    """Set an option; one that is a tensor stays the same tensor, and is shared with nothing else."""
     held = group[name]
     if not isinstance(held, Tensor):
         group[name] = copied(x)

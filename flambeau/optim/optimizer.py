@@ -46,7 +46,8 @@ required = _RequiredParameter()
 
 
 def _module_of(params):
-    """The module whose `parameters()` this is, bare or inside of a generator expression, if nobody went through it."""
+    """The module whose `parameters()` this is, bare or inside of a generator expression, if it has not been
+    iterated."""
     while getattr(params, "gi_frame", None) is not None:
         names = params.gi_frame.f_locals
         if hasattr(names.get("self"), "named_modules"):
@@ -77,12 +78,12 @@ def _unseen(held):
     from ..nn import Module, Parameter
     if isinstance(held, Tensor) and held.requires_grad:
         return "holds `{name}` as a plain tensor; make it an nn.Parameter"
-    kind = "Dict" if isinstance(held, dict) else "List"
+    container = "Dict" if isinstance(held, dict) else "List"
     inside = held.values() if isinstance(held, dict) else held if isinstance(held, (list, tuple, set)) else ()
     for one in inside:
         if isinstance(one, (Module, Parameter)):
             what = "layers" if isinstance(one, Module) else "parameters"
-            better = f"nn.{'Module' if isinstance(one, Module) else 'Parameter'}{kind}"
+            better = f"nn.{'Module' if isinstance(one, Module) else 'Parameter'}{container}"
             return f"holds {what} in a plain Python {type(held).__name__}, `{{name}}`; use {better}"
     return None
 
@@ -144,16 +145,16 @@ def _use_grad_for_differentiable(step):
 # at once; from the first on, all steps are one trace.
 
 
-def made_at_once(kind, number):
-    """A tensor of the spec `kind` that holds `number` everywhere, and is not recorded; None where it has to be, because
-    somebody could tell. See Note [First steps]."""
+def made_at_once(spec, number):
+    """A tensor of the spec `spec` that holds `number` everywhere, and is not recorded; None where it has to be, because
+    it could be noticed. See Note [First steps]."""
     trace = current()
-    if kind.device is not CPU or not kind.dense or overrides.modes_active or trace.__class__ is not Trace \
+    if spec.device is not CPU or not spec.dense or overrides.modes_active or trace.__class__ is not Trace \
             or observers.made is not None:
         return None
-    array, _ = allocator.blank(kind)
+    array, _ = allocator.blank(spec)
     array[...] = number
-    out = from_value(kind, Value.of(array, kind))
+    out = from_value(spec, Value.of(array, spec))
     out._site = trace.site or out._site
     return out
 
@@ -164,15 +165,15 @@ def made_at_once(kind, number):
 # corrections from its value, in double precision. To look at a tensor in the middle of a training step would run
 # all that was recorded, and nothing could be replayed. So a Count counts on the host beside the tensor. It is trusted
 # for as long as the tensor is the very one, and at the very version, that the Count last wrote; otherwise (a loaded
-# state, a tensor that somebody wrote to) the tensor is looked at, once. The steps of parameters that have taken
-# equally many are 0-dim looks at one vector, so that counting is one operation for all of them; and where nobody could
-# tell, it is none: the vector gets new contents, which are known.
+# state, a tensor that was written to) the tensor is looked at, once. The steps of parameters that have taken
+# equally many are 0-dim looks at one vector, so that counting is one operation for all of them; and where that changes
+# no result, it is none: the vector gets new contents, which are known.
 
 MOST_COUNTED = {dtypes.float32: 1 << 24, dtypes.float64: 1 << 53}         # one more is the same number there
 
 
 class Count:
-    """A number in a tensor that is known on the host too, for as long as nobody else writes to the tensor."""
+    """A number in a tensor that is known on the host too, for as long as nothing else writes to the tensor."""
 
     def __init__(self, tensor, count):
         self.tensor, self.count = tensor, count
@@ -188,7 +189,7 @@ class Count:
         self.version = version_of(self.tensor)
 
     def holds(self):
-        """Whether nobody else has written to the tensor."""
+        """Whether nothing else has written to the tensor."""
         return not self.tensor._storage.inference and self.version == version_of(self.tensor)
 
 
@@ -270,7 +271,7 @@ class Optimizer:
         self._patch_step_function()
 
     def _patch_step_function(self):
-        """Let the class's `step`, whoever wrote it, call the hooks."""
+        """Let the class's `step`, the library's or a program's, call the hooks."""
         cls = self.__class__
         if not getattr(cls.step, "hooked", False):
             cls.step = self.profile_hook_step(cls.step)

@@ -135,7 +135,7 @@ class _Contexts:
 
 class _Maker:
     """The span that recorded an instruction, and the run that computed it; others are replays of a compiled function,
-    whose calls nobody saw."""
+    whose calls were not seen."""
 
     __slots__ = ("instruction", "inside", "run")
 

@@ -390,7 +390,7 @@ def events_of(profile, use_device=None, profile_memory=False, with_flops=False, 
             made[span.parent].append_cpu_child(event)
     found = [event for event in made if event is not None] if cpu else []
     for number, step in enumerate(profile.steps):
-        nobody = sum(share.part for share in step.shares if share.span is None)
+        unattributed = sum(share.part for share in step.shares if share.span is None)
         if step.device != "cpu":
             event = _step_event(len(made) + number, step, us, use_device)
             event.device_type, event.own_device = DeviceType.CUDA, step.nanoseconds / 1000
@@ -398,9 +398,9 @@ def events_of(profile, use_device=None, profile_memory=False, with_flops=False, 
                 if share.span is not None and made[share.span] is not None:
                     made[share.span].append_kernel(step.name, step.device, step.nanoseconds * share.part / 1000)
             found.append(event)
-        elif nobody and cpu:                             # a compiled function: nobody saw the calls
+        elif unattributed and cpu:                             # a compiled function: its calls were not seen
             event = _step_event(len(made) + number, step, us, use_device)
-            event.own_cpu, event.flops = step.nanoseconds * nobody / 1000, step.flops
+            event.own_cpu, event.flops = step.nanoseconds * unattributed / 1000, step.flops
             parent = made[step.parent] if step.parent is not None else None
             if parent is not None:
                 event.set_cpu_parent(parent)

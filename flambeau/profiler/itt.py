@@ -1,7 +1,7 @@
 """`torch.profiler.itt`: names for stretches of a program, for Intel's VTune.
 
-They are handed to Intel's package `ittapi` where it is installed (`pip install ittapi`). Without it nobody could see
-them, and they do nothing; `is_available()` says which.
+They are handed to Intel's package `ittapi` where it is installed (`pip install ittapi`). Without it the names could not
+be seen, and they do nothing; `is_available()` says which.
 """
 import functools
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ def _domain():
 
 
 def is_available():
-    """Whether somebody can see the names: Intel's package is there."""
+    """Whether the names can be seen: Intel's package is there."""
     return _domain() is not None
 
 

@@ -1,6 +1,6 @@
 """What a device can do at most: measured once, by a copy and a product of matrices, and kept in the cache.
 
-The bounds are what this library's own kernels reach on large data with nobody else at work, so a step can come near
+The bounds are what this library's own kernels reach on large data with nothing else running, so a step can come near
 them, and with data that fits a processor's cache go beyond the first.
 """
 import json

@@ -2,7 +2,7 @@
 
 A Span is something that a thread did from `start` to `end`; spans of one thread lie inside of each other or apart, and
 `parent` is the one around it. A StepTime is a step of a plan, or an instruction without one, that a device ran: its
-`shares` say for whom. So a recorded operation has two times, which are far from each other: that of its call, when it
+`shares` say for which. So a recorded operation has two times, which are far from each other: that of its call, when it
 was recorded, and its share of the steps that computed it.
 
 Times are nanoseconds on `base.observers.clock`. Everything has `to_dict()`, in words and numbers that JSON has.

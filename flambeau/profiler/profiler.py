@@ -168,8 +168,8 @@ class _KinetoProfile:
     def prepare_trace(self):
         """Look, and forget what is seen until `start_trace`: what happens for the first time happens now."""
         if self._recorder is None:
-            kind = RECORDERS[bool(self.with_modules or self.with_stack), bool(self.profile_memory)]
-            self._recorder = kind(self.record_shapes, self.with_stack).start()
+            cls = RECORDERS[bool(self.with_modules or self.with_stack), bool(self.profile_memory)]
+            self._recorder = cls(self.record_shapes, self.with_stack).start()
             self.profiler = self._recorder
             if self.custom_trace_id_callback is not None:
                 self._trace_id = self.custom_trace_id_callback()

@@ -135,7 +135,7 @@ class TimeRecorder(Observer):
         thread, end = _ident(), clock()
         held = self.open[thread]
         at = next((i for i in range(len(held) - 1, -1, -1) if held[i][:2] == (kind, name)), None)
-        if at is None:                             # it began before anybody looked
+        if at is None:                             # it began before recording began
             return
         for kind_, name_, start, module, site in held[at:][::-1]:
             self.spans.append(Span(kind_, name_, start, end, thread, line=line_of(site), module=module))

@@ -45,7 +45,7 @@ class _Part:
 
 
 def _shares(step, by):
-    """To whom a step's time belongs, in this table."""
+    """To which call a step's time belongs, in this table."""
     if by == "kernel":
         over = f" [{' × '.join(map(str, step.sizes))}]" if step.sizes else ""
         return [_Part(f"{step.kind}: {step.name}{over}", 1.0, 1)]
@@ -106,7 +106,7 @@ def number_in_words(number):
 
 
 def table(profile, by="line", limit=20):
-    """The rows as text. What takes none of the time is left out, and so is a column that nobody has a number in."""
+    """The rows as text. What takes none of the time is left out, and so is a column that no row has a number in."""
     found = [one for one in rows(profile, by) if one.total]
     shown = found if limit is None or limit < 0 else found[:limit]
     columns = [(by, [one.name for one in shown]), ("calls" if by != "kernel" else "runs", [one.count for one in shown]),

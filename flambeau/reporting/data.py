@@ -186,7 +186,7 @@ def timeline(name, peak, events, held):
         while at < len(events) and events[at].time <= mark:
             event = events[at]
             line = event.line if event.line in now else OTHERS
-            if event.nbytes < 0 and now[line] < -event.nbytes:    # it was there before anybody looked
+            if event.nbytes < 0 and now[line] < -event.nbytes:    # it was there before observation began
                 now[BEFORE] = max(now[BEFORE] + event.nbytes, 0)
             else:
                 now[line] += event.nbytes

@@ -1,4 +1,4 @@
-"""One HTML page of a report's data: style, program and data in one file, which asks nobody for anything."""
+"""One HTML page of a report's data: style, program and data in one file, which loads nothing from elsewhere."""
 import json
 from html import escape
 from pathlib import Path

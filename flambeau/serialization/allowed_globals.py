@@ -462,23 +462,23 @@ def tensor_of(unpickler, storage, offset, shape, strides, requires_grad, dtype):
     if dtype.np is None:
         raise NotSupported(f"it holds a tensor of {dtype}: {dtypes.FAMILIES[dtype.family]}")
     cell = storage._storage
-    kind, reach = laid_out(unpickler, dtype, shape, strides, offset, cell.device)
+    spec, reach = laid_out(unpickler, dtype, shape, strides, offset, cell.device)
     if reach > cell.nbytes:
-        raise unpickler.broken(f"setStorage: sizes {list(kind.shape)}, strides {list(kind.strides)}, storage offset "
+        raise unpickler.broken(f"setStorage: sizes {list(spec.shape)}, strides {list(spec.strides)}, storage offset "
                                f"{offset}, and itemsize {dtype.itemsize} requiring a storage size of {reach} are out "
                                "of "
                                f"bounds for storage of size {cell.nbytes}")
-    fit(cell, kind, offset)
-    return finished(unpickler, wrap(cell, kind, offset), requires_grad)
+    fit(cell, spec, offset)
+    return finished(unpickler, wrap(cell, spec, offset), requires_grad)
 
 
-def fit(cell, kind, offset):
+def fit(cell, spec, offset):
     """Lay the bytes of a storage out as the tensor that fills it: operations then need not look again each time."""
     value = cell.value
-    if value is not None and cell.device is CPU and value.spec.dtype is dtypes.uint8 and offset == 0 and kind.dense \
-            and kind.nbytes == cell.nbytes:
-        array = host.laid_out(value.array, kind.shape, kind.dtype.np, kind.np_strides)
-        cell.value = Value.of(array, kind)
+    if value is not None and cell.device is CPU and value.spec.dtype is dtypes.uint8 and offset == 0 and spec.dense \
+            and spec.nbytes == cell.nbytes:
+        array = host.laid_out(value.array, spec.shape, spec.dtype.np, spec.np_strides)
+        cell.value = Value.of(array, spec)
         cell.value._memory = value.array
 
 
@@ -528,10 +528,10 @@ def lazy_bits(unpickler, made, bits):
 def rebuild_meta(unpickler, dtype, shape, strides, requires_grad):
     if type(dtype) is not dtypes.dtype:
         raise unpickler.broken("a tensor has no dtype")
-    kind, reach = laid_out(unpickler, dtype, shape, strides, 0, META)
+    spec, reach = laid_out(unpickler, dtype, shape, strides, 0, META)
     if reach >= 1 << 63:
-        raise unpickler.broken(f"a tensor of size {shown(kind.shape)} does not fit into memory")
-    return finished(unpickler, wrap(Storage.of(None, reach, META), kind), requires_grad)
+        raise unpickler.broken(f"a tensor of size {shown(spec.shape)} does not fit into memory")
+    return finished(unpickler, wrap(Storage.of(None, reach, META), spec), requires_grad)
 
 
 @allow("torch._utils._rebuild_parameter")

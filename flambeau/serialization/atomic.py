@@ -14,7 +14,7 @@ import stat
 
 try:
     import fcntl
-except ImportError:                                 # Windows, where a file that somebody has open cannot be removed
+except ImportError:                                 # Windows, where a file that is open elsewhere cannot be removed
     fcntl = None  # type: ignore[assignment]
 
 PARTIAL_SUFFIX = ".partial"
@@ -85,7 +85,7 @@ def begin(beginning):
         except BlockingIOError:                     # another save took it for a leftover, before the lock
             os.close(handle)
             continue
-        except OSError:                             # a file system without locks: nobody takes it for a leftover
+        except OSError:                             # a file system without locks: no process takes it for a leftover
             return handle, partial
         if os.fstat(handle).st_nlink:
             return handle, partial

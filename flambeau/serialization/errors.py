@@ -32,16 +32,16 @@ def shown(thing, limit=80, depth=2):
     """`thing` as text for a message. What comes out of a file may be long, deep, or full of control characters, and
     Python writes no number of many thousand digits: little of it is shown.
     """
-    kind = type(thing)
-    if kind in (str, bytes):
+    cls = type(thing)
+    if cls in (str, bytes):
         text = ascii(thing[:limit])
         return text if len(text) <= limit and len(thing) <= limit else f"{text[:limit - 3]}..."
-    if kind is int and thing.bit_length() > 200:
+    if cls is int and thing.bit_length() > 200:
         return f"a number of {thing.bit_length()} bits"
-    if kind in (tuple, list) and depth:
+    if cls in (tuple, list) and depth:
         parts = [shown(part, 20, depth - 1) for part in thing[:8]] + ["..."] * (len(thing) > 8)
         return f"({', '.join(parts)})"
-    return repr(thing) if kind in (int, float, bool, type(None)) else f"a {kind.__name__}"
+    return repr(thing) if cls in (int, float, bool, type(None)) else f"a {cls.__name__}"
 
 
 def bare(name):

@@ -74,12 +74,12 @@ class ModulePickler(Pickler):
     def rebuilt(self, tensor, requires_grad):
         """The function that makes the plain tensor, and its arguments."""
         name, named = self.function_and_storage_dtype(tensor)
-        kind = tensor._spec
-        layout_args = (tuple(kind.shape), tuple(kind.strides), requires_grad)
-        if kind.device is META:
-            return stand_in("torch._utils", name), (kind.dtype, *layout_args)
+        spec = tensor._spec
+        layout_args = (tuple(spec.shape), tuple(spec.strides), requires_grad)
+        if spec.device is META:
+            return stand_in("torch._utils", name), (spec.dtype, *layout_args)
         storage = StorageOfDtype(UntypedStorage(storage=tensor._storage), named)
-        more = () if named is kind.dtype else (kind.dtype,)
+        more = () if named is spec.dtype else (spec.dtype,)
         return stand_in("torch._utils", name), (storage, tensor._offset, *layout_args, OrderedDict(), *more)
 
 
@@ -124,7 +124,7 @@ def torchs(module, name):
 def renamed(pickled, names):
     """A pickle with the names of PyTorch's for ours; `names` takes those that are in it.
 
-    Frames are left out: they announce a number of bytes, which changes, and nobody needs them.
+    Frames are left out: they announce a number of bytes, which changes, and they are not needed.
     """
     out, start, skipped = bytearray(), 0, []
     texts: list = []                    # what was pushed, if it was text, for the opcode that takes a name from there

@@ -56,7 +56,7 @@ class Pickler:
         self.path: list = []                        # the keys on the way to the object at hand
         self.open: list = []                        # ids of the objects on that way
         self.begun: Counter = Counter()             # how often each of them is on it
-        self.storages: list = []                    # (cell, Value): whoever holds a Value keeps the contents it has
+        self.storages: list = []                    # (cell, Value): holding a Value keeps the contents it has
         self.numbers: dict = {}                     # id of a cell → its place in `storages`
         self.types: dict = {}                       # id of a cell → the dtype it is written with
         self.tensors: dict = {}                     # way to a tensor → number of its storage
@@ -339,22 +339,22 @@ class Pickler:
 
     def _contents(self, tensor, requires_grad, called=True, cls=None):
         """The call that makes the plain tensor; or its function, the class `cls`, and its arguments."""
-        kind, dtype = tensor._spec, tensor._spec.dtype
+        spec, dtype = tensor._spec, tensor._spec.dtype
         function, named = self.function_and_storage_dtype(tensor)
         self._global("torch._utils", function)
         if cls is not None:
             self._by_name(cls)
         self.out += b"("
-        if kind.device is META:
+        if spec.device is META:
             self._dtype(dtype)
         else:
             handle = UntypedStorage(storage=tensor._storage)
             self.tensors[self.way()] = self._storage(handle, named)
             self._int(tensor._offset)
-        self._ints(kind.shape)
-        self._ints(kind.strides)
+        self._ints(spec.shape)
+        self._ints(spec.strides)
         self._bool(requires_grad)
-        if kind.device is not META:
+        if spec.device is not META:
             self._no_hooks()
             if named is not dtype:
                 self._dtype(dtype)

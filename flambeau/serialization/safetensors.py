@@ -82,10 +82,10 @@ class FileLayout:
             metadata[ALIASES_KEY] = json.dumps(self.aliases)
         entries["__metadata__"] = metadata
         for name in self.order:
-            kind = self.kept[name][0]._spec
-            entries[name] = {"dtype": CODE_OF[kind.dtype], "shape": list(kind.shape),
-                             "data_offsets": [at, at + kind.nbytes]}
-            at += kind.nbytes
+            spec = self.kept[name][0]._spec
+            entries[name] = {"dtype": CODE_OF[spec.dtype], "shape": list(spec.shape),
+                             "data_offsets": [at, at + spec.nbytes]}
+            at += spec.nbytes
         text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
         text += b" " * (-(8 + len(text)) % 64)
         if len(text) > MAX_HEADER_BYTES:
@@ -150,17 +150,17 @@ def written_once(tensors):
             raise ValueError("'__metadata__' cannot be the name of a tensor: it is where the file keeps its metadata")
         if not isinstance(tensor, Tensor):
             raise ValueError(f"Key `{name}` is invalid, expected torch.Tensor but received {type(tensor)}")
-        kind = tensor._spec
-        if kind.device is META:
+        spec = tensor._spec
+        if spec.device is META:
             raise ValueError(f"tensor `{name}` is on the meta device and has no contents to save")
-        if kind.dtype not in CODE_OF:
-            raise KeyError(f"tensor `{name}`: the format has no {kind.dtype}")
-        if not kind.contiguous:
+        if spec.dtype not in CODE_OF:
+            raise KeyError(f"tensor `{name}`: the format has no {spec.dtype}")
+        if not spec.contiguous:
             raise ValueError(f"You are trying to save a non contiguous tensor: `{name}` which is not allowed. It "
                              "either means you are trying to save tensors which are reference of each other in which "
                              "case it's recommended to save only the full tensors, and reslice at load time, or "
                              "simply call `.contiguous()` on your tensor to pack it before saving.")
-        first = looks.setdefault((tensor._storage, kind, tensor._offset), name)
+        first = looks.setdefault((tensor._storage, spec, tensor._offset), name)
         if first == name:
             kept[name] = tensor
         else:
@@ -350,16 +350,16 @@ class Reader:
             raise NotSupported(f"it holds data of {info.code}, a dtype that Flambeau does not have")
         if self.framework == "np":
             return self.bytes_of(info).view(dtype.np).reshape(info.shape)
-        kind = spec(dtype, info.shape, None, self.device)
+        wanted = spec(dtype, info.shape, None, self.device)
         if self.device is META:
-            return wrap(Storage.of(None, kind.nbytes, META), kind)
+            return wrap(Storage.of(None, wanted.nbytes, META), wanted)
         memory = self.bytes_of(info)
         if (self.start + info.start) % dtype.itemsize:
             memory = memory.copy()                  # a file from a writer that does not align
         array = memory.view(dtype.np).reshape(info.shape)
         if self.device is not CPU:
-            array = self.device.backend.from_host(array, kind)
-        return wrap(Storage.of(Value.of(array, kind), kind.nbytes, self.device), kind)
+            array = self.device.backend.from_host(array, wanted)
+        return wrap(Storage.of(Value.of(array, wanted), wanted.nbytes, self.device), wanted)
 
 
 class safe_open(Reader):

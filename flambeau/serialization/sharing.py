@@ -1,8 +1,8 @@
 """Which tensors share memory, by the names of `safetensors.torch`: packages ask there before they save.
 
 The original compares addresses. Here a storage is told by its cell, and a tensor's place by its offset: an address that
-somebody has asked for would keep every later operation on the tensor from being fused. Where the library is installed,
-cli/facade.py runs its own module with these in the place of its functions of the same names.
+the program has asked for would keep every later operation on the tensor from being fused. Where the library is
+installed, cli/facade.py runs its own module with these in the place of its functions of the same names.
 """
 import sys
 
@@ -37,9 +37,9 @@ def storage_size(tensor):
 
 def _area(tensor):
     """(first byte, byte behind the last) of a tensor in its storage."""
-    kind = tensor._spec
-    start = tensor._offset * kind.dtype.itemsize
-    return start, start + (extent(kind.shape, kind.strides) * kind.dtype.itemsize if kind.numel else 0)
+    spec = tensor._spec
+    start = tensor._offset * spec.dtype.itemsize
+    return start, start + (extent(spec.shape, spec.strides) * spec.dtype.itemsize if spec.numel else 0)
 
 
 def _end_ptr(tensor):

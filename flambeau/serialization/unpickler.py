@@ -31,8 +31,8 @@ plain = contextlib.nullcontext()
 
 def bytes_of(part):
     """How many bytes hashing or comparing `part` looks at, where a file can make them many."""
-    kind = type(part)
-    return len(part) if kind in TEXT_TYPES else part.bit_length() // 8 if kind is int else 0
+    cls = type(part)
+    return len(part) if cls in TEXT_TYPES else part.bit_length() // 8 if cls is int else 0
 
 
 class Unpickler:
@@ -150,9 +150,9 @@ class Unpickler:
 
     def check_key(self, key, target):
         """Refuse a key that cannot be hashed, or whose hashing or comparing costs more than its place in the file."""
-        kind = type(key)
-        if kind in SAFELY_HASHED_TYPES or kind is int and -1 << 63 <= key < 1 << 63:
-            if kind in TEXT_TYPES and len(key) > BYTES_PER_FUEL:
+        cls = type(key)
+        if cls in SAFELY_HASHED_TYPES or cls is int and -1 << 63 <= key < 1 << 63:
+            if cls in TEXT_TYPES and len(key) > BYTES_PER_FUEL:
                 self.burn_bytes(key)                # it is compared with one that is equal and not the same
             return
         before = self.burnt
@@ -171,7 +171,7 @@ class Unpickler:
         try:
             found = hash(key)
         except Exception as error:                  # a list, or an object of a class that the user trusts
-            raise self.broken(f"a {kind.__name__} is used as a key: {error}") from error
+            raise self.broken(f"a {cls.__name__} is used as a key: {error}") from error
         _, seen = self.hashes.setdefault(id(target), (target, Counter()))
         seen[found] += 1
         if seen[found] > MAXIMUM_COLLISIONS:

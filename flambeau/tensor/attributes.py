@@ -92,7 +92,7 @@ def in_place_view(name, number):
                 self.retain_grad()
         return self
     words = f"In-place form of `{name}`: the tensor itself is seen so from now on; its memory stays."
-    return forms.dressed(form, op, name + "_", words)
+    return forms.with_metadata(form, op, name + "_", words)
 
 
 for _name, _number in {"t": 1, "transpose": 1, "swapaxes": 1, "swapdims": 1, "unsqueeze": 1, "squeeze": 3,
@@ -111,13 +111,13 @@ def resize_(self, *sizes, memory_format=None):
         raise RuntimeError("cannot resize variables that require grad" + said(self))
     for n in size:
         need(n >= 0, f"Trying to create tensor with negative dimension {n}: {list(size)}")
-    kind = self._spec
+    spec = self._spec
     strides = shapes.contiguous_strides(size)
     if memory_format is not None:
         if memory_format is layout.preserve_format:
             raise RuntimeError("Unsupported memory format Preserve")
         strides = memory_format.strides(size)
-    elif size == kind.shape:
+    elif size == spec.shape:
         return self
     resized(self, size, strides)
     self._storage.version += 1
@@ -128,10 +128,10 @@ def resize_(self, *sizes, memory_format=None):
 
 def resized(self, size, strides):
     """Give the tensor that size and those strides, and its storage the memory for them."""
-    kind = self._spec
-    wanted = spec(kind.dtype, size, strides, kind.device)
+    own = self._spec
+    wanted = spec(own.dtype, size, strides, own.device)
     if wanted.numel:
-        _reserve(self._storage, (self._offset + shapes.extent(size, strides)) * kind.dtype.itemsize)
+        _reserve(self._storage, (self._offset + shapes.extent(size, strides)) * own.dtype.itemsize)
     self._spec = wanted
 
 
@@ -161,14 +161,14 @@ def set_(self, source=None, storage_offset=0, size=None, stride=None):
     """Make the tensor look at the memory of `source`, a tensor or a storage; at none without one."""
     before_write(self, "set_", bytes=False)
     if source is None:
-        kind = spec(self._spec.dtype, (0,), None, self._spec.device)
-        value = Value.of(kind.device.backend.allocate(kind), kind) if kind.device is not META else None
-        storage, start = Storage.of(value, 0, kind.device), 0
+        wanted = spec(self._spec.dtype, (0,), None, self._spec.device)
+        value = Value.of(wanted.device.backend.allocate(wanted), wanted) if wanted.device is not META else None
+        storage, start = Storage.of(value, 0, wanted.device), 0
     elif isinstance(source, Tensor):
         if source._spec.dtype is not self._spec.dtype:
             raise RuntimeError(f"Could not set tensor of type {source._spec.dtype.name} to a tensor of type "
                                f"{self._spec.dtype.name}" + said(source))
-        storage, kind, start = source._storage, source._spec, source._offset
+        storage, wanted, start = source._storage, source._spec, source._offset
     else:
         storage, start = getattr(source, "_storage", source), storage_offset
         if not isinstance(storage, Storage):
@@ -178,12 +178,12 @@ def set_(self, source=None, storage_offset=0, size=None, stride=None):
             raise RuntimeError(f"Expected a Storage of type {self._spec.dtype.name} or an UntypedStorage, but got type "
                                f"{held.cname} for argument 1 'storage'" + said(self))
         n = storage.nbytes // self._spec.dtype.itemsize - start
-        kind = spec(self._spec.dtype, (n,), None, storage.device)
+        wanted = spec(self._spec.dtype, (n,), None, storage.device)
     if size is not None:
         size = (size,) if isinstance(size, int) else tuple(size)
         stride = (stride,) if isinstance(stride, int) else stride
         strides = shapes.contiguous_strides(size) if stride is None else tuple(stride)
-        start, itemsize = storage_offset, kind.dtype.itemsize
+        start, itemsize = storage_offset, wanted.dtype.itemsize
         extent = (start + shapes.extent(size, strides)) * itemsize
         if extent > storage.nbytes and shapes.numel(size) and not isinstance(source, Tensor):
             resize(storage, extent)                  # as in PyTorch: a storage that is given by itself grows
@@ -191,9 +191,9 @@ def set_(self, source=None, storage_offset=0, size=None, stride=None):
             raise RuntimeError(f"setStorage: sizes {list(size)}, strides {list(strides)}, storage offset {start}, and "
                                f"itemsize {itemsize} requiring a storage size of {extent} are out of bounds for "
                                f"storage of size {storage.nbytes}" + said(self))
-        kind = spec(kind.dtype, size, strides, kind.device)
+        wanted = spec(wanted.dtype, size, strides, wanted.device)
     self._storage.version += 1                    # what autograd has kept of it is gone
-    self._storage, self._spec, self._offset = storage, kind, start
+    self._storage, self._spec, self._offset = storage, wanted, start
     self._seen = storage.version
     if self._node is not None:
         self._node, self._nr = RefusingNode((), "NotImplemented", "derivative for set_ is not implemented"), 0

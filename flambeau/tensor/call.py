@@ -120,7 +120,7 @@ def overridden(op, args, kwargs, out, public=None):
 
 
 def watched(op, args, kwargs, public):
-    """Call an operation, and tell those that watch. What they call themselves nobody is told of."""
+    """Call an operation, and tell those that watch. What they call themselves is not told."""
     watchers, function_modes.watchers = function_modes.watchers, ()
     try:
         made = call(op, args, dict(kwargs), public)
@@ -229,8 +229,8 @@ def run_now(entry, op, args, inputs, params, site):
         raise
     storages = []
     for i, array in enumerate(made):
-        kind = entry.outs[i] if entry.outs is not None else entry.device.backend.spec_of(array)
-        storages.append(Storage.of(Value.of(array, kind), kind.nbytes, kind.device))
+        spec = entry.outs[i] if entry.outs is not None else entry.device.backend.spec_of(array)
+        storages.append(Storage.of(Value.of(array, spec), spec.nbytes, spec.device))
     return storages
 
 

@@ -27,30 +27,30 @@ MAX_MOVED_BYTES = 1 << 20       # of an array that is moved to the beginning of 
 
 
 def from_array(array, requires_grad=False, where=None):
-    """A tensor that takes over a dense array nobody else holds; on the meta device, only its shape."""
-    kind = of_array(array)
+    """A tensor that takes over a dense array nothing else holds; on the meta device, only its shape."""
+    found = of_array(array)
     if not array.flags.c_contiguous:
-        kind = spec(kind.dtype, kind.shape, tuple([step // kind.dtype.itemsize for step in array.strides]))
+        found = spec(found.dtype, found.shape, tuple([step // found.dtype.itemsize for step in array.strides]))
     if where is None or where is CPU:
-        return from_array_of(kind, array, requires_grad)
-    kind = kind.on(where)
+        return from_array_of(found, array, requires_grad)
+    found = found.on(where)
     if where is META:
-        return from_array_of(kind, None, requires_grad)
-    out = from_array_of(kind, where.backend.from_host(array, kind), requires_grad)
+        return from_array_of(found, None, requires_grad)
+    out = from_array_of(found, where.backend.from_host(array, found), requires_grad)
     on_host.remember(out._storage.value, array)
     return out
 
 
-def from_array_of(kind, array, requires_grad):
-    """A tensor of the dense spec `kind` that takes over an array of its device nobody else holds; None on META."""
-    if array is not None and kind.device is CPU and allocator.LINED_UP_BYTES <= kind.nbytes <= MAX_MOVED_BYTES:
-        array = allocator.lined_up(array, kind)
-    return from_value(kind, None if array is None else Value.of(array, kind), requires_grad)
+def from_array_of(spec, array, requires_grad):
+    """A tensor of the dense spec `spec` that takes over an array of its device nothing else holds; None on META."""
+    if array is not None and spec.device is CPU and allocator.LINED_UP_BYTES <= spec.nbytes <= MAX_MOVED_BYTES:
+        array = allocator.lined_up(array, spec)
+    return from_value(spec, None if array is None else Value.of(array, spec), requires_grad)
 
 
-def from_value(kind, value, requires_grad=False):
-    """A tensor of the dense spec `kind` over a ready Value that nobody else holds; None on META."""
-    out = wrap(Storage.of(value, kind.nbytes, kind.device), kind)
+def from_value(spec, value, requires_grad=False):
+    """A tensor of the dense spec `spec` over a ready Value that nothing else holds; None on META."""
+    out = wrap(Storage.of(value, spec.nbytes, spec.device), spec)
     if value is not None and (tell := observers.made) is not None:
         tell(value)
     out._site = here()
@@ -130,8 +130,8 @@ def asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=None):
     if isinstance(obj, Tensor):
         found = obj
     elif isinstance(cell := getattr(obj, "_storage", None), Storage):
-        kind = getattr(obj, "dtype", None) or wanted or dtypes.int64
-        found = wrap(cell, spec(kind, (cell.nbytes // kind.itemsize,), None, cell.device))
+        element_dtype = getattr(obj, "dtype", None) or wanted or dtypes.int64
+        found = wrap(cell, spec(element_dtype, (cell.nbytes // element_dtype.itemsize,), None, cell.device))
         found._site = here()
     else:
         array = outside(obj)
@@ -170,12 +170,12 @@ def from_file(filename, shared=None, size=0, *, dtype=None, layout=None, device=
     >>> torch.from_file(path, size=3, dtype=torch.float64)
     tensor([0., 1., 2.], dtype=torch.float64)
     """
-    kind, where = options(dtype, dtypes.get_default_dtype(), device, layout, pin_memory)
+    element_dtype, where = options(dtype, dtypes.get_default_dtype(), device, layout, pin_memory)
     if where is META:
         raise NotImplementedError("from_file on the meta device: a file has contents; use torch.empty(size, "
                                   "device='meta')")
-    held = UntypedStorage.from_file(filename, bool(shared), size * kind.itemsize)
-    out = wrap(held._storage, spec(kind, (size,)))
+    held = UntypedStorage.from_file(filename, bool(shared), size * element_dtype.itemsize)
+    out = wrap(held._storage, spec(element_dtype, (size,)))
     out._site = here()
     return asked(out, requires_grad)
 
@@ -268,10 +268,10 @@ def flattened(data):
         if isinstance(first, (str, bytes)):
             raise ValueError(f"too many dimensions '{type(first).__name__}'")
         if isinstance(first, np.ndarray) and all(isinstance(a, np.ndarray) and a.shape == first.shape for a in flat):
-            kinds = [dtypes.from_numpy(a.dtype) for a in flat]
-            common = kinds[0]
-            for kind in kinds[1:]:
-                common = dtypes.promote_types(common, kind)
+            own_dtypes = [dtypes.from_numpy(a.dtype) for a in flat]
+            common = own_dtypes[0]
+            for own_dtype in own_dtypes[1:]:
+                common = dtypes.promote_types(common, own_dtype)
             joined = np.stack([np.asarray(a) for a in flat]).astype(common.np, copy=False)
             return None, None, joined.reshape(*shape, *first.shape)
         length = len(first)
@@ -305,23 +305,23 @@ def unwrapped(flat, dtype):
                 if held._spec.dtype.category < 2:
                     raise TypeError("only integer tensors of a single element can be converted to an index" + instead)
                 raise ValueError("only one element tensors can be converted to Python scalars" + instead)
-            kind, held = held._spec.dtype, held.item()
+            own_dtype, held = held._spec.dtype, held.item()
         elif isinstance(held, (np.generic, np.ndarray)):
-            kind, held = dtypes.from_numpy(held.dtype), held.item()
+            own_dtype, held = dtypes.from_numpy(held.dtype), held.item()
         elif isinstance(held, bool):
-            kind = dtypes.bool
+            own_dtype = dtypes.bool
         elif isinstance(held, (int, float, complex)):
-            kind = dtypes.of_number(next(c for c in (int, float, complex) if isinstance(held, c)))
+            own_dtype = dtypes.of_number(next(c for c in (int, float, complex) if isinstance(held, c)))
         elif is_sequence(held):
             raise TypeError(f"'{type(held).__name__}' object cannot be interpreted as an integer: it stands beside "
                             "numbers")
         elif dtype is None:
             raise RuntimeError(f"Could not infer dtype of {type_words(held)}")
         else:
-            kind, held = dtype, number_in(held, dtype)
+            own_dtype, held = dtype, number_in(held, dtype)
         numbers.append(held)
         if dtype is None:
-            common = kind if common is None else dtypes.promote_types(common, kind)
+            common = own_dtype if common is None else dtypes.promote_types(common, own_dtype)
     return numbers, common
 
 
@@ -392,18 +392,18 @@ def legacy(dtype, args, kwargs, what="new"):
     if kwargs:
         raise TypeError(f"{what}() received an invalid combination of arguments: unexpected {', '.join(kwargs)}; "
                         "torch.tensor(data, dtype=..., device=...) takes them")
-    kind = dtype or dtypes.get_default_dtype()
+    element_dtype = dtype or dtypes.get_default_dtype()
     data = args[0] if args else Size((0,))
     if len(args) > 1 or isinstance(data, Size) or (isinstance(data, int) and not isinstance(data, bool)) \
             or isinstance(data, np.integer):
-        return _empty(data if isinstance(data, Size) and len(args) < 2 else args, kind)
+        return _empty(data if isinstance(data, Size) and len(args) < 2 else args, element_dtype)
     cell = getattr(data, "_storage", None)
     if cell is not None and not isinstance(data, Tensor):            # a storage, typed or untyped
-        held = getattr(data, "dtype", None) or kind
-        if held is not kind:
-            raise RuntimeError(f"Expected a Storage of type {kind.name} or an UntypedStorage, but got type "
+        held = getattr(data, "dtype", None) or element_dtype
+        if held is not element_dtype:
+            raise RuntimeError(f"Expected a Storage of type {element_dtype.name} or an UntypedStorage, but got type "
                                f"{held.cname} for argument 1 'storage'")
-        out = wrap(cell, spec(kind, (cell.nbytes // kind.itemsize,), None, cell.device))
+        out = wrap(cell, spec(element_dtype, (cell.nbytes // element_dtype.itemsize,), None, cell.device))
         out._site = here()
         return out
     if isinstance(data, Tensor):
@@ -414,7 +414,7 @@ def legacy(dtype, args, kwargs, what="new"):
         raise TypeError(f"new(): invalid data type '{type(data).__name__}'")
     if outside(data) is None and not is_sequence(data):
         raise TypeError(f"new(): data must be a sequence (got {type(data).__name__})")
-    return as_tensor(data, dtype=kind)
+    return as_tensor(data, dtype=element_dtype)
 
 
 def _empty(size, dtype):
@@ -468,13 +468,13 @@ def new(self, *args, **kwargs):
 def new_tensor(self, data, *, dtype=None, device=None, requires_grad=False, pin_memory=False):
     """A tensor that copies `data`, in the dtype and on the device of this one unless others are given."""
     no_pinning(pin_memory)
-    kind, where = dtypes.given(dtype, self.dtype), self.device if device is None else place(device)
+    element_dtype, where = dtypes.given(dtype, self.dtype), self.device if device is None else place(device)
     if isinstance(data, Tensor):
         warn("To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
              "sourceTensor.detach().clone().requires_grad_(True), rather than "
              "tensor.new_tensor(sourceTensor).")
         return copied(data, dtypes.given(dtype), where, requires_grad)
-    return from_array(array_from(data, kind), requires_grad, where)
+    return from_array(array_from(data, element_dtype), requires_grad, where)
 
 
 Tensor.new, Tensor.new_tensor = new, new_tensor

@@ -40,9 +40,9 @@ def find(op, facts, args, kwargs, bound=False):
     """(key, entry, all arguments, tensors) of a call like one before; the entry is None if there was none.
 
     The one place that says what counts of an argument: see Note [Keys]. The arguments are as the caller gave them, and
-    those of a call like one before are bound as they were then. What may belong to somebody's `__torch_function__`, and
+    those of a call like one before are bound as they were then. What may belong to a `__torch_function__`, and
     what is rare, is not looked for: the key is None then. With `bound` they are all there, in the order of the
-    signature, nobody is asked any more, and everything has a key.
+    signature, no `__torch_function__` is asked any more, and everything has a key.
     """
     # No variable of this function may stand in a comprehension's inside: Python would keep it in a cell, and read it
     # more slowly everywhere.

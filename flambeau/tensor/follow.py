@@ -5,12 +5,13 @@ A part of the compiled core: see Note [One source, two speeds] in base/core.py.
 Note [Followed functions]: the rules of gradients, and composites, decide by the specs of their tensors, by whether
 these want a gradient, and by their other arguments. So a call like one before comes to the same operations over other
 tensors. One of them is taped (`trace.tape` has what `record_one`, `record_several` and `view_one` made), and from the
-next on the tape is followed: the same entries, with the tensors of this call, whose data is verified, and their
-history as ever. What did anything else meanwhile cannot be followed, and False stands in the place of its tape: it
-looked at contents, wrote or drew in place, ran an operation at the call, warned, moved something to another device,
-made a leaf that wants a gradient, or took a tensor from elsewhere. Composites that decide by more, or tell somebody,
-say so: `by_specs = False`. Nothing is followed while a mode has to be asked or new tensors go elsewhere than to the
-CPU, and nothing is taped that was given the same tensor twice.
+next on the tape is followed: the same entries, with the tensors of this call, whose data is verified, and their history
+as ever. What did anything else meanwhile cannot be followed, and False stands in the place of its tape: it looked at
+contents, wrote or drew in place, ran an operation at the call, warned or told `watch`, moved something to another
+device, made a leaf that wants a gradient, or took a tensor from elsewhere. Composites that decide by more than the key
+says declare it: `by_specs = False`; tests/tensor/test_follow.py reads the code of all others. Nothing is followed while
+a mode has to be asked or new tensors go elsewhere than to the CPU, and nothing is taped that was given the same tensor
+twice.
 """
 from math import copysign
 
@@ -26,7 +27,7 @@ from ..trace.recording.record import _local
 from ..trace.running import quick
 from ..trace.value import TensorBase, looks
 from . import overrides
-from .composite import A_NODE_OVER_SEVERAL, run_composite
+from .composite import NOT_REPLAYABLE, run_composite
 from .find import plain_types
 from .infer import tables
 from .messages import explained
@@ -44,13 +45,13 @@ tapes: dict = {}              # key of a call → Tape, False where it cannot be
 sighted: set = set()          # the keys of calls of composites that came by once
 latest: dict = {}             # BackwardRecipe → (key of the last backward by it, without itself; its Tape)
 tables.extend((tapes, sighted, latest))
-questions = vars(overrides)   # a load nearer
+questions = vars(overrides)   # the module's dict: saves one attribute lookup per call
 
 
 class TapedCall:
     """One operation of a Tape: `args` are all its arguments, with NO_VALUE where tensors go, `places` the (position,
     number of the tensor) of those, `inputs` the numbers of its tensors. It `is_view`, and then perhaps `owned`: made a
-    tensor of its own, since nobody else holds what it looks at."""
+    tensor of its own, since nothing else holds what it looks at."""
 
     __slots__ = ("entry", "args", "places", "inputs", "params", "is_view", "owned")
 
@@ -81,7 +82,7 @@ class Tape:
 
 def follow(trace, tape, held):
     """What a call like the one that was taped gives for the tensors in the list `held`, to which it adds its own."""
-    wants_args = modes.grad or trace.tape is not None         # nobody but nodes and tapes asks for all arguments
+    wants_args = modes.grad or trace.tape is not None         # only nodes and tapes ask for all arguments
     args = None
     for step in tape.steps:
         if wants_args or step.entry.checked:
@@ -107,7 +108,7 @@ def follow(trace, tape, held):
 
 def taped(trace, key, function, args, given):
     """What `function(*args)` gives; notes under `key` how it can be followed. `given`: all tensors it is given."""
-    outer, before, emptied, looked, warned = trace.tape, _count(trace), trace.emptied, looks(), errors.warned
+    outer, before, emptied, looked, told = trace.tape, _count(trace), trace.emptied, looks(), errors.told
     versions = [t._storage.version for t in given]
     trace.tape = tape = []
     try:
@@ -116,13 +117,13 @@ def taped(trace, key, function, args, given):
         trace.tape = outer
     if outer is not None:
         outer.extend(tape)
-    # A run in between that nobody had to look for was a bound's, or one for memory that the outside holds. After any
+    # A run in between that came without a look was a bound's, or one for memory that the outside holds. After any
     # other the next call may tell.
     if _local.trace is trace and (trace.emptied == emptied or looked == looks()):
         if len(tapes) >= MAX_TAPES:
             forget_tapes()
-        recorded = len([one for one in tape if one is not A_NODE_OVER_SEVERAL and one[4] < 0])
-        tapes[key] = looked == looks() and warned == errors.warned and _count(trace) - before == recorded \
+        recorded = len([one for one in tape if one is not NOT_REPLAYABLE and one[4] < 0])
+        tapes[key] = looked == looks() and told == errors.told and _count(trace) - before == recorded \
             and versions == [t._storage.version for t in given] and _as_tape(tape, given, made)
     return made
 
@@ -145,8 +146,8 @@ def all_differ(given):
 
 
 def _as_tape(taken, given, made):
-    """What was taken down as a Tape; False if a tensor in it is nobody's."""
-    if any(one is A_NODE_OVER_SEVERAL for one in taken):
+    """What was taken down as a Tape; False if it reads a tensor from elsewhere."""
+    if any(one is NOT_REPLAYABLE for one in taken):
         return False
     number_of = {id(t): number for number, t in enumerate(given)}
     steps, count = [], len(given)
@@ -275,7 +276,7 @@ def is_new(key):
 def followed(op, args, kwargs):
     """What a composite that is `by_specs` gives; None where its own way is to be gone.
 
-    Of its arguments nobody needs to be asked whether the call is his: they are plain tensors and plain values.
+    No argument's class needs to be asked whether it takes the call: they are plain tensors and plain values.
     """
     trace = quick.this_trace() if COMPILED else _local.trace
     if trace.special or questions["regions"] or new_tensors_go_to[-1] is not CPU:

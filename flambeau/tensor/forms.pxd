@@ -17,7 +17,7 @@ cpdef function(op, tuple args, dict kwargs)
 
 
 @cython.locals(entry=Entry, full=tuple)
-cpdef like_before(op, tuple args, dict kwargs, public)
+cpdef call_cached(op, tuple args, dict kwargs, public)
 
 
 @cython.locals(known_calls=dict, seconds=dict, found=tuple, tail=tuple, inputs=tuple)

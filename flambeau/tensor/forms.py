@@ -82,9 +82,9 @@ def method(op, name):
             if made is not None:
                 return made
         elif COMPILED and primitive:
-            return like_before(op, (self, *args), kwargs, form)
+            return call_cached(op, (self, *args), kwargs, form)
         return call(op, (self, *args), kwargs, form)
-    return dressed(form, op, name, op.docstring)
+    return with_metadata(form, op, name, op.docstring)
 
 
 def function(op, args, kwargs):
@@ -97,13 +97,13 @@ def function(op, args, kwargs):
         if made is not None:
             return made
     if kwargs or not 0 < len(args) <= 2 or type(args[0]) is not Tensor and type(args[0]) not in tensor_types:
-        return like_before(op, args, kwargs, None)
+        return call_cached(op, args, kwargs, None)
     return operands(op, args, None)
 
 
-def like_before(op, args, kwargs, public):
-    """`call`, and the part of it in short that calls of primitives like one before go through: nobody has to be asked
-    about them, and what they give is known."""
+def call_cached(op, args, kwargs, public):
+    """`call`, shorter for a call of a primitive that is like one before: no mode and no `__torch_function__` takes part
+    in it, and its Entry is known."""
     facts = known.get(op)
     if facts is not None and not facts.composite and not overrides.regions and "pin_memory" not in kwargs:
         _, entry, full, inputs = find(op, facts, args, kwargs)
@@ -132,7 +132,7 @@ def operands(op, args, public):
     seconds = known_calls.get(tensor._spec) if known_calls is not None else None
     found = seconds.get(kind) if seconds is not None else None
     if found is NOT_QUICK:
-        return like_before(op, args, {}, public)
+        return call_cached(op, args, {}, public)
     if found is not None:
         entry, tail, asks = found
         if asks and overrides.regions:
@@ -147,10 +147,10 @@ def operands(op, args, public):
 
 
 def remember_operands(op, args, kind, c):
-    """Have `operands` find what a call like this one is, if nobody has to be asked about it."""
+    """Have `operands` find what a call like this one is, if no mode and no `__torch_function__` takes part in it."""
     facts = known.get(op)                                    # none as yet, if a function mode took the call
     if facts is None or overrides.modes_active or kind is c is not None and c not in number_types:
-        return                                               # a table that held somebody's class would keep it alive
+        return                                               # a table that held a program's class would keep it alive
     found = NOT_QUICK
     if not op.composite and (kind is not c or c is None or op.pointwise):
         asks = op in cast_of_operation or any(asks_autocast(op, a) for a in args if isinstance(a, Tensor))
@@ -167,8 +167,9 @@ def asks_autocast(op, tensor):
     return op in casts_on["cuda"] and tensor._spec.device.type == "cuda"
 
 
-def dressed(form, op, name, docstring):
-    """A form that `help` and `inspect` take for what it is; through `__wrapped__` they find arguments and source."""
+def with_metadata(form, op, name, docstring):
+    """`form` with the name and the docstring that `help` and `inspect` show; by `__wrapped__` they find arguments and
+    source."""
     function = function_name(op)
     if docstring and "function" in op.forms.split() and not function.startswith("torch.Tensor."):
         docstring = f"{docstring.rstrip()}\n\n{DOCSTRING_INDENT}help({function}) has the arguments and an example."
@@ -202,7 +203,8 @@ def in_place(op, name):
     """The in-place form `name_`."""
     def form(self, *args, **kwargs):
         return inplace(op, (self, *args), kwargs, form)
-    return dressed(form, op, name, f"In-place form of `{op.__name__}`: the result replaces this tensor's contents.")
+    docstring = f"In-place form of `{op.__name__}`: the result replaces this tensor's contents."
+    return with_metadata(form, op, name, docstring)
 
 
 def operator(op, name, reverse):
@@ -370,5 +372,5 @@ def attach_all():
 
 
 def page(op):
-    """What `help` shows of an operation: read when somebody asks."""
+    """What `help` shows of an operation: read when it is asked for."""
     return importlib.import_module(".help", __package__).page(op)

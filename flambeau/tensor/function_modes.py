@@ -98,7 +98,7 @@ def ask(func, plain, args, kwargs):
         return plain(*args, **kwargs)
     if func is not None:
         return overrides.handle_by_mode(func, args, kwargs)
-    local.stack = ()                      # backward: its steps are nobody's calls
+    local.stack = ()                      # backward: its steps are not calls of the program's
     try:
         return plain(*args, **kwargs)
     finally:
@@ -106,7 +106,7 @@ def ask(func, plain, args, kwargs):
 
 
 def _observe():
-    """Somebody began to observe calls, or the last who did has ended."""
+    """The first observer of calls came, or the last has gone."""
     asked = observers.called is not None or observers.calling is not None
     if asked is not overrides.calls_observed:
         overrides.calls_observed = asked
@@ -125,7 +125,7 @@ def _plainly(plain, args, kwargs):
 
 # The numbers stand for `ask`, the public function and its plain body. It has the free variables of the function whose
 # body it takes the place of: Python copies them into a frame by an instruction at the beginning of the code, and
-# crashes where somebody asks such a frame for its variables and they are not there.
+# crashes where a debugger asks such a frame for its variables and they are not there.
 TEMPLATE = """\
 def outer():
     {cells}

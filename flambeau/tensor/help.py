@@ -1,7 +1,7 @@
 """What `help(torch.add)` shows: the docstring, the arguments that it does not name, an example, and the other forms.
 
 `arguments.txt` says what arguments mean, and `examples.txt` has the example of each operation whose docstring has none.
-Neither is read before somebody asks.
+Neither is read before it is asked for.
 """
 import functools
 import inspect

@@ -19,7 +19,7 @@ from .messages import called_as, said
 from .overrides import tensor_types
 from .tensor import Tensor
 
-events = vars(observers)          # a load nearer
+events = vars(observers)          # the module's dict: saves one attribute lookup per call
 
 
 def add_history(op, entry, args, inputs, outs, site):
@@ -30,7 +30,7 @@ def add_history(op, entry, args, inputs, outs, site):
 
 
 def _attach(op, entry, args, inputs, outs, site):
-    """Make the node that `outs` came from, where gradients are on and somebody needs one."""
+    """Make the node that `outs` came from, where gradients are on and an input needs one."""
     if modes.inference:
         cut = any(requires(t) for t in inputs)
         for out in outs:
@@ -152,7 +152,7 @@ def _kept(tensor, special):
 
 
 def _tracked(tensor):
-    """What a node keeps of an inference tensor, whose writes nobody counts: a copy in a transform, else nothing."""
+    """What a node keeps of an inference tensor, whose writes are not counted: a copy in a transform, else nothing."""
     if modes.copies_inference:
         return tensor.clone()
     raise RuntimeError("Inference tensors cannot be saved for backward. Please do not use Tensors created in inference "

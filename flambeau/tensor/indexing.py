@@ -102,32 +102,32 @@ def row(source, number):
 
 def at(source, dim, number, nth):
     """The view of `source` at position `number` of `dim`; `nth` is the number's place in the index."""
-    kind = source._spec
-    if not kind.ndim:
+    spec = source._spec
+    if not spec.ndim:
         raise IndexError("invalid index of a 0-dim tensor. Use `tensor.item()` in Python or `tensor.item<T>()` in C++ "
                          "to convert a 0-dim tensor to a number" + said(source))
-    size = kind.shape[dim] if dim < kind.ndim else 0       # a second `...` may have skipped past the end
+    size = spec.shape[dim] if dim < spec.ndim else 0       # a second `...` may have skipped past the end
     if not -size <= number < size:
         raise IndexError(f"index {number} is out of bounds for dimension {nth} with size {size}"
                          + said(source))
     op = declared["select"]
-    key = (op, kind, dim)                     # one entry for all positions: they differ in their start only
+    key = (op, spec, dim)                     # one entry for all positions: they differ in their start only
     entry = entries.get(key)
     if entry is None:
         entry = prepared(op, (source, dim, 0), key)
-    moved = (number if number >= 0 else number + size) * kind.strides[dim]
+    moved = (number if number >= 0 else number + size) * spec.strides[dim]
     return view_one(entry, (source, dim, number), source, moved, 3)
 
 
 def cut(source, dim, part):
     """The view of `source` that the slice `part` says, along `dim`."""
-    kind = source._spec
-    if not kind.ndim:
+    spec = source._spec
+    if not spec.ndim:
         raise IndexError("slice() cannot be applied to a 0-dim tensor." + said(source))
-    if dim >= kind.ndim:
-        raise IndexError(f"Dimension out of range (expected to be in range of [{-kind.ndim}, {kind.ndim - 1}], but got "
+    if dim >= spec.ndim:
+        raise IndexError(f"Dimension out of range (expected to be in range of [{-spec.ndim}, {spec.ndim - 1}], but got "
                          f"{dim})")
-    size = kind.shape[dim]
+    size = spec.shape[dim]
     low, high, step = part.indices(size)
     if step < 0:
         raise ValueError("step must be greater than zero" + said(source)
@@ -135,11 +135,11 @@ def cut(source, dim, part):
     high = max(low, high)
     length = (high - low + step - 1) // step
     op = declared["_slice"]
-    key = (op, kind, dim, length, step)
+    key = (op, spec, dim, length, step)
     entry = entries.get(key)
     if entry is None:
         entry = prepared(op, (source, dim, 0, max(0, (length - 1) * step + 1), step), key)
-    moved = low * kind.strides[dim]
+    moved = low * spec.strides[dim]
     return view_one(entry, (source, dim, low, high, step), source, moved, 3)
 
 
@@ -284,11 +284,11 @@ def assignable(self, value):
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, NUMBER_CLASSES):
-        kind = self._spec.dtype
+        dtype = self._spec.dtype
         if value.__class__ is int and not -2**63 <= value < 2**63:
             raise ValueError(f"Overflow when unpacking long long: {value} does not fit into int64" + said(self))
-        if kind.is_floating_point and kind.itemsize == 2 and not isinstance(value, complex):
-            return float(kind.np.type(value))              # too large for a half type becomes infinite here
+        if dtype.is_floating_point and dtype.itemsize == 2 and not isinstance(value, complex):
+            return float(dtype.np.type(value))             # too large for a half type becomes infinite here
         return value
     if isinstance(value, np.ndarray):
         return from_array(np.array(value, order="C", copy=True), where=self._spec.device).to(self._spec.dtype)
@@ -337,8 +337,8 @@ def without_leading_ones(value):
 
 
 def _type_name(value):
-    kind = type(value)
-    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+    cls = type(value)
+    return cls.__name__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__name__}"
 
 
 for _form in (getitem, setitem, delitem):

@@ -169,7 +169,8 @@ def _is_quick(entry):
 
 
 def _is_plain(entry):
-    """Whether a call, once its data is verified, is an instruction and nothing else: it is not run, and nobody asks."""
+    """Whether a call, once its data is verified, is an instruction and nothing else: it is neither run nor asked
+    about."""
     return entry.outs is not None and entry.device is not META and not entry.op.eager and not entry.op.effect \
         and not entry.larger
 
@@ -205,9 +206,9 @@ def _lacks_dimension(one, other):
     return column.shape == (*row.shape, 1)
 
 
-def _gapless(kind):
+def _gapless(like):
     """The Spec of a result declared like a tensor with gaps: memory of its own has room for the elements alone."""
-    return spec(kind.dtype, kind.shape, shapes.preserved_strides(kind.shape, kind.strides), kind.device)
+    return spec(like.dtype, like.shape, shapes.preserved_strides(like.shape, like.strides), like.device)
 
 
 def _picker(positions):
@@ -227,16 +228,16 @@ def _remembered(key, entry):
 
 
 def _view_entry(op, entry, seen, key):
-    kind = seen[0]
+    view = seen[0]
     made = op.view(*seen)
     entry.many = made.__class__ is list
     looks = made if entry.many else [made]
-    entry.outs = tuple(spec(look[3] if len(look) > 3 else kind.dtype, tuple(look[0]), tuple(look[1]), kind.device)
+    entry.outs = tuple(spec(look[3] if len(look) > 3 else view.dtype, tuple(look[0]), tuple(look[1]), view.device)
                        for look in looks)
     entry.deltas = tuple(look[2] for look in looks)
-    if len(looks) == 1 and not entry.many and op.differentiable and entry.outs[0].dtype is kind.dtype:
+    if len(looks) == 1 and not entry.many and op.differentiable and entry.outs[0].dtype is view.dtype:
         entry.look = (entry.outs[0], entry.deltas[0])
-    entry.device = kind.device
+    entry.device = view.device
     entry.casts = None
     return _remembered(key, entry)
 

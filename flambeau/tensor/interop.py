@@ -1,6 +1,6 @@
 """Memory shared with the outside: NumPy arrays, buffers, DLPack.
 
-See Note [Exported storages] in trace/value.py: while somebody outside holds the memory, every operation on it runs at
+See Note [Exported storages] in trace/value.py: while the memory is held outside, every operation on it runs at
 the call. A read-only array makes a read-only tensor, and every write to it is refused at the call.
 """
 import numpy as np
@@ -36,8 +36,8 @@ def from_numpy(ndarray, *, lend=False):
     if lend:
         return _lent(ndarray)
     look = (ndarray.dtype, ndarray.shape, ndarray.strides) if ndarray.__class__ is np.ndarray else None
-    kind = _kinds.get(look)
-    if kind is None:
+    spec = _kinds.get(look)
+    if spec is None:
         if not isinstance(ndarray, np.ndarray):
             raise TypeError(f"expected np.ndarray (got {type_words(ndarray)})")
         check_array(ndarray)
@@ -47,9 +47,9 @@ def from_numpy(ndarray, *, lend=False):
                 _kinds.clear()
             _kinds[look] = out._spec
         return out
-    storage = Storage.of(Value.of(ndarray, kind), kind.nbytes, kind.device)
+    storage = Storage.of(Value.of(ndarray, spec), spec.nbytes, spec.device)
     storage.adopt(ndarray)
-    out = wrap(storage, kind)
+    out = wrap(storage, spec)
     out._site = here(2)
     return out
 
@@ -74,8 +74,8 @@ _kinds: dict = {}             # (dtype, shape, strides) of contiguous arrays tha
 
 def type_words(thing):
     """The name of a thing's type as PyTorch writes it: without a module only if it is built in."""
-    kind = type(thing)
-    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+    cls = type(thing)
+    return cls.__name__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__name__}"
 
 
 def check_array(array):
@@ -84,32 +84,32 @@ def check_array(array):
         raise ValueError("given numpy array has byte order different from the native byte order. Conversion between "
                          f"byte orders is currently not supported. (Its dtype is {array.dtype}; "
                          "array.astype(array.dtype.newbyteorder('=')) converts it.)")
-    kind = dtypes.from_numpy(array.dtype)
+    dtype = dtypes.from_numpy(array.dtype)
     if any(step < 0 for step in array.strides):
         raise ValueError("At least one stride in the given numpy array is negative, and tensors with negative strides "
                          "are not currently supported. (You can probably work around this by making a copy of your "
                          f"array with array.copy().) Its strides are {array.strides} bytes.")
-    if any(step % kind.itemsize for step in array.strides):
+    if any(step % dtype.itemsize for step in array.strides):
         raise ValueError("given numpy array strides not a multiple of the element byte size. Copy the numpy array to "
                          f"reallocate the memory. (Its strides are {array.strides} bytes, an element has "
-                         f"{kind.itemsize}.)")
+                         f"{dtype.itemsize}.)")
 
 
 def shared(array):
     """A tensor over the memory of `array`, which has passed `check_array`."""
     plain = array if array.__class__ is np.ndarray else np.asarray(array)
     dtype = dtypes.from_numpy(plain.dtype)
-    kind = spec(dtype, plain.shape, tuple([step // dtype.itemsize for step in plain.strides]))
+    found = spec(dtype, plain.shape, tuple([step // dtype.itemsize for step in plain.strides]))
     if plain.flags.c_contiguous:
-        value, nbytes = Value.of(plain, kind), kind.nbytes
+        value, nbytes = Value.of(plain, found), found.nbytes
     else:
         # The storage reaches from the first element to the last, gaps included.
-        reach = shapes.extent(kind.shape, kind.strides) * dtype.itemsize
+        reach = shapes.extent(found.shape, found.strides) * dtype.itemsize
         value, nbytes = Value.of(host.span(plain).view(np.uint8), spec(dtypes.uint8, (reach,))), reach
         value._memory = value.array
-    storage = Storage.of(value, nbytes, kind.device)
+    storage = Storage.of(value, nbytes, found.device)
     storage.adopt(array)
-    out = wrap(storage, kind)
+    out = wrap(storage, found)
     out._site = here()
     return out
 
@@ -174,8 +174,8 @@ def frombuffer(buffer, *, dtype, count=-1, offset=0, requires_grad=False):
         length = memoryview(buffer).nbytes
     except TypeError:
         raise ValueError("object does not implement Python buffer protocol.") from None
-    kind = dtypes.given(dtype)
-    size = kind.itemsize
+    element_dtype = dtypes.given(dtype)
+    size = element_dtype.itemsize
     if length == 0 or count == 0:
         raise ValueError(f"both buffer length ({length}) and count ({count}) must not be 0")
     if not 0 <= offset < length:
@@ -188,7 +188,7 @@ def frombuffer(buffer, *, dtype, count=-1, offset=0, requires_grad=False):
     elif (length - offset) % size:
         raise ValueError(f"buffer length ({length} bytes) after offset ({offset} bytes) must be a multiple of element "
                          f"size ({size})")
-    out = shared(host.array_over(buffer, kind.np, -1 if count < 0 else count, offset))
+    out = shared(host.array_over(buffer, element_dtype.np, -1 if count < 0 else count, offset))
     return out.requires_grad_() if requires_grad else out
 
 

@@ -21,31 +21,31 @@ from .tensor import Tensor, wrap
 
 def _moved_ahead(self, device):
     """`self` on `device`, by a copy that has begun; None where it has to be recorded instead."""
-    kind, storage = self._spec, self._storage
-    if device is META or kind.device is META or not kind.dense or not kind.numel or modes.grad and requires(self):
+    spec, storage = self._spec, self._storage
+    if device is META or spec.device is META or not spec.dense or not spec.numel or modes.grad and requires(self):
         return None
-    if kind.device is CPU:
+    if spec.device is CPU:
         if not storage.page_locked or not device.backend.copies_ahead or storage.has_outside_arrays():
             return None
-        source = storage.value.ready().look(kind, self._offset)
-        kind = kind.on(device)
-        array, arrival = device.backend.send(source, kind)
+        source = storage.value.ready().look(spec, self._offset)
+        spec = spec.on(device)
+        array, arrival = device.backend.send(source, spec)
         storage.in_flight = arrival
-        return arriving(array, kind, arrival)
-    if device is not CPU or not kind.device.backend.copies_ahead:
+        return arriving(array, spec, arrival)
+    if device is not CPU or not spec.device.backend.copies_ahead:
         return None
-    source = storage.value.ready().look(kind, self._offset)
-    array, arrival = kind.device.backend.fetch(source, kind.on(CPU))
-    made = arriving(array, kind.on(CPU), arrival)
+    source = storage.value.ready().look(spec, self._offset)
+    array, arrival = spec.device.backend.fetch(source, spec.on(CPU))
+    made = arriving(array, spec.on(CPU), arrival)
     locked(made._storage)
     return made
 
 
-def arriving(array, kind, arrival):
-    """A tensor of spec `kind` over an array whose contents are still on their way."""
-    value = Value.of(array, kind)
+def arriving(array, spec, arrival):
+    """A tensor of spec `spec` over an array whose contents are still on their way."""
+    value = Value.of(array, spec)
     value.trace = arrival
-    made = wrap(Storage.of(value, kind.nbytes, kind.device), kind)
+    made = wrap(Storage.of(value, spec.nbytes, spec.device), spec)
     if (tell := observers.made) is not None:
         tell(value)
     made._site = here()
@@ -94,20 +94,20 @@ def pin_memory(self, device=None):
     need(self._spec.device is CPU, f"cannot pin '{self.type()}' only dense CPU tensors can be pinned")
     if self._storage.page_locked:
         return self
-    kind = self._spec
-    strides = kind.strides if kind.dense else None
-    kind = spec(kind.dtype, kind.shape, strides)
-    memory = accelerator(device).page_locked(kind.nbytes)
-    array = host.laid_out(memory, kind.shape, kind.dtype.np, kind.np_strides) if kind.numel else array_of(self).copy()
+    own = self._spec
+    strides = own.strides if own.dense else None
+    own = spec(own.dtype, own.shape, strides)
+    memory = accelerator(device).page_locked(own.nbytes)
+    array = host.laid_out(memory, own.shape, own.dtype.np, own.np_strides) if own.numel else array_of(self).copy()
     array[...] = array_of(self)
-    made = wrap(Storage.of(Value.of(array, kind), kind.nbytes, CPU), kind)
+    made = wrap(Storage.of(Value.of(array, own), own.nbytes, CPU), own)
     made._site = here()
     locked(made._storage)
     return made
 
 
 def record_stream(self, s):
-    """Keep the memory until the stream `s` has done what it was handed so far, though nobody holds the tensor."""
+    """Keep the memory until the stream `s` has done what it was handed so far, though the tensor is no longer held."""
     backend = self._spec.device.backend
     need(backend is not None and s.device == self._spec.device,
          f"record_stream(): the tensor is on {self.device} and the stream of {s.device}")

@@ -32,8 +32,8 @@ def biggest(n=5, device=CPU):
     that recorded the operation.
     """
     groups: dict = {}
-    for value, line, kind, _ in holders(device):
-        groups.setdefault(line, []).append((value.array.nbytes, kind))
+    for value, line, spec, _ in holders(device):
+        groups.setdefault(line, []).append((value.array.nbytes, spec))
     lines = [Line(line, sum(size for size, _ in found), len(found), max(found, key=lambda one: one[0])[1])
              for line, found in groups.items()]
     return sorted(lines, key=lambda line: (-line.nbytes, line.line))[:n]
@@ -103,24 +103,24 @@ def holders(device=CPU):
             yield *found, None
 
 
-def _alive(*kinds):
-    """Every tensor, node, storage and value that there is, and what is of other `kinds`, the older ones first."""
+def _alive(*classes):
+    """Every tensor, node, storage and value that there is, and what is of other `classes`, the older ones first."""
     wanted: dict = {}                                # type → the list that its things go to
-    found: dict = {Tensor: [], Node: [], Storage: [], Value: [], **{kind: [] for kind in kinds}}
+    found: dict = {Tensor: [], Node: [], Storage: [], Value: [], **{cls: [] for cls in classes}}
     for thing in itertools.chain.from_iterable(map(gc.get_objects, (2, 1, 0))):
-        kind = type(thing)                           # not isinstance: a proxy would be asked what it is
-        if kind not in wanted:
-            wanted[kind] = next((found[base] for base in found if issubclass(kind, base)), None)
-        if wanted[kind] is not None:
-            wanted[kind].append(thing)
+        cls = type(thing)                            # not isinstance: a proxy would be asked what it is
+        if cls not in wanted:
+            wanted[cls] = next((found[base] for base in found if issubclass(cls, base)), None)
+        if wanted[cls] is not None:
+            wanted[cls].append(thing)
     return [[t for t in found.pop(Tensor) if has_storage(t)], *found.values()]
 
 
-def _once(seen, value, line, kind=None, device=CPU):
+def _once(seen, value, line, spec=None, device=CPU):
     """The buffer of `value`, if it is there, on `device`, and was not counted."""
     if value is not None and value.trace is None and id(value) not in seen and value.spec.device is device:
         seen.add(id(value))
-        yield value, line, kind or value.spec
+        yield value, line, spec or value.spec
 
 
 def _kept(node):

@@ -1,6 +1,6 @@
 """Who may take a call over: classes with a `__torch_function__`, function modes, watchers; and how it is asked.
 
-A plain call must not pay for these questions. `regions` is zero while nobody in any thread has to be asked; a class is
+A plain call must not pay for these questions. `regions` is zero while no thread has anything to be asked; a class is
 asked once, and is then in `tensor_types` if it takes no part.
 """
 import functools
@@ -29,7 +29,7 @@ function_modes = _FunctionModes()
 
 
 def seen_by_modes():
-    """Whether calls of this thread are shown to somebody."""
+    """Whether calls of this thread are shown to a mode or an observer."""
     return bool(function_modes.stack or function_modes.watchers)
 
 
@@ -52,7 +52,7 @@ def has_override(c):
 
 
 def any_override(args, kwargs):
-    """Whether the call goes to somebody's `__torch_function__`."""
+    """Whether the call goes to a `__torch_function__`."""
     if overrides_off():
         return False
     for some in (args, kwargs.values()) if kwargs else (args,):

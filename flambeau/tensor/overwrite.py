@@ -1,6 +1,6 @@
 """Results that take the place of all that storages hold: the common way of in-place calls, and of optimizers.
 
-Nothing is copied: the storage gets another Value, and the old one is there for as long as somebody holds it. What is
+Nothing is copied: the storage gets another Value, and the old one is there for as long as it is held. What is
 written in any other way stands in write.py.
 
 A part of the compiled core: see Note [One source, two speeds] in base/core.py.
@@ -16,8 +16,8 @@ from .infer import check_fits, prepared
 
 
 def written_whole(op, facts, self, args, kwargs):
-    """Write the result of a call into the tensor `self` if it takes the place of all that its storage holds, and nobody
-    wants a gradient.
+    """Write the result of a call into the tensor `self` if it takes the place of all that its storage holds, and
+    nothing wants a gradient.
 
     Whether that was the case; if not, nothing has been done.
     """
@@ -45,7 +45,7 @@ def written_whole(op, facts, self, args, kwargs):
 
 def updated_whole(op, tensors, numbers):
     """Put the results of `op`, an operation without gradients, into those of its `tensors` that it `writes`, if they
-    fill their storages and nobody else looks at those now: one instruction.
+    fill their storages and nothing else looks at those now: one instruction.
 
     Whether that was the case; if not, nothing has been done. The tensors have to be of one dtype, and what is no tensor
     a plain number; any of them may be None.

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-MODULE_NAME = "torch"      # the name in `dtype=torch.float64`: people compare printed text with PyTorch's
+MODULE_NAME = "torch"      # the name in `dtype=torch.float64`: programs compare printed text with PyTorch's
 TENSOR_PREFIX = "tensor("  # what opens a tensor or Parameter whose class is not the user's own
 
 PROFILES = {

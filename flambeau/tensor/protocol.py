@@ -108,20 +108,20 @@ def backwards(self):
 
 
 def text(self, *, tensor_contents=None):
-    kind, cls = self._spec, type(self)
+    spec, cls = self._spec, type(self)
     parameter = getattr(cls, "_prints_as_parameter", False)
     prefix = TENSOR_PREFIX if cls in (Tensor, ) or cls.__dict__.get("_prints_as_parameter") else f"{cls.__name__}("
     node = self.grad_fn
     tangent = tangent_of(self) if modes.level >= 0 else None
     extras = [] if tangent is None else [f"tangent={tangent!r}"]
     array = None
-    if kind.device is not META:
+    if spec.device is not META:
         array = array_of(self)
-        kept = kept_positions(kind.shape)
-        if kept is not None and 0 not in kind.shape:
+        kept = kept_positions(spec.shape)
+        if kept is not None and 0 not in spec.shape:
             array = array[np.ix_(*kept)]
-    return format_tensor(array, kind.dtype.name, dtypes.get_default_dtype().name, str(kind.device), requires(self),
-                         None if node is None else node.name().rpartition("::")[2], kind.device is META, kind.shape,
+    return format_tensor(array, spec.dtype.name, dtypes.get_default_dtype().name, str(spec.device), requires(self),
+                         None if node is None else node.name().rpartition("::")[2], spec.device is META, spec.shape,
                          prefix, parameter=parameter,
                          marked=not parameter and getattr(self, "_is_param", False), extras=extras)
 
@@ -141,8 +141,8 @@ def rebuild_cell(memory, nbytes, device):
         memory = memory.copy()
     value = Value.of_bytes(memory)
     if device is not CPU:
-        kind = value.spec.on(place(device))
-        value = Value.of(kind.device.backend.from_host(memory, kind), kind)
+        spec = value.spec.on(place(device))
+        value = Value.of(spec.device.backend.from_host(memory, spec), spec)
     return Storage.of(value, nbytes, device)
 
 
@@ -178,11 +178,11 @@ def reduce(self, protocol):
     """How to pickle: the storage by itself, so that tensors that share it still do afterwards."""
     if self._leaf_hooks or self._post_hooks:
         warn("backward hooks of a tensor are not pickled")
-    kind, cls = self._spec, type(self)
+    spec, cls = self._spec, type(self)
     state = dict(vars(self))                      # what the user hung on it travels with it
     if hasattr(cls, "__getstate__") and cls.__getstate__ is not object.__getstate__:
         state = self.__getstate__()
-    return rebuild, (cls, self._storage, kind.dtype, tuple(kind.shape), kind.strides, self._offset, kind.device,
+    return rebuild, (cls, self._storage, spec.dtype, tuple(spec.shape), spec.strides, self._offset, spec.device,
                      requires(self), state)
 
 

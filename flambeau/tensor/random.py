@@ -1,7 +1,7 @@
 """Random tensors: PyTorch's numbers for PyTorch's seeds.
 
 The numbers come from a generator (backends/cpu/random/draws.py), at the call; a device that has a stream of its own
-draws them in its own memory, and nobody waits for it. A tensor that is not contiguous is filled in the order of its
+draws them in its own memory, and there is no wait for it. A tensor that is not contiguous is filled in the order of its
 memory, the dimension with the largest stride outermost, as PyTorch's iterator walks it.
 """
 import functools
@@ -200,9 +200,9 @@ def overridable(function):
     return form
 
 
-def order_of(kind):
+def order_of(spec):
     """The strides in which a tensor of this spec is filled: its own dimensions' order, densely."""
-    return kind.strides if kind.contiguous else shapes.preserved_strides(kind.shape, kind.strides)
+    return spec.strides if spec.contiguous else shapes.preserved_strides(spec.shape, spec.strides)
 
 
 def laid(flat, shape, strides):
@@ -232,54 +232,54 @@ class Draw:
         return self.make(count)
 
 
-def ordered(source, tensor, kind):
-    """The elements of `tensor`, broadcast to the shape of `kind`, in the order in which a tensor of that spec is
+def ordered(source, tensor, spec):
+    """The elements of `tensor`, broadcast to the shape of `spec`, in the order in which a tensor of that spec is
     filled: an array of the device that `source` draws on."""
     if source.device is CPU:
-        return in_order(array_of(tensor), kind.shape, order_of(kind))
-    strides, before, modes.grad = order_of(kind), modes.grad, False
+        return in_order(array_of(tensor), spec.shape, order_of(spec))
+    strides, before, modes.grad = order_of(spec), modes.grad, False
     try:
-        outermost_first = sorted(range(kind.ndim), key=lambda d: -strides[d])
-        flat = tensor.expand(kind.shape).permute(outermost_first).contiguous().view(-1)
+        outermost_first = sorted(range(spec.ndim), key=lambda d: -strides[d])
+        flat = tensor.expand(spec.shape).permute(outermost_first).contiguous().view(-1)
     finally:
         modes.grad = before
-    return kind.device.backend.look(flat._storage.value.ready().memory, flat._spec, flat._offset)
+    return spec.device.backend.look(flat._storage.value.ready().memory, flat._spec, flat._offset)
 
 
-def fresh(draw, kind, requires_grad=False):
-    """A new tensor of spec `kind`, filled by `draw`."""
-    if kind.dtype.family == "float8":
-        limited_dtypes.refuse("random", kind.dtype)
-    if kind.device is META:
-        return asked(wrap(Storage.of(None, kind.nbytes, META), kind), requires_grad)
-    if not kind.contiguous:
-        kind = spec(kind.dtype, kind.shape, order_of(kind), kind.device)
-    out = from_array_of(kind, filled(draw, kind), requires_grad)
+def fresh(draw, wanted, requires_grad=False):
+    """A new tensor of spec `wanted`, filled by `draw`."""
+    if wanted.dtype.family == "float8":
+        limited_dtypes.refuse("random", wanted.dtype)
+    if wanted.device is META:
+        return asked(wrap(Storage.of(None, wanted.nbytes, META), wanted), requires_grad)
+    if not wanted.contiguous:
+        wanted = spec(wanted.dtype, wanted.shape, order_of(wanted), wanted.device)
+    out = from_array_of(wanted, filled(draw, wanted), requires_grad)
     if (tell := observers.drew) is not None:
-        tell(draw, kind, out._storage.value)
+        tell(draw, wanted, out._storage.value)
     return out
 
 
-def filled(draw, kind):
-    """The array of the dense spec `kind`, on its device, that `draw` gives the contents of."""
+def filled(draw, spec):
+    """The array of the dense spec `spec`, on its device, that `draw` gives the contents of."""
     try:
         if draw.source.device is not CPU:
-            backend = kind.device.backend
+            backend = spec.device.backend
             with backend.active():
-                return backend.relaid(draw(kind.numel), kind)
-        drawn = draw(kind.numel)
-        made = drawn.reshape(kind.shape) if kind.contiguous else laid(drawn, kind.shape, kind.strides)
-        return made if kind.device is CPU else kind.device.backend.from_host(made, kind)
+                return backend.relaid(draw(spec.numel), spec)
+        drawn = draw(spec.numel)
+        made = drawn.reshape(spec.shape) if spec.contiguous else laid(drawn, spec.shape, spec.strides)
+        return made if spec.device is CPU else spec.device.backend.from_host(made, spec)
     except MemoryError as error:
-        error.spec, error.site = kind, here()
+        error.spec, error.site = spec, here()
         raise out_of_memory(error) from None
 
 
 def fill(self, draw, what, name):
     """Replace the contents of `self` by what `draw` gives; `name` is the operation whose gradient is zero."""
     before_write(self, what)
-    kind = self._spec
-    made = fresh(draw, spec(kind.dtype, kind.shape, order_of(kind), kind.device))
+    own = self._spec
+    made = fresh(draw, spec(own.dtype, own.shape, order_of(own), own.device))
     if modes.grad and requires(self):
         made = declared[name](self, made)
     return assign(self, made, what)
@@ -307,11 +307,11 @@ def known_kind(sizes, dtype=None):
     return spec(dtype or dtypes.default, sizes, None, CPU) if sizes else None
 
 
-def made(out, kind, draw, requires_grad, name):
-    """A new tensor of spec `kind` filled by `draw`; or `out`, resized and filled."""
+def made(out, spec, draw, requires_grad, name):
+    """A new tensor of spec `spec` filled by `draw`; or `out`, resized and filled."""
     if out is None:
-        return fresh(draw, kind, requires_grad)
-    return fill(resized(out, kind.shape, name), draw, "out=", name)
+        return fresh(draw, spec, requires_grad)
+    return fill(resized(out, spec.shape, name), draw, "out=", name)
 
 
 def the_out(out):
@@ -347,13 +347,13 @@ def spoken(given, named, **defaults):
     return [values.get(name, default) for name, default in defaults.items()]
 
 
-def filling(name, kind, holds):
+def filling(name, spec, holds):
     """Refuse the dtype of what the kernel `name` fills, unless it `holds` or, as in PyTorch, nothing is filled."""
-    need(holds or not kind.numel, f"\"{name}\" not implemented for '{kind.dtype.cname}'", NotImplementedError)
+    need(holds or not spec.numel, f"\"{name}\" not implemented for '{spec.dtype.cname}'", NotImplementedError)
 
 
-def uniform(kind, low, high, generator):
-    dtype = kind.dtype
+def uniform(spec, low, high, generator):
+    dtype = spec.dtype
     if dtype.category < 2:
         need(False, f"\"check_uniform_bounds\" not implemented for '{dtype.cname}'", NotImplementedError)
     if (low, high) != (0.0, 1.0):
@@ -363,23 +363,23 @@ def uniform(kind, low, high, generator):
         need(low <= high, f"uniform_ expects to return a [from, to) range, but found from={low} > to={high}")
         need(high - low <= top, f"uniform_ expects to-from <= std::numeric_limits<{dtype.cname}>::max(), but found "
                                 f"to={high} and from={low} which result in to-from to exceed the limit")
-    source = stream(generator, kind.device)
+    source = stream(generator, spec.device)
     return Draw(source, lambda n: source.uniform(n, dtype.np, low, high))
 
 
-def gaussian(kind, mean, std, contiguous, generator):
-    dtype = kind.dtype
+def gaussian(spec, mean, std, contiguous, generator):
+    dtype = spec.dtype
     if not std >= 0 or dtype.category < 2:
         need(std >= 0, f"normal expects std >= 0.0, but found std {std}")
-        filling("normal_kernel_cpu", kind, False)
-    source = stream(generator, kind.device)
+        filling("normal_kernel_cpu", spec, False)
+    source = stream(generator, spec.device)
     return Draw(source, lambda n: source.normal(n, dtype.np, mean, std, contiguous))
 
 
-def integers(kind, low, high, generator):
-    dtype = kind.dtype
+def integers(spec, low, high, generator):
+    dtype = spec.dtype
     check_integers(low, high, dtype)
-    source = stream(generator, kind.device)
+    source = stream(generator, spec.device)
     return Draw(source, lambda n: source.integers(low, high, n, dtype.np))
 
 
@@ -403,25 +403,25 @@ def check_integers(low, high, dtype):
     need(high is None or bottom <= high - 1 <= top, f"to - 1 is out of bounds for {name}, got to={high}")
 
 
-def at_odds(p, kind, source):
-    """A draw of zeros and ones for each probability in the tensor `p`, broadcast to the spec `kind`."""
-    need(p._spec.dtype.category == 2 or not kind.numel,
+def at_odds(p, spec, source):
+    """A draw of zeros and ones for each probability in the tensor `p`, broadcast to the spec `spec`."""
+    need(p._spec.dtype.category == 2 or not spec.numel,
          f"\"bernoulli_tensor_cpu_p_\" not implemented for '{p._spec.dtype.cname}'", NotImplementedError)
-    if p._spec.shape != kind.shape:
+    if p._spec.shape != spec.shape:
         with_grad, modes.grad = modes.grad, False
         try:
-            p = p.expand(kind.shape)
+            p = p.expand(spec.shape)
         finally:
             modes.grad = with_grad
-    return Draw(source, lambda n: source.bernoulli(ordered(source, p, kind), n, kind.dtype.np))
+    return Draw(source, lambda n: source.bernoulli(ordered(source, p, spec), n, spec.dtype.np))
 
 
-def coins(p, kind, generator):
-    dtype, source = kind.dtype, stream(generator, kind.device)
+def coins(p, spec, generator):
+    dtype, source = spec.dtype, stream(generator, spec.device)
     limited_dtypes.refuse_random("bernoulli", dtype)
-    filling("bernoulli_tensor_cpu_self_", kind, not dtype.is_complex)
+    filling("bernoulli_tensor_cpu_self_", spec, not dtype.is_complex)
     if isinstance(p, Tensor):
-        return at_odds(p, kind, source)
+        return at_odds(p, spec, source)
     p = number(p, "p")
     need(0 <= p <= 1, f"bernoulli_ expects p to be in [0, 1], but got p={p}")
     return Draw(source, lambda n: source.bernoulli(p, n, dtype.np))
@@ -526,10 +526,10 @@ def rand(*sizes, size=None, generator=None, out=None, dtype=None, layout=None, d
     >>> torch.rand(2, 3).shape
     torch.Size([2, 3])
     """
-    kind = known_kind(sizes) if size is out is dtype is layout is device is None and not pin_memory else None
-    if kind is None:
-        kind = new(shape_of(sizes, size), dtype, layout, device, pin_memory, out)
-    return made(out, kind, uniform(kind, 0.0, 1.0, generator), requires_grad, "_uniform")
+    spec = known_kind(sizes) if size is out is dtype is layout is device is None and not pin_memory else None
+    if spec is None:
+        spec = new(shape_of(sizes, size), dtype, layout, device, pin_memory, out)
+    return made(out, spec, uniform(spec, 0.0, 1.0, generator), requires_grad, "_uniform")
 
 
 @or_overridden
@@ -541,9 +541,9 @@ def randn(*sizes, size=None, generator=None, out=None, dtype=None, layout=None, 
     >>> torch.randn(2, 3).shape
     torch.Size([2, 3])
     """
-    kind = known_kind(sizes) if size is out is dtype is layout is device is None and not pin_memory else None
-    if kind is not None and not overrides.modes_active:
-        return fresh(gaussian(kind, 0.0, 1.0, True, generator), kind, requires_grad)
+    spec = known_kind(sizes) if size is out is dtype is layout is device is None and not pin_memory else None
+    if spec is not None and not overrides.modes_active:
+        return fresh(gaussian(spec, 0.0, 1.0, True, generator), spec, requires_grad)
     return normal(0.0, 1.0, shape_of(sizes, size), generator=generator, out=out, dtype=dtype, layout=layout,
                   device=device, requires_grad=requires_grad, pin_memory=pin_memory)
 
@@ -587,10 +587,10 @@ def randint(*args, low=None, high=None, size=None, generator=None, out=None, dty
         size, rest = rest[0], rest[1:]
     if rest or not isinstance(size, (tuple, list)):
         raise argument_error("argument 'size' must be tuple of ints, not " + type(rest[0] if rest else size).__name__)
-    kind = known_kind(size, dtypes.int64) if out is dtype is layout is device is None and not pin_memory else None
-    if kind is None:
-        kind = new(shape_of((size,)), dtype, layout, device, pin_memory, out, dtypes.int64)
-    return made(out, kind, integers(kind, low, high, generator), requires_grad, "_random")
+    spec = known_kind(size, dtypes.int64) if out is dtype is layout is device is None and not pin_memory else None
+    if spec is None:
+        spec = new(shape_of((size,)), dtype, layout, device, pin_memory, out, dtypes.int64)
+    return made(out, spec, integers(spec, low, high, generator), requires_grad, "_random")
 
 
 @or_overridden
@@ -602,8 +602,8 @@ def randperm(n, *, generator=None, out=None, dtype=None, layout=None, device=Non
     >>> torch.randperm(4).sort().values
     tensor([0, 1, 2, 3])
     """
-    kind = new(shape_of((n,)), dtype, layout, device, pin_memory, out, dtypes.int64)
-    count, dtype, source = kind.numel, kind.dtype, stream(generator, kind.device)
+    spec = new(shape_of((n,)), dtype, layout, device, pin_memory, out, dtypes.int64)
+    count, dtype, source = spec.numel, spec.dtype, stream(generator, spec.device)
     limited_dtypes.refuse_random("randperm", dtype)
     need(dtype.category in (1, 2), f"\"randperm\" not implemented for '{dtype.cname}'", NotImplementedError)
     if dtype.category == 2:
@@ -611,7 +611,7 @@ def randperm(n, *, generator=None, out=None, dtype=None, layout=None, device=Non
         need(count <= most, f"n cannot be greater than {most} for {dtype.cname} type, got {count}")
     else:
         fitting(count, dtype)
-    return made(out, kind, Draw(source, lambda n: source.permutation(n, dtype.np)), requires_grad, "_random")
+    return made(out, spec, Draw(source, lambda n: source.permutation(n, dtype.np)), requires_grad, "_random")
 
 
 @overridable
@@ -623,8 +623,8 @@ def rand_like(input, *, generator=None, dtype=None, layout=None, device=None, re
     >>> torch.rand_like(torch.ones(2, 3)).shape
     torch.Size([2, 3])
     """
-    kind = like(input, dtype, device, layout, memory_format, pin_memory)
-    return fresh(uniform(kind, 0.0, 1.0, generator), kind, requires_grad)
+    spec = like(input, dtype, device, layout, memory_format, pin_memory)
+    return fresh(uniform(spec, 0.0, 1.0, generator), spec, requires_grad)
 
 
 @overridable
@@ -636,8 +636,8 @@ def randn_like(input, *, generator=None, dtype=None, layout=None, device=None, r
     >>> torch.randn_like(torch.ones(2, 3)).shape
     torch.Size([2, 3])
     """
-    kind = like(input, dtype, device, layout, memory_format, pin_memory)
-    return fresh(gaussian(kind, 0.0, 1.0, kind.contiguous, generator), kind, requires_grad)
+    spec = like(input, dtype, device, layout, memory_format, pin_memory)
+    return fresh(gaussian(spec, 0.0, 1.0, spec.contiguous, generator), spec, requires_grad)
 
 
 @overridable
@@ -652,8 +652,8 @@ def randint_like(input, *args, low=None, high=None, generator=None, dtype=None, 
     low, high, rest = integer_range(args, low, high)
     if rest:
         raise TypeError(f"takes input, low and high by position, got {len(args) + 1} arguments")
-    kind = like(input, dtype, device, layout, memory_format, pin_memory)
-    return fresh(integers(kind, low, high, generator), kind, requires_grad)
+    spec = like(input, dtype, device, layout, memory_format, pin_memory)
+    return fresh(integers(spec, low, high, generator), spec, requires_grad)
 
 
 @overridable
@@ -675,10 +675,10 @@ def normal(mean=None, std=None, size=None, *, generator=None, out=None, dtype=No
     if not tensors:
         if size is None:
             raise TypeError("received an invalid combination of arguments: with numbers for mean and std, give a size")
-        kind = new(shape_of((size,)), dtype, layout, device, pin_memory, out)
+        wanted = new(shape_of((size,)), dtype, layout, device, pin_memory, out)
         mean, std = number(0.0 if mean is None else mean, "mean"), number(1.0 if std is None else std, "std")
-        contiguous = out is None or (out._spec.contiguous if out._spec.shape == kind.shape else True)
-        return made(out, kind, gaussian(kind, mean, std, contiguous, generator), requires_grad, "_normal")
+        contiguous = out is None or (out._spec.contiguous if out._spec.shape == wanted.shape else True)
+        return made(out, wanted, gaussian(wanted, mean, std, contiguous, generator), requires_grad, "_normal")
     if isinstance(std, Tensor):
         need(not std.is_complex(), "normal expects standard deviation to be non-complex")
         if std._spec.device is not META and std._spec.numel:
@@ -686,16 +686,16 @@ def normal(mean=None, std=None, size=None, *, generator=None, out=None, dtype=No
     if out is not None:
         refuse_derivatives("normal", (*tensors, the_out(out)))
     first = tensors[0]._spec
-    kind = spec(first.dtype, shapes.broadcast(*[t._spec.shape for t in tensors]), None, first.device)
+    wanted = spec(first.dtype, shapes.broadcast(*[t._spec.shape for t in tensors]), None, first.device)
     before, modes.grad = modes.grad, False
     try:
         if out is None:
-            drawn = declared["empty"](kind.shape, dtype=kind.dtype, device=kind.device)
+            drawn = declared["empty"](wanted.shape, dtype=wanted.dtype, device=wanted.device)
         else:                                              # PyTorch does not resize where `std` is a number
             spread = isinstance(std, Tensor)
-            if spread and out._spec.numel and out._spec.shape != kind.shape:
-                warn_of_resize(out._spec.shape, kind.shape)
-            drawn = resized(out, kind.shape if spread else out.shape, "normal")
+            if spread and out._spec.numel and out._spec.shape != wanted.shape:
+                warn_of_resize(out._spec.shape, wanted.shape)
+            drawn = resized(out, wanted.shape if spread else out.shape, "normal")
         if isinstance(std, Tensor):
             drawn = normal_(drawn, 0, 1, generator=generator).mul_(std).add_(0 if mean is None else mean)
         else:
@@ -716,10 +716,10 @@ def bernoulli(input, p=None, *, generator=None, out=None):
     >>> torch.bernoulli(torch.tensor([0.0, 1.0]))
     tensor([0., 1.])
     """
-    kind = spec(input._spec.dtype, input._spec.shape, None, input._spec.device)
+    wanted = spec(input._spec.dtype, input._spec.shape, None, input._spec.device)
     if out is not None:
-        return bernoulli_(resized(out, kind.shape, "bernoulli"), input if p is None else p, generator=generator)
-    drawn = fresh(coins(input if p is None else p, kind, generator), kind)
+        return bernoulli_(resized(out, wanted.shape, "bernoulli"), input if p is None else p, generator=generator)
+    drawn = fresh(coins(input if p is None else p, wanted, generator), wanted)
     return declared["_bernoulli"](input, drawn) if modes.grad and requires(input) else drawn
 
 
@@ -730,10 +730,10 @@ def poisson(input, generator=None):
     >>> torch.poisson(torch.zeros(3))
     tensor([0., 0., 0.])
     """
-    kind, source = input._spec, stream(generator, input._spec.device)
-    need(kind.dtype.category == 2, f"\"poisson_cpu\" not implemented for '{kind.dtype.cname}'", NotImplementedError)
-    kind = spec(kind.dtype, kind.shape, None, kind.device)
-    drawn = fresh(Draw(source, lambda n: source.poisson(ordered(source, input, kind))), kind)
+    wanted, source = input._spec, stream(generator, input._spec.device)
+    need(wanted.dtype.category == 2, f"\"poisson_cpu\" not implemented for '{wanted.dtype.cname}'", NotImplementedError)
+    wanted = spec(wanted.dtype, wanted.shape, None, wanted.device)
+    drawn = fresh(Draw(source, lambda n: source.poisson(ordered(source, input, wanted))), wanted)
     return declared["_poisson"](input, drawn) if modes.grad and requires(input) else drawn
 
 
@@ -744,38 +744,38 @@ def binomial(count, prob, generator=None):
     >>> torch.binomial(torch.tensor([3.0]), torch.tensor([1.0]))
     tensor([3.])
     """
-    kind, source = count._spec, stream(generator, count._spec.device)
-    need(kind.dtype.category == 2, f"binomial only supports floating-point dtypes for count, got: {kind.dtype.cname}",
+    own, source = count._spec, stream(generator, count._spec.device)
+    need(own.dtype.category == 2, f"binomial only supports floating-point dtypes for count, got: {own.dtype.cname}",
          ValueError)
-    need(prob._spec.dtype is kind.dtype,
-         f"Found dtype {prob._spec.dtype.cname} for prob but expected {kind.dtype.cname}")
-    need(kind.dtype.itemsize > 2, f"\"binomial_cpu\" not implemented for '{kind.dtype.cname}'", NotImplementedError)
-    kind = spec(kind.dtype, shapes.broadcast(kind.shape, prob._spec.shape), None, kind.device)
-    return fresh(Draw(source, lambda n: source.binomial(*[ordered(source, t, kind) for t in (count, prob)])), kind)
+    need(prob._spec.dtype is own.dtype,
+         f"Found dtype {prob._spec.dtype.cname} for prob but expected {own.dtype.cname}")
+    need(own.dtype.itemsize > 2, f"\"binomial_cpu\" not implemented for '{own.dtype.cname}'", NotImplementedError)
+    own = spec(own.dtype, shapes.broadcast(own.shape, prob._spec.shape), None, own.device)
+    return fresh(Draw(source, lambda n: source.binomial(*[ordered(source, t, own) for t in (count, prob)])), own)
 
 
 @overridable
 def _standard_gamma(input, generator=None):
     """A gamma number of scale 1 for each shape parameter in `input`; it has a gradient."""
-    kind, source = real_parameter(input, "gamma_cpu"), stream(generator, input._spec.device)
-    drawn = fresh(Draw(source, lambda n: source.standard_gamma(ordered(source, input, kind))), kind)
+    spec, source = real_parameter(input, "gamma_cpu"), stream(generator, input._spec.device)
+    drawn = fresh(Draw(source, lambda n: source.standard_gamma(ordered(source, input, spec))), spec)
     return declared["_standard_gamma"](input, drawn) if modes.grad and requires(input) else drawn
 
 
 @overridable
 def _sample_dirichlet(input, generator=None):
     """A point of the simplex for each row of concentrations in `input`; it has a gradient."""
-    kind, source = real_parameter(input, "dirichlet"), stream(generator, input._spec.device)
-    drawn = fresh(Draw(source, lambda n: source.dirichlet(ordered(source, input, kind), kind.shape[-1])), kind)
+    spec, source = real_parameter(input, "dirichlet"), stream(generator, input._spec.device)
+    drawn = fresh(Draw(source, lambda n: source.dirichlet(ordered(source, input, spec), spec.shape[-1])), spec)
     return declared["_sample_dirichlet"](input, drawn) if modes.grad and requires(input) else drawn
 
 
 def real_parameter(input, name):
     """The spec of a draw for each number in `input`, which the sampler `name` has to take as it is."""
-    kind = input._spec
-    need(kind.dtype.category == 2 and kind.dtype.itemsize > 2, f"\"{name}\" not implemented for '{kind.dtype.cname}'",
+    own = input._spec
+    need(own.dtype.category == 2 and own.dtype.itemsize > 2, f"\"{name}\" not implemented for '{own.dtype.cname}'",
          NotImplementedError)
-    return spec(kind.dtype, kind.shape, None, kind.device)
+    return spec(own.dtype, own.shape, None, own.device)
 
 
 @overridable
@@ -785,22 +785,22 @@ def multinomial(input, num_samples, replacement=False, *, generator=None, out=No
     >>> torch.multinomial(torch.tensor([0.0, 1.0, 0.0]), 1)
     tensor([1])
     """
-    kind, source = input._spec, stream(generator, input._spec.device)
-    if num_samples.__class__ is int and num_samples == 1 and out is None and 1 <= kind.ndim <= 2:
-        drawn = one_each(input, spec(dtypes.int64, (*kind.shape[:-1], 1), None, kind.device), source)
+    own, source = input._spec, stream(generator, input._spec.device)
+    if num_samples.__class__ is int and num_samples == 1 and out is None and 1 <= own.ndim <= 2:
+        drawn = one_each(input, spec(dtypes.int64, (*own.shape[:-1], 1), None, own.device), source)
         if drawn is not None:
             return drawn
-    limited_dtypes.refuse_random("multinomial", kind.dtype)
+    limited_dtypes.refuse_random("multinomial", own.dtype)
     n = integer(num_samples, "num_samples", 2)
-    need(kind.dtype.category == 2, "multinomial only supports floating-point dtypes for input, got: "
-         f"{kind.dtype.cname}")
-    need(1 <= kind.ndim <= 2, f"prob_dist must be 1 or 2 dim, got shape {list(kind.shape)}")
+    need(own.dtype.category == 2, "multinomial only supports floating-point dtypes for input, got: "
+         f"{own.dtype.cname}")
+    need(1 <= own.ndim <= 2, f"prob_dist must be 1 or 2 dim, got shape {list(own.shape)}")
     need(n > 0, f"cannot sample n_sample <= 0 samples, got {n}")
-    need(replacement or n <= kind.shape[-1], "cannot sample n_sample > prob_dist.size(-1) samples without replacement: "
-                                             f"{n} of {kind.shape[-1]}")
-    picked = spec(dtypes.int64, (*kind.shape[:-1], n), None, kind.device)
-    whole = spec(kind.dtype, kind.shape, None, kind.device)
-    drawn = fresh(Draw(source, lambda _: source.multinomial(ordered(source, input, whole).reshape(kind.shape), n,
+    need(replacement or n <= own.shape[-1], "cannot sample n_sample > prob_dist.size(-1) samples without replacement: "
+                                            f"{n} of {own.shape[-1]}")
+    picked = spec(dtypes.int64, (*own.shape[:-1], n), None, own.device)
+    whole = spec(own.dtype, own.shape, None, own.device)
+    drawn = fresh(Draw(source, lambda _: source.multinomial(ordered(source, input, whole).reshape(own.shape), n,
                                                             replacement).reshape(-1)), picked)
     if out is None:
         return drawn
@@ -810,12 +810,12 @@ def multinomial(input, num_samples, replacement=False, *, generator=None, out=No
     return assign(out, drawn, "multinomial(out=)")
 
 
-def one_each(weights, kind, source):
-    """An index for each row of `weights`, in a tensor of `kind`; None where none is drawn (sample_indices.py)."""
+def one_each(weights, spec, source):
+    """An index for each row of `weights`, in a tensor of `spec`; None where none is drawn (sample_indices.py)."""
     if observers.drew is not None:                        # who repeats draws is told of them as of all others
         return None
-    drawn = drawn_indices(weights, kind, source)
-    return None if drawn is None else from_value(kind, drawn)
+    drawn = drawn_indices(weights, spec, source)
+    return None if drawn is None else from_value(spec, drawn)
 
 
 ONE_INDEX = spec(dtypes.int64, ())
@@ -834,19 +834,19 @@ def index_of(weights):
 def _dropout_mask(self, p):
     """Which elements a dropout of `self` keeps, a tensor of bools, by the rule that the device's stream has for it;
     None where it has none, and dropout is what it says it is: a product with coins."""
-    source, kind = stream(None, self._spec.device), self._spec
+    source, own = stream(None, self._spec.device), self._spec
     if not hasattr(source, "keep"):
         return None
-    width = source.dropout_width(kind, self._offset)
-    strides = None if width == 1 else kind.strides
-    return fresh(Draw(source, lambda n: source.keep(n, p, kind.dtype.np, width)),
-                 spec(dtypes.bool, kind.shape, strides, kind.device))
+    width = source.dropout_width(own, self._offset)
+    strides = None if width == 1 else own.strides
+    return fresh(Draw(source, lambda n: source.keep(n, p, own.dtype.np, width)),
+                 spec(dtypes.bool, own.shape, strides, own.device))
 
 
 def _coins(self, p):
     """Ones with probability `p`, else zeros, of the spec of `self`, in whose order in memory they are drawn."""
-    kind = self._spec
-    return fresh(coins(p, kind, None), kind)
+    spec = self._spec
+    return fresh(coins(p, spec, None), spec)
 
 
 def _is_drawn_there(self):

@@ -27,7 +27,7 @@ NOT_A_HANDLE_MESSAGE = ("there are no handles on shared memory here: send the te
 
 
 def of_bytes(memory):
-    """A cell over an array of bytes that nobody else writes to."""
+    """A cell over an array of bytes that nothing else writes to."""
     return Storage.of(Value.of_bytes(memory), memory.size, CPU)
 
 
@@ -320,8 +320,8 @@ def _made(args, where):
             raise RuntimeError(f"a storage of {size} bytes: the size must not be negative")
         if where is META:
             return Storage.of(None, size, META)
-        kind = spec(dtypes.uint8, (size,), None, where)
-        return Storage.of(Value.of(where.backend.allocate(kind), kind), size, where)
+        raw = spec(dtypes.uint8, (size,), None, where)
+        return Storage.of(Value.of(where.backend.allocate(raw), raw), size, where)
     try:
         items = list(data)
     except TypeError:
@@ -333,8 +333,8 @@ def _made(args, where):
                                f"({type(data).__name__}), but one of the items was of type {type(item).__name__} "
                                "instead of int")
     bytes_ = np.array([whole_number(item) & 255 for item in items], np.uint8)
-    kind = spec(dtypes.uint8, bytes_.shape, None, where)
-    return Storage.of(None if where is META else Value.of(where.backend.from_host(bytes_, kind), kind), bytes_.size,
+    raw = spec(dtypes.uint8, bytes_.shape, None, where)
+    return Storage.of(None if where is META else Value.of(where.backend.from_host(bytes_, raw), raw), bytes_.size,
                       where)
 
 

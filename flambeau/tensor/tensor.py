@@ -64,7 +64,7 @@ class Tensor(TensorFields, metaclass=TensorType):
 
     def __getattr__(self, name):
         """Only where there is no such attribute: the error says which name is near, and whether PyTorch has it."""
-        if any(name in kind.__dict__ for kind in type(self).__mro__):
+        if any(name in cls.__dict__ for cls in type(self).__mro__):
             return object.__getattribute__(self, name)       # a property raised AttributeError: let it say so itself
         near = words("torch.Tensor", name, lambda: dir(Tensor))
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'{near}", name=name)
@@ -206,7 +206,7 @@ class Tensor(TensorFields, metaclass=TensorType):
             return 0
         storage = self._storage
         if not storage.exported:
-            run_all()                    # whoever has the address may write; what was recorded before must not see it
+            run_all()                    # code that has the address may write; what was recorded before must not see it
         storage.pin()
         return storage.device.backend.address(storage.value.memory) + self._offset * self._spec.dtype.itemsize
 
@@ -215,7 +215,7 @@ class Tensor(TensorFields, metaclass=TensorType):
             raise TypeError("len() of a 0-d tensor")
         return self._spec.shape[0]
 
-    __hash__ = TensorBase.__hash__        # whoever says what `==` is has to say this too
+    __hash__ = TensorBase.__hash__        # a class that says what `==` is has to say this too
 
     # --- its gradient ---
 

@@ -38,9 +38,9 @@ def of_elements(tensor, dtype):
     return TypedStorage(wrap_storage=made.untyped_storage(), dtype=dtype, _internal=True)
 
 
-def converted(storage, kind):
-    """What `storage.type(kind)` gives: a copy in the storage class that `kind` is or names."""
-    name = kind if isinstance(kind, str) else getattr(kind, "__name__", str(kind))
+def converted(storage, wanted):
+    """What `storage.type(wanted)` gives: a copy in the storage class that `wanted` is or names."""
+    name = wanted if isinstance(wanted, str) else getattr(wanted, "__name__", str(wanted))
     found = next((d for d, known in STORAGE_NAMES.items() if name.removeprefix("torch.") == known), None)
     if found is None:
         raise ValueError(f"invalid type: '{name}'; the storages are {', '.join(STORAGE_NAMES.values())}")
@@ -191,8 +191,8 @@ class TypedStorage:
         """The name of its type, or a copy as another kind of storage."""
         _warn_typed_storage_removal()
         if dtype is None:
-            kind = self._get_legacy_storage_class()
-            return "torch.storage.TypedStorage" if kind is None else f"torch.{kind.__name__}"
+            cls = self._get_legacy_storage_class()
+            return "torch.storage.TypedStorage" if cls is None else f"torch.{cls.__name__}"
         return converted(self, dtype)
 
     def _get_legacy_storage_class(self):

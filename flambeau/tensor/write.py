@@ -80,8 +80,9 @@ def update(op, tensors, numbers):
     """
     if updated_whole(op, tensors, numbers):
         return True
-    kind = tensors[0]._spec.dtype
-    if any(isinstance(n, Tensor) for n in numbers) or any(t is not None and t._spec.dtype is not kind for t in tensors):
+    common = tensors[0]._spec.dtype
+    if any(isinstance(n, Tensor) for n in numbers) \
+            or any(t is not None and t._spec.dtype is not common for t in tensors):
         return False
     made = call_as_is(op, tensors + numbers, {})
     for t, result in zip([tensors[at] for at in op.writes if tensors[at] is not None], made, strict=True):
@@ -90,10 +91,10 @@ def update(op, tensors, numbers):
 
 
 def may_refill(tensor):
-    """Whether `refill` may write to a tensor: it is all that a storage of the CPU holds, nobody outside looks at that
-    memory, and nobody is told of calls."""
-    storage, kind = tensor._storage, tensor._spec
-    return storage.device is CPU and storage.nbytes == kind.nbytes and not tensor._offset and kind.dense \
+    """Whether `refill` may write to a tensor: it is all that a storage of the CPU holds, nothing outside looks at that
+    memory, and calls are not observed."""
+    storage, spec = tensor._storage, tensor._spec
+    return storage.device is CPU and storage.nbytes == spec.nbytes and not tensor._offset and spec.dense \
         and not storage.exported and not storage.readonly and not storage.inference and storage.shared is None \
         and current().__class__ is Trace and not overrides.modes_active and observers.wrote is None \
         and tensor._data_version is None and not (modes.grad and requires(tensor))
@@ -101,15 +102,15 @@ def may_refill(tensor):
 
 def refill(tensor, number):
     """Have a tensor hold `number` everywhere, at once: what is known beforehand need not be recorded and run."""
-    kind, site = tensor._spec, current().site or here(3)
-    storage_gets(tensor, Value.of(np.full(kind.shape, number, kind.dtype.np), kind), (site, "fill_"))
+    spec, site = tensor._spec, current().site or here(3)
+    storage_gets(tensor, Value.of(np.full(spec.shape, number, spec.dtype.np), spec), (site, "fill_"))
 
 
 def _as_it_was(self):
     """`self` before it is written, in a storage of its own, so that what autograd keeps of it outlives the write."""
     edge = edge_of(self)
-    storage, kind = self._storage, self._spec
-    if edge is not None and self._base is not None and not kind.dense and shapes.may_overlap(kind.shape, kind.strides):
+    storage, spec = self._storage, self._spec
+    if edge is not None and self._base is not None and not spec.dense and shapes.may_overlap(spec.shape, spec.strides):
         edge = (SharedCells(self._base, self), 0)
     value = storage.value
     if storage.exported and storage.still_exported():     # written in place: see Note [Exported storages] in value.py
@@ -172,8 +173,8 @@ def before_write(self, what, bytes=True, overlap=False):
     if storage.inference and not modes.inference:
         raise RuntimeError("Inplace update to inference tensor outside InferenceMode is not allowed. You can make a "
                            "clone to get a normal tensor before doing inplace update." + said(self))
-    kind = self._spec
-    if bytes and not overlap and not kind.dense and shapes.may_overlap(kind.shape, kind.strides):
+    spec = self._spec
+    if bytes and not overlap and not spec.dense and shapes.may_overlap(spec.shape, spec.strides):
         raise RuntimeError("unsupported operation: more than one element of the written-to tensor refers to a single "
                            "memory location. Please clone() the tensor before performing the operation." + said(self))
     if modes.grad:
@@ -227,21 +228,21 @@ def refuse_view(self, written):
 
 def assign(self, result, what, check_cast=True):
     """Write `result` into `self` and carry the history over; `before_write` has been asked."""
-    kind, made = self._spec, result._spec
-    if made.shape != kind.shape:
-        fits = len(made.shape) <= kind.ndim and shapes.broadcast(kind.shape, made.shape) == kind.shape
+    spec, made = self._spec, result._spec
+    if made.shape != spec.shape:
+        fits = len(made.shape) <= spec.ndim and shapes.broadcast(spec.shape, made.shape) == spec.shape
         if not fits:
-            raise RuntimeError(f"output with shape {list(kind.shape)} doesn't match the broadcast shape "
+            raise RuntimeError(f"output with shape {list(spec.shape)} doesn't match the broadcast shape "
                                f"{list(made.shape)}"
                                + said(self))
-    if made.dtype is not kind.dtype:
-        if check_cast and not dtypes.can_cast(made.dtype, kind.dtype):
+    if made.dtype is not spec.dtype:
+        if check_cast and not dtypes.can_cast(made.dtype, spec.dtype):
             raise RuntimeError(f"result type {made.dtype.cname} can't be cast to the desired output type "
-                               f"{kind.dtype.cname}"
+                               f"{spec.dtype.cname}"
                                + said(self) + "\n  Use the out-of-place form, or convert the tensor first.")
-        result = _converted(result, kind.dtype)
-    if made.shape != kind.shape:
-        result = result.expand(kind.shape)
+        result = _converted(result, spec.dtype)
+    if made.shape != spec.shape:
+        result = result.expand(spec.shape)
     if modes.grad:
         if self._view_of is not None:
             _view_checks(self, result)
@@ -284,7 +285,7 @@ def _converted(result, dtype):
 def put(self, result, what):
     """Replace the bytes of `self` by those of `result` (same shape and dtype) and raise the version."""
     storage = self._storage
-    kind = self._spec
+    own = self._spec
     if (tell := observers.wrote) is not None:
         tell(storage)
     storage.version += 1
@@ -292,31 +293,31 @@ def put(self, result, what):
         hide_write(self)
     site = current().site or here(4)
     storage.writer = (site, what)
-    if kind.device is META:
+    if own.device is META:
         return
     source = result._storage
     if storage.exported and storage.still_exported():
         current().run()
         value = storage.value.ready()
-        backend = kind.device.backend
-        incoming, target = source.value.ready().look(result._spec, result._offset), value.look(kind, self._offset)
+        backend = own.device.backend
+        incoming, target = source.value.ready().look(result._spec, result._offset), value.look(own, self._offset)
         if source is storage or backend.overlap(target, incoming):
             incoming = backend.copied(incoming)
-        put_array = backend.put_changed if not kind.dense and shapes.may_overlap(kind.shape, kind.strides) \
+        put_array = backend.put_changed if not own.dense and shapes.may_overlap(own.shape, own.strides) \
             else backend.put
         put_array(target, incoming)
         if storage.value is not value:        # another thread has moved it meanwhile: see Note [Moved beside a program]
-            put_array(storage.value.ready().look(kind, self._offset), incoming)
+            put_array(storage.value.ready().look(own, self._offset), incoming)
         return
-    whole = kind.dense and self._offset == 0 and kind.nbytes == storage.nbytes
-    if whole and result._spec is kind and result._offset == 0 and source.nbytes == kind.nbytes and not source.exported:
+    whole = own.dense and self._offset == 0 and own.nbytes == storage.nbytes
+    if whole and result._spec is own and result._offset == 0 and source.nbytes == own.nbytes and not source.exported:
         storage.value = source.value
         return
     flat = spec(dtypes.uint8, (storage.nbytes,), device=storage.device)
-    if not kind.dense and shapes.may_overlap(kind.shape, kind.strides):
+    if not own.dense and shapes.may_overlap(own.shape, own.strides):
         incoming = result._storage.value.ready().look(result._spec, result._offset)
         storage.value = storage.value.ready().copy_of_bytes()
-        kind.device.backend.put_changed(storage.value.look(kind, self._offset), incoming)
+        own.device.backend.put_changed(storage.value.look(own, self._offset), incoming)
         return
     storage.value = write_part(self, flat, result, site)
     if source.exported and source.still_exported():
@@ -324,7 +325,7 @@ def put(self, result, what):
 
 
 def refuse_derivatives(name, tensors):
-    """What a call with `out=` reads and writes has no derivative that somebody wants: the call would forget it."""
+    """What a call with `out=` reads and writes has no derivative that is wanted: the call would forget it."""
     needing = next((t for t in tensors if requires(t)), None) if modes.grad else None
     if needing is not None:
         raise RuntimeError(f"{name}(): functions with out=... arguments don't support automatic differentiation, but "
@@ -473,16 +474,16 @@ def _strict_out(op, args, outs):
 
 def _as_out(op, kwargs, out):
     """The arguments of a creating function with dtype and device taken from `out`, refused where they differ."""
-    kind = out._spec
-    dtype, where = dtypes.given(kwargs.get("dtype"), kind.dtype), kwargs.get("device")
-    if dtype is not kind.dtype:
+    spec = out._spec
+    dtype, where = dtypes.given(kwargs.get("dtype"), spec.dtype), kwargs.get("device")
+    if dtype is not spec.dtype:
         raise RuntimeError(f"dtype {dtype.cname} does not match dtype of out parameter "
-                           f"({kind.dtype.cname})" + said(out))
-    if where is not None and place(where) is not kind.device:
+                           f"({spec.dtype.cname})" + said(out))
+    if where is not None and place(where) is not spec.device:
         raise RuntimeError(f"device type {place(where).type} does not match device type of out parameter "
-                           f"({kind.device.type})"
+                           f"({spec.device.type})"
                            + said(out))
-    return {**kwargs, "dtype": dtype, "device": kind.device} if "device" in op.arg_names else {**kwargs, "dtype": dtype}
+    return {**kwargs, "dtype": dtype, "device": spec.device} if "device" in op.arg_names else {**kwargs, "dtype": dtype}
 
 
 door.inplace = inplace

@@ -29,7 +29,7 @@ def all_finite(array):
 
 
 def largest(g):
-    """The largest absolute value in a gradient; -1 where somebody else has to look at it."""
+    """The largest absolute value in a gradient; -1 where the caller has to look at it."""
     spec = g._spec
     if g._storage is None or g._offset or spec.device is not CPU or not spec.numel \
             or spec.dtype not in (dtypes.float32, dtypes.float64):

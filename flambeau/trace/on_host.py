@@ -1,13 +1,13 @@
 """What the CPU knows of contents that stand on another device, so that a check at the call need not wait for it.
 
 Note [Checks without waiting]: positions are checked at the call, where the message can name the line. Those of a tensor
-on a GPU would have to be brought back first, and whoever waits for a GPU in every step loses the time in which the next
-step could have been recorded. But most positions come from the CPU (a batch of words, class numbers), or are made of
-nothing (`arange`). So a Value of whole numbers that was copied from the CPU keeps what was copied; one that is pending,
-there or on the CPU, is computed on the CPU too, where that is little work; and one that had to be brought back keeps
-what was brought. A Value never changes, so neither does what is kept, and it goes with the Value; where a replay makes
-a new Value of an old one, it forgets that. Nothing is kept of memory that somebody outside may write to (Note [Exported
-storages] in value.py).
+on a GPU would have to be brought back first, and a program that waits for a GPU in every step loses the time in which
+the next step could have been recorded. But most positions come from the CPU (a batch of words, class numbers), or are
+made of nothing (`arange`). So a Value of whole numbers that was copied from the CPU keeps what was copied; one that is
+pending, there or on the CPU, is computed on the CPU too, where that is little work; and one that had to be brought back
+keeps what was brought. A Value never changes, so neither does what is kept, and it goes with the Value; where a replay
+makes a new Value of an old one, it forgets that. Nothing is kept of memory that may be written from outside (Note
+[Exported storages] in value.py).
 """
 import numpy as np
 
@@ -28,7 +28,7 @@ NUMBERS_AND_NOTHING = (int, float, bool, type(None))
 def remember(value, array):
     """Keep of a Value of another device what `array` of the CPU holds, which it is a copy of, if that is whole numbers.
 
-    They are copied: the memory may be somebody else's, or be written over.
+    They are copied: the memory may be another owner's, or be written over.
     """
     if _worth_keeping(value.spec):
         value.on_host = _bytes_of(array, value.spec)
@@ -124,16 +124,16 @@ def execute(entry, arrays, params):
     return (interpret if entry.device is CPU and not leaves else reference).execute(entry, arrays, params)
 
 
-def _worth_keeping(kind):
-    return kind.dtype.category <= 1 and kind.nbytes <= MAX_KEPT_BYTES and kind.device is not META
+def _worth_keeping(spec):
+    return spec.dtype.category <= 1 and spec.nbytes <= MAX_KEPT_BYTES and spec.device is not META
 
 
-def _bytes_of(array, kind):
-    """The bytes of a NumPy array laid out as `kind`, in memory of their own."""
-    memory = np.empty(kind.nbytes, np.uint8).view(KeptBytes)
+def _bytes_of(array, spec):
+    """The bytes of a NumPy array laid out as `spec`, in memory of their own."""
+    memory = np.empty(spec.nbytes, np.uint8).view(KeptBytes)
     memory.extremes, memory.passed = {}, set()
-    if kind.numel:
-        _laid_out(memory, kind, 0)[...] = array
+    if spec.numel:
+        _laid_out(memory, spec, 0)[...] = array
     return memory
 
 
@@ -142,8 +142,8 @@ def _found(value, depth):
     memory = getattr(value, "on_host", None)
     if memory is not None or value.trace is None or not depth:
         return memory
-    trace, kind = value.trace, value.spec
-    if kind.numel > MAX_COMPUTED_ELEMENTS or kind.device is not CPU and not _worth_keeping(kind):
+    trace, spec = value.trace, value.spec
+    if spec.numel > MAX_COMPUTED_ELEMENTS or spec.device is not CPU and not _worth_keeping(spec):
         return None
     made = next((one for one in reversed(list(trace.code)) if one[4] == value.slot), None)
     if made is None or made[0].many or made[0].op.effect or made[0].op is update:
@@ -159,5 +159,5 @@ def _found(value, depth):
         if memory is None:
             return None
         arrays.append(_laid_out(memory, look, offset))
-    value.on_host = memory = _bytes_of(execute(entry, arrays, params)[0], kind)
+    value.on_host = memory = _bytes_of(execute(entry, arrays, params)[0], spec)
     return memory

@@ -1,7 +1,7 @@
 """Values and storages: immutable contents, and the mutable cells that hold them.
 
-An in-place write makes a new Value and puts it in the cell; whoever read the old Value still holds it, so the
-recording needs no analysis of aliases. Two storages may hold one Value: copying is free until somebody writes.
+An in-place write makes a new Value and puts it in the cell; what read the old Value still holds it, so the
+recording needs no analysis of aliases. Two storages may hold one Value: copying is free until one is written.
 
 Note [Exported storages]: once NumPy (or DLPack) holds the memory, Values of that storage are no longer immutable.
 Every operation that reads or writes it runs at the call and writes in place, so that both sides see the same
@@ -28,12 +28,12 @@ from ..base.shapes import extent
 from ..base.spec import CPU, spec as make_spec
 from ..base.weakbag import at_end
 
-events = vars(observers)          # a load nearer
-_looks = 0                        # how often somebody looked at contents, or waited for them
+events = vars(observers)          # the module's dict: saves one attribute lookup per call
+_looks = 0                        # how often contents were looked at, or waited for
 
 
 def looks():
-    """A number that grows whenever somebody looks at contents: who compares two of them knows whether anybody did."""
+    """A number that grows whenever contents are looked at: two that are equal say that there was no look between."""
     return _looks
 
 
@@ -64,7 +64,7 @@ class Value:
 
     @staticmethod
     def of_bytes(memory, device=CPU):
-        """A ready Value over an array of bytes of `device`, nobody has said of which dtype."""
+        """A ready Value over an array of bytes of `device`, of no dtype as yet."""
         return Value.of(memory, make_spec(dtypes.uint8, (memory.nbytes,), None, device))
 
     def ready(self):
@@ -204,7 +204,7 @@ HIDDEN_STRETCHES = 1000       # how many a storage remembers; what was kept befo
 
 
 class Held:
-    """Memory of a storage that somebody outside looks at, as long as this object lives."""
+    """Memory of a storage that is seen from outside, as long as this object lives."""
 
     __slots__ = ("memory", "__weakref__")
 
@@ -276,7 +276,7 @@ class Storage:
         self.readonly = readonly
 
     def settle(self):
-        """Wait until nobody copies its contents any more: they are about to be written."""
+        """Wait until nothing copies its contents any more: they are about to be written."""
         self.in_flight.wait()
         self.in_flight = None
 
@@ -323,7 +323,7 @@ class Storage:
         return self.value.memory
 
     def still_exported(self):
-        """Whether somebody outside still holds the memory; forgets it when not."""
+        """Whether something outside still holds the memory; forgets it when not."""
         if self._pinned or self.has_outside_arrays():
             return True
         self.exported, self._keeper, self._export = False, None, None
@@ -337,7 +337,7 @@ class Storage:
         if keeper is None:
             return False
         if keeper.base is not None or weakref.getweakrefcount(keeper):
-            return True                   # one that looks at somebody else's memory does not say who else looks at it
+            return True                   # one that looks at another owner's memory does not say what else looks at it
         del keeper
         return outside_holds_keeper(self)
 
@@ -355,7 +355,7 @@ give_defaults(
     hidden_writes=None,       # where they were: a list of HiddenWrites
     _keeper=None,             # the outside array whose memory this is
     _export=None,             # weak reference to what our own exports stand on
-    _pinned=False,            # somebody knows the address
+    _pinned=False,            # the address was given out
     shared=None,              # (block, offset) where other processes see it: see Note [Shared storages]
     page_locked=False,        # it lies where a device copies from and to by itself, and stays there
     in_flight=None)           # what has to be waited for before it is written to: a copy of its contents is under way

@@ -312,10 +312,10 @@ def _of_json(found):
         return _LEAF_SPEC
     if found["type"] not in SERIALIZED_TYPE_TO_PYTHON_TYPE:
         raise NotImplementedError(f"Deserializing {found['type']} in pytree is not registered.")
-    kind = SERIALIZED_TYPE_TO_PYTHON_TYPE[found["type"]]
-    read = SUPPORTED_SERIALIZED_TYPES[kind].from_dumpable_context
+    cls = SERIALIZED_TYPE_TO_PYTHON_TYPE[found["type"]]
+    read = SUPPORTED_SERIALIZED_TYPES[cls].from_dumpable_context
     context = json.loads(found["context"], object_hook=_enum_of_json) if read is None else read(found["context"])
-    return TreeSpec(kind, context, [_of_json(child) for child in found["children_spec"]])
+    return TreeSpec(cls, context, [_of_json(child) for child in found["children_spec"]])
 
 
 def _enum_of_json(found):

@@ -2,7 +2,7 @@
 
 In the first run the policy is asked about every operation, under the name that PyTorch's library of operators has for
 it, and what is to be saved is held here. In the second run the storage of the same operation's result gets the value
-that was held: what was recorded to compute it is wanted by nobody any more, and does not run. Operators of programs
+that was held: what was recorded to compute it is no longer wanted, and does not run. Operators of programs
 (`torch.library`), which run at the call, are not called a second time.
 """
 import enum

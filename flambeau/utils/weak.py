@@ -28,7 +28,7 @@ class WeakIdRef(weakref.ref):
 
 
 class WeakIdKeyDictionary(MutableMapping):
-    """A dictionary of keys by identity, which it holds weakly: a key that nobody else holds is gone."""
+    """A dictionary of keys by identity, which it holds weakly: a key that nothing else holds is gone."""
 
     def __init__(self, dict=None, ref_type=WeakIdRef):
         self.ref_type = ref_type

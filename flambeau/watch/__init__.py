@@ -33,7 +33,7 @@ class WatchModule(_LazyModule):
         return self.Watching(strict=strict, ignore=ignore)
 
 
-# Optimizers load this package, for what is always on; the rest is imported when somebody asks for it.
+# Optimizers load this package, for what is always on; the rest is imported when it is asked for.
 __getattr__ = _import_when_asked(__name__, {
     "Watching": "watch.watching:Watching", "settle": "watch.watching:settle", "start": "watch.watching:start",
     "stop": "watch.watching:stop", "label": "watch.axes:label", "non_finite": "watch.nonfinite:non_finite",

@@ -42,7 +42,7 @@ class DeviceObserver(Observer):
                   "or register_buffer() in a module, which goes along with it")
 
     def looked(self, value):
-        """Somebody wants contents."""
+        """Contents are wanted."""
         if value.spec.device is CPU or own_looks[0]:
             return
         site = here()

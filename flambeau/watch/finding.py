@@ -1,6 +1,6 @@
 """Findings: what was noticed, said once for each line of the program, and how that is silenced or made an error.
 
-Whoever notices something calls `found`, with the name of the kind, the line and what to do; lower layers through
+The code that notices something calls `found`, with the name of the kind, the line and what to do; lower layers through
 `door.noticed`. What becomes of it is decided here alone: nothing if the name is ignored or allowed, an error inside of
 `watch(strict=True)`, else a warning, the first time for that line.
 """
@@ -103,7 +103,7 @@ check_names(settings.watch_ignore.split(",") if settings.watch_ignore else ())
 
 
 def listens(name):
-    """Whether a finding of this name would be said here; for whoever would have to work to find it."""
+    """Whether a finding of this name would be said here; for code that would have to work to find it."""
     if settings.watch == "off" or name in _allowed.get() \
             or settings.watch_ignore and name in settings.watch_ignore.split(","):
         return False

@@ -1,7 +1,7 @@
-"""What a full watch finds about graphs: recorded and never gone through, gradients of data that nobody reads.
+"""What a full watch finds about graphs: recorded and never gone through, gradients of data that are never read.
 
 A call of a module (the outermost, from a line of the program) that records a graph is remembered weakly. If a backward
-comes to it the line is fine for good. If results of a line die, call after call, and no backward came to any, nobody
+comes to it the line is fine for good. If results of a line die, call after call, and no backward came to any, nothing
 uses what is recorded there. Modules are looked at only while a program looks at results and no backward comes: a loop
 that trains pays nothing for it.
 """
@@ -26,7 +26,7 @@ from .steps import is_recording, own_looks
 LOOKS_WITHOUT_BACKWARD = 4    # after so many, calls of modules are looked at
 UNUSED_CALLS = 3              # so many results of a line that died without a backward
 PASSES_KEPT = 16
-UNREAD_STEPS = 3              # so many steps with gradients of data that nobody has read
+UNREAD_STEPS = 3              # so many steps with gradients of data that were not read
 # Methods that are named in a statement of their own only by mistake.
 METHODS_TO_CALL = frozenset(("zero_grad", "backward", "step", "eval", "train", "cuda", "cpu", "double", "half",
                              "requires_grad_", "detach_", "zero_", "synchronize", "empty_cache"))
@@ -60,7 +60,7 @@ class UnusedGraphs(Observer):
         self.passes = []                                  # of the backwards since the last step: (ids of their leaves,
         #                                                   [(weak reference, site) of those that are no Parameter])
         self.unread = collections.Counter()               # site of such a leaf → steps with a gradient of it
-        self.read_at = set()                              # sites of leaves of which somebody has read one
+        self.read_at = set()                              # sites of leaves of which one was read
         self.known = set()                                # numbers of optimizers whose parameters were looked at
         self.scanned = set()
         self.looks = 0                                    # since the last backward
@@ -73,7 +73,7 @@ class UnusedGraphs(Observer):
             hook.remove()
 
     def looked(self, value):
-        """Somebody looks at a result."""
+        """A result is looked at."""
         if own_looks[0] or value.trace is None:           # there already: by a replay, perhaps, which tells no backward
             return
         self.looks += 1
@@ -82,7 +82,7 @@ class UnusedGraphs(Observer):
             self.hooks = register_module_forward_pre_hook(_enter), \
                 register_module_forward_hook(_leave, always_call=True)
 
-    # --- graphs that nobody uses -------------------------------------------------------------------------------------
+    # --- graphs that are not used ------------------------------------------------------------------------------------
 
     def enter(self, module):
         """The forward of a module begins."""
@@ -142,10 +142,10 @@ class UnusedGraphs(Observer):
                 del self.pending[site]
                 self.died.pop(site, None)
 
-    # --- gradients that nobody reads ---------------------------------------------------------------------------------
+    # --- gradients that are not read ---------------------------------------------------------------------------------
 
     def gradient_read(self, tensor):
-        """Somebody looks at a gradient."""
+        """A gradient is read."""
         if not _is_parameter(tensor) and tensor._requires_grad:
             self.read_at.add(tensor._site)
 

@@ -2,8 +2,8 @@
 
 A graph keeps, for its derivatives, many of the inputs and results of its operations. They are gone through in the order
 in which they were made: what is kept is looked at, and what is not is computed again from its inputs, where these are
-known. The first result that is not finite while all known inputs are, is the one. What nobody has kept and nobody can
-compute (an operand that needs no gradient, the dimension of a sum) is left out, and the text says so where it matters.
+known. The first result that is not finite while all known inputs are, is the one. What was not kept and cannot be
+computed (an operand that needs no gradient, the dimension of a sum) is left out, and the text says so where it matters.
 """
 import contextlib
 import math
@@ -74,8 +74,8 @@ def graph_of(tensor):
 def kept_tensors(node):
     """(position of the argument, or None for the result; tensor) of what a node keeps and is as it was."""
     if node.kept is not None:
-        for at, tensor, storage, kind, offset in kept_places(node, node.kept):
-            yield at, tensor if tensor is not None else wrap(storage, kind, offset)
+        for at, tensor, storage, spec, offset in kept_places(node, node.kept):
+            yield at, tensor if tensor is not None else wrap(storage, spec, offset)
 
 
 def computed_again(node, given, kept):

@@ -123,7 +123,7 @@ def _broadcast_numel(*shapes):
     return whole
 
 
-# --- questions that nobody asked -------------------------------------------------------------------------------------
+# --- questions that were not asked ------------------------------------------------------------------------------------
 
 LOOKS_FOR_IT = re.compile(r"\b(getattr|hasattr)\b")      # a test whether there is such a function at all
 

@@ -86,8 +86,8 @@ class RerunSearch:
         *_, (_, self.culprit, values) = rerun(self.recording, until=index)
         entry, slots, offsets, _, first, _ = self.culprit
         names = _input_names(entry)
-        self.inputs = [(names[at] if at < len(names) else f"input {at}", NumberRange(values[slot].look(kind, offset)))
-                       for at, (slot, kind, offset) in enumerate(zip(slots, entry.kinds, offsets, strict=False))]
+        self.inputs = [(names[at] if at < len(names) else f"input {at}", NumberRange(values[slot].look(spec, offset)))
+                       for at, (slot, spec, offset) in enumerate(zip(slots, entry.kinds, offsets, strict=False))]
         made = next(slot for slot in range(first, first + len(entry.outs)) if slot in self.bad)
         self.made = NumberRange(values[made].array)
 
@@ -118,7 +118,7 @@ def older_nodes(recording):
     """(node, what it had kept, [(position, Value, spec, offset) of the tensors in that]) of what a HeldRecording has as
     `older`."""
     nodes, values = recording.older or ((), {})
-    return [(node, kept, [(at, values[storage], kind, offset) for at, _, storage, kind, offset
+    return [(node, kept, [(at, values[storage], spec, offset) for at, _, storage, spec, offset
                           in kept_places(node, kept, written=True) if storage in values])
             for node, kept in nodes if kept is not None]
 

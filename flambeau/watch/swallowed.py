@@ -43,7 +43,7 @@ def error_raised(error):
         frame = frame.f_back
     if not _noted:
         atexit.register(tell_swallowed)
-    place = RaisedAt((tuple(kind.__name__ for kind in type(error).__mro__), str(error).partition("\n")[0],
+    place = RaisedAt((tuple(cls.__name__ for cls in type(error).__mro__), str(error).partition("\n")[0],
                       tuple(frames)))
     if place in _noted or len(_noted) < ERRORS_NOTED:
         _noted[place] += 1
@@ -58,7 +58,7 @@ def _is_ours(error):
 
 
 def tell_swallowed():
-    """Say which lines caught errors and told nobody."""
+    """Say which lines caught errors and kept silent."""
     places: dict = {}
     for place, count in _noted.items():
         kinds, words, frames = place

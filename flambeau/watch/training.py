@@ -289,7 +289,7 @@ def _is_finite(tensor):
 
 
 def _array(tensor):
-    """The contents of a tensor of the CPU. What is computed already is nobody's look."""
+    """The contents of a tensor of the CPU. What is computed already is not a look."""
     value = tensor._storage.value
     if value.trace is not None:
         value.ready()
@@ -399,12 +399,12 @@ def _walk(roots):
             continue
         incoming = [given.get(nr) for nr in range(node.n_outputs)]
         made = node.backward(incoming)
-        for edge, g, kind in zip(node.edges, made, node.kinds, strict=False):
+        for edge, g, spec in zip(node.edges, made, node.kinds, strict=False):
             if edge is None or g is None:
                 continue
             if not _is_finite(g):
                 return node, NumberRange(next(one for one in incoming if one is not None)), NumberRange(g)
-            g = match_spec(g, kind) if g._spec is not kind else g
+            g = match_spec(g, spec) if g._spec is not spec else g
             slot = grads.setdefault(edge[0], {})
             slot[edge[1]] = slot[edge[1]] + g if edge[1] in slot else g
     return None, None, None

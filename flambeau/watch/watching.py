@@ -1,4 +1,4 @@
-"""Watching: what `flambeau.watch()` gives, and which observers are in force while anybody watches."""
+"""Watching: what `flambeau.watch()` gives, and which observers are in force during a watch."""
 import atexit
 import contextlib
 
@@ -13,16 +13,16 @@ from .graphs import UnusedGraphs
 from .swallowed import tell_swallowed
 from .training import TrainingObserver
 
-OBSERVERS = (TrainingObserver, UnusedGraphs, SharedMemory, DeviceObserver)    # one of each, while anybody watches
+OBSERVERS = (TrainingObserver, UnusedGraphs, SharedMemory, DeviceObserver)    # one of each, during a watch
 AT_THE_END = (tell_swallowed, tell_starved)       # functions that find what only the end of a program shows
 _lock = new_lock()
-_undo: list = []              # an ExitStack while anybody watches
+_undo: list = []              # an ExitStack during a watch
 
 
 def _observe_all(undo):
     """Have every observer told; `undo` ends it."""
-    for kind in OBSERVERS:
-        undo.enter_context(observing(observer := kind()))
+    for cls in OBSERVERS:
+        undo.enter_context(observing(observer := cls()))
         if hasattr(observer, "close"):
             undo.callback(observer.close)
 

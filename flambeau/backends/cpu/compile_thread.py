@@ -1,14 +1,14 @@
 """The thread on which LLVM works.
 
 Note [Undisturbed]: an interrupt between two calls of LLVM would leave a library half made, or free one that is in use,
-and a signal handler may compute. So LLVM works on a thread of its own, where neither comes: whoever asked waits, and if
-an interrupt ends the waiting, the work is finished all the same and found by the next who asks.
+and a signal handler may compute. So LLVM works on a thread of its own, where neither comes: the asking thread waits,
+and if an interrupt ends the waiting, the work is finished all the same and found by the next that asks.
 
 There is one such thread, started when LLVM is loaded and kept: later there may be no memory for another. Python's own
-`Thread.start` waits for ever for a thread that found no memory to begin with, so `_thread` is used, and whoever waits
-looks now and then whether the thread is still there.
+`Thread.start` waits for ever for a thread that found no memory to begin with, so `_thread` is used, and the waiting
+thread looks now and then whether the thread is still there.
 
-What nobody waits for yet (`beforehand`) is done one piece at a time, when nothing else is asked for; and what would
+What no thread waits for yet (`beforehand`) is done one piece at a time, when nothing else is asked for; and what would
 only be better (`when_idle`), when nothing was asked for in a while.
 
 Work in several pieces is shared with helpers (`side_by_side`), threads that last as long as it does. The lock of this
@@ -27,7 +27,7 @@ from ...base.locks import in_child, new_lock
 
 THREAD_CHECK_SECONDS = 1.0    # seconds after which to look whether the thread is still there
 QUIET_SECONDS = 1.0           # seconds without a task after which there is time for what would only be better
-PAUSE_SECONDS = 0.001         # seconds between two pieces of work that nobody waits for: somebody may want to fork
+PAUSE_SECONDS = 0.001         # between two pieces of work that no thread waits for: the program may want to fork
 
 lock = new_lock(finish=True)  # held while LLVM works
 _tasks = None                 # where the thread takes its tasks from
@@ -78,7 +78,7 @@ def _undisturbed(work, args):
 def beforehand(work, *args):
     """Have `work(*args)` done soon, without waiting for it; where there is no thread for that, it is not done at all.
 
-    Nobody sees what it gives or raises: whoever needs it asks for it, and finds it done or does it.
+    What it gives or raises is dropped: code that needs it asks for it, and finds it done or does it.
     """
     if _started():
         _later.append((work, args))
@@ -86,7 +86,7 @@ def beforehand(work, *args):
 
 
 def when_idle(work, *args):
-    """Have `work(*args)` done when there is time for it, or not at all; nobody sees what it gives or raises."""
+    """Have `work(*args)` done when there is time for it, or not at all; what it gives or raises is dropped."""
     _idle.append((work, args))
     if _started():
         _tasks.put((_nothing, (), queue.SimpleQueue()))           # from now on it does not wait for ever
@@ -162,12 +162,12 @@ def is_through():
 
 
 def _do_one(pieces):
-    """One piece of what nobody waits for."""
+    """One piece of what no thread waits for."""
     global _doing
     _doing = pieces is _later
     try:
         work, args = pieces.popleft()
-        with lock, suppress(Exception):                           # whoever needs it will be told
+        with lock, suppress(Exception):                           # a caller that needs it will be told
             if observers.compiled is None:
                 work(*args)
             else:

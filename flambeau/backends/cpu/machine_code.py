@@ -3,7 +3,7 @@
 `function(name, text)` gives the address of `name` in `text`. The text is taken as it is (the renderer writes vector
 code with invariants hoisted): no passes over the IR, only LLVM's code generation. What was compiled once is found
 again: in this process by its text, and in later processes by the object file in the cache folder. The library's own
-texts were compiled before anybody asked: see Note [Packaged kernels] in kernel_store/packaged.py.
+texts were compiled before any were asked for: see Note [Packaged kernels] in kernel_store/packaged.py.
 
 Measured for a kernel of 90 lines, LLVM 22, milliseconds of processor time: parse 0.3, verify 0.1, generate code 3.8 (at
 level 1, 2 or 3 alike; 1.8 at level 0, which leaves everything on the stack), any pass over the IR 1 more, the
@@ -56,10 +56,10 @@ SHARE_CHARACTERS = 4096          # of LLVM text that are worth a thread: some 8 
 
 QUICK_MARK = "; quickly\n"    # how a text begins that is compiled at level 0
 
-compiled = 0                  # texts that LLVM compiled in this process, for somebody who asked
-loaded = 0                    # texts whose object came from the disk or the package, for somebody who asked
+compiled = 0                  # texts that LLVM compiled in this process, for a caller that asked
+loaded = 0                    # texts whose object came from the disk or the package, for a caller that asked
 
-_host = None                  # LLVM, once somebody asked
+_host = None                  # LLVM, once it was asked for
 _libraries: dict = {}         # key of a text (or of several) → the library in memory that its object became
 _addresses: dict = {}         # (key of a text, name) → address
 
@@ -69,7 +69,7 @@ def function(name, text, symbols=None, asked=True):
 
     `symbols` gives the addresses of functions that the text only declares; others are looked up in the process. An
     address written into the text would make it another text in every process, never to be found on the disk.
-    `asked`: whether it counts as `compiled` or `loaded`, because somebody waits for it.
+    `asked`: whether it counts as `compiled` or `loaded`, because a caller waits for it.
     """
     return functions({name: text}, symbols, asked)[name]
 
@@ -92,7 +92,7 @@ def functions(texts, symbols=None, asked=True):
 
 
 def are_ready(texts):
-    """Whether {name: text} were compiled, or nobody is about to."""
+    """Whether {name: text} were compiled, or no thread is about to."""
     host = _the_host()
     return is_through() or all((host.key(text), name) in _addresses for name, text in texts.items())
 
@@ -119,7 +119,7 @@ def prepare(texts):
 
 
 def make_ready(texts, quickly=()):
-    """What `prepare` does, for {name: text} that nobody has asked for yet: it does not count. Those whose names are in
+    """What `prepare` does, for {name: text} that were not asked for yet: it does not count. Those whose names are in
     `quickly` are looked for, and compiled as `replaceable` does it."""
     for name, text in texts.items():
         beforehand(_make_ready, name, text, name in quickly)
@@ -376,7 +376,7 @@ def _need_room(nbytes):
 
 class OptionHeld:
     """An option of LLVM that holds while some thread is inside. LLVM's options are the process's, so it is put back
-    after the last: somebody else may compile here, Numba for one."""
+    after the last: another library may compile here, Numba for one."""
 
     def __init__(self, llvm, on, off):
         self.llvm, self.on, self.off, self.inside, self.lock = llvm, on, off, 0, new_lock()
@@ -513,7 +513,7 @@ def get_cpu_capability():
     """What PyTorch answers under this module's name: see `library_switches`."""
     try:
         goal = processor()
-    except NoCompiler:                            # then nobody has asked the processor
+    except NoCompiler:                            # then the processor was not asked
         return "DEFAULT"
     return capability(goal.triple, goal.on)
 

@@ -18,7 +18,7 @@ from .library.gemm_kernels import texts_of
 from .schedule import schedule, settle  # noqa: F401  (schedule is the Backend's)
 
 RESULT_BYTES_PER_CHARACTER = 512   # of results that NumPy makes while LLVM compiles one character
-LONG_TEXT_CHARACTERS = 1 << 12     # of LLVM text that nobody should wait for: some 8 to 20 milliseconds
+LONG_TEXT_CHARACTERS = 1 << 12     # of LLVM text that a look should not wait for: some 8 to 20 milliseconds
 PIECE_NANOSECONDS = 12_000         # of work that are worth handing to another thread
 _kernels: dict = {}                # text of a launch → address; None where it could not be compiled
 
@@ -89,7 +89,7 @@ class Compilation:
         return True
 
     def is_ready(self):
-        """Whether what was prepared is compiled, or nobody is about to."""
+        """Whether what was prepared is compiled, or no thread is about to."""
         return machine_code.are_ready(self.missing)
 
     def finish(self):

@@ -205,13 +205,14 @@ WINDOWS_KEY = """\
 
 # Note [Taking pieces]: each thread has a share of a step, pieces side by side, and helps with others' when its own is
 # done. So what a step writes lies in the caches of those that have the same share of the next one; and pieces are
-# taken from a count that nobody else looks at, until the end. A step is offered by writing what it is, `open`, a bit
-# for every share, and then for each of them the number of its pieces. Whoever lowers that from r > 0 owns the piece r
-# before the share's last of the step that stands there now, even a worker that came late from the step before: the
-# description cannot change before that piece counts as finished, because the caller waits until `unfinished` is zero
-# before it writes the next one. So nobody signs in or out. Who takes the last piece of a share clears its bit, before
-# it does the piece; and counts what it has done when it finds no more, since all would count in the same place. A bit
-# whose share has no piece left is passed over: who is about to clear it may have been taken off its processor.
+# taken from a count that no other thread looks at, until the end. A step is offered by writing what it is, `open`, a
+# bit for every share, and then for each of them the number of its pieces. The thread that lowers that from r > 0 owns
+# the piece r before the share's last of the step that stands there now, even a worker that came late from the step
+# before: the description cannot change before that piece counts as finished, because the caller waits until
+# `unfinished` is zero before it writes the next one. So no thread signs in or out. The one that takes the last piece of
+# a share clears its bit, before it does the piece; and counts what it has done when it finds no more, since all would
+# count in the same place. A bit whose share has no piece left is passed over: who is about to clear it may have been
+# taken off its processor.
 #
 # Note [Sleeping]: a sleeper counts itself and then looks for work; the caller offers work and then looks for sleepers.
 # Both orders are sequentially consistent, so one of the two sees the other. The same with the caller's wait for the
@@ -433,7 +434,7 @@ entry:
   %calls = call i64 @llvm.smin.i64(i64 %useful, i64 $WAKE)
   %any = icmp sgt i64 %calls, 0
   br i1 %any, label %lock, label %end
-lock:                                         ; whoever has counted itself is asleep after this
+lock:                                         ; a thread that has counted itself is asleep after this
   %l = call i32 @pthread_mutex_lock(ptr %pool.mutex)
   %u = call i32 @pthread_mutex_unlock(ptr %pool.mutex)
   br label %signal

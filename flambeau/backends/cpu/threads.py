@@ -24,7 +24,7 @@ import os
 from ...base import observers, settings
 from ...base.errors import need
 from ...base.locks import in_child, new_lock
-from ..cpu_quota import processors, quota, time_granted  # noqa: F401  (what people want to know of the processor)
+from ..cpu_quota import processors, quota, time_granted  # noqa: F401  (what programs want to know of the processor)
 
 PUBLIC = ("get_num_threads", "set_num_threads", "get_num_interop_threads", "set_num_interop_threads")
 

@@ -1,6 +1,6 @@
 """NVIDIA GPUs as one backend: memory, copies, streams and the reference executor by CuPy, kernels by NVRTC.
 
-Nothing here is imported before somebody asks for a device "cuda". `open_device` makes the Backend of one; it raises
+Nothing here is imported before the program asks for a device "cuda". `open_device` makes the Backend of one; it raises
 chain.Broken, which says what is missing and how to get it, where there is none.
 
 The folder has the name of `torch.backends.cuda`, the switches of PyTorch's CUDA libraries (library_switches.py), so it

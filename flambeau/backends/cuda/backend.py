@@ -1,7 +1,7 @@
 """CUDABackend: an NVIDIA GPU behind the seam.
 
 Memory is CuPy's, held by arrays of `xp` (arrays.py) over what the driver allocates; every call goes to the device's
-current stream, and nothing waits until somebody looks at contents. What it compiles stands in schedule.py, code.py and
+current stream, and nothing waits until contents are looked at. What it compiles stands in schedule.py, code.py and
 program.py, its library in library/__init__.py; all of them are imported when the first trace comes.
 
 Note [Bits for dtypes]: CuPy has no arrays of 8-bit floats, and before version 14 none of bfloat16 (`Driver.lacks`).
@@ -24,7 +24,7 @@ from .recycle import ROUNDED_TO_BYTES, RecycledMemory
 
 
 class LazyArray:
-    """Memory laid out as `spec`, of which CuPy's array is made when somebody computes with it (`CUDABackend.seen`).
+    """Memory laid out as `spec`, of which CuPy's array is made when it is computed with (`CUDABackend.seen`).
 
     A program wants its address alone, and to make an array costs as much as everything else that a small step does.
     """

@@ -27,7 +27,7 @@ class HostCall(NamedTuple):
     """`fn(addresses, stream)`: addresses of operands, results and scratch, in order, and the handle of a stream.
 
     It may be called again where an interrupt came in the middle, so it does not write to what it reads. `says` is what
-    people are shown of it. `prepare(stream)` makes what the library needs for a stream, before that is captured.
+    is shown of it. `prepare(stream)` makes what the library needs for a stream, before that is captured.
     """
 
     fn: object

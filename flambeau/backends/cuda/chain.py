@@ -127,7 +127,8 @@ _told = False
 
 
 def tell_once():
-    """Warn, the first time, if there is an NVIDIA GPU in this machine and something is Broken that nobody asked for."""
+    """Warn, the first time, if there is an NVIDIA GPU in this machine and something is Broken that the user did not ask
+    for."""
     global _told
     found = broken()
     if _told or found is None or found.link == "visibility" and _hidden_on_purpose():
@@ -143,7 +144,7 @@ def tell_once():
 
 
 def links():
-    """(link, what there is, in words) of each, for people."""
+    """(link, what there is, in words) of each, to be shown."""
     found, where, count, visible = broken(), library(), device_count(), os.environ.get(VISIBLE)
     known = {"driver": "not found" if driver_version() is None else f"for CUDA {_dotted(driver_version())} and older",
              "runtime": f"NVRTC {'.'.join(map(str, nvrtc.version()))}" if nvrtc.is_there() else "NVRTC not found",
@@ -202,7 +203,7 @@ def library():
     try:
         if importlib.util.find_spec("cupy") is None:
             return None
-    except ValueError:                            # somebody put a module without a spec in its place
+    except ValueError:                            # the program put a module without a spec in its place
         return None
     from importlib import metadata  # a tenth of what `import flambeau` costs, and for this alone
 

@@ -6,7 +6,7 @@ image in the cache folder (object_cache.py), whose key is the text, the architec
 Measured with NVRTC 13.4 for sm_90, milliseconds of processor time: an empty kernel 40, or 31 with `--minimal`, which is
 what it takes to begin; an elementwise kernel of two transcendental functions over vectors of four 20 more, a reduction
 of rows 35 more. Of those 55, C++ takes 11, its optimizer 20 and the assembler 23; optimizing less (`--Ofast-compile`)
-saves 8. Headers would cost hundreds, so kernels include none. Calls of NVRTC run side by side, and wait for nobody.
+saves 8. Headers would cost hundreds, so kernels include none. Calls of NVRTC run side by side, and wait for no other.
 So the missing kernels of a plan are dealt out to as many modules as there are processors, which are compiled at once:
 60 kernels on 16 processors are about 0.13 s, and on one of them 1.3 s.
 """
@@ -138,7 +138,7 @@ class DeviceKernels:
         return self.function(self.texts[launch.text], launch.schedule.shared_bytes)
 
     def of_call(self, call):
-        """The handle of a call's kernel; compiled now where nobody has asked for it before."""
+        """The handle of a call's kernel; compiled now where it was not asked for before."""
         name, source = self.known_call(call)
         failed = self.place({name: source})
         if failed:

@@ -1,7 +1,7 @@
 """The one door to NVIDIA's software: devices, memory, copies, modules, streams, events and graphs.
 
-`Driver` says what the CUDA backend asks of it. `CuPyDriver` does it with CuPy, which nobody else imports, and which is
-imported here when the first device is asked for. The tests have another one, over NumPy, which simulates devices;
+`Driver` says what the CUDA backend asks of it. `CuPyDriver` does it with CuPy, which no other module imports, and which
+is imported here when the first device is asked for. The tests have another one, over NumPy, which simulates devices;
 `use()` puts it in CuPy's place.
 
 Note [Streams]: CUDA does what it was handed on one stream in order, and later than the call. Everything of ours goes to
@@ -158,7 +158,7 @@ class Driver:
         raise NotImplementedError
 
     def array_at(self, index, address, nbytes, shape, dtype, strides=None, owner=None):
-        """An array of xp over memory of somebody else's, `owner`, which it keeps alive."""
+        """An array of xp over memory of another library's, `owner`, which it keeps alive."""
         raise NotImplementedError
 
     def address(self, array) -> int:
@@ -178,7 +178,7 @@ class Driver:
         raise NotImplementedError
 
     def memory_info(self, index):
-        """(bytes free, bytes in all) of the device, whoever uses them."""
+        """(bytes free, bytes in all) of the device, of all processes."""
         raise NotImplementedError
 
     def pinned(self, nbytes):
@@ -234,11 +234,11 @@ class Driver:
         raise NotImplementedError
 
     def external_stream(self, index, handle):
-        """A Stream of somebody else's."""
+        """A Stream of another library's."""
         raise NotImplementedError
 
     def default_stream(self, index):
-        """The Stream that is current where nobody chose another."""
+        """The Stream that is current where no other was chosen."""
         raise NotImplementedError
 
     def current_stream(self, index):
@@ -312,7 +312,7 @@ def device_count():
 
 
 def is_made():
-    """Whether there is a driver already, that can be used: somebody has asked for a device, in this process."""
+    """Whether there is a driver already, that can be used: a device was asked for, in this process."""
     return _driver is not None and not is_forked()
 
 
@@ -322,7 +322,7 @@ def is_forked():
 
 
 class Forked(Driver):
-    """What a driver is in a forked child: CUDA does not go on there, and whoever needs it is told."""
+    """What a driver is in a forked child: CUDA does not go on there, and a caller that needs it is told."""
 
     def __getattribute__(self, name):
         if name.startswith("__"):
@@ -370,7 +370,7 @@ class CuPyDriver(Driver):
         if configuration().expandable_segments:               # CUDA's own pool, which maps pages as it grows
             self._pool = cupy.cuda.MemoryAsyncPool()
         self._give = self._pool.malloc
-        if cupy.cuda.get_allocator() == default.malloc:       # else somebody chose another, before us
+        if cupy.cuda.get_allocator() == default.malloc:       # else the program chose another, before us
             cupy.cuda.set_allocator(self._malloc)
         else:
             self._give = cupy.cuda.get_allocator()
@@ -430,7 +430,8 @@ class CuPyDriver(Driver):
     # --- memory
 
     def _malloc(self, nbytes):
-        """The allocator of CuPy's own arrays, too, so that whoever counts sees what a reference takes on the way."""
+        """The allocator of CuPy's own arrays, too, so that observers of memory see what a reference takes on the
+        way."""
         made = self._give(nbytes)
         if self.on_allocation is not None:
             self.on_allocation(made.device_id, nbytes)
@@ -646,7 +647,7 @@ STAY = contextlib.nullcontext()
 
 
 class DeviceMemory:
-    """Memory of CuPy's pool, which goes back there when nobody holds `pointer` any more."""
+    """Memory of CuPy's pool, which goes back there when `pointer` is no longer held."""
 
     __slots__ = ("pointer", "nbytes", "address")
 
@@ -655,7 +656,7 @@ class DeviceMemory:
 
 
 class Staging:
-    """Page-locked memory through which few bytes go to a device without anybody's waiting.
+    """Page-locked memory through which few bytes go to a device without a wait.
 
     It is filled from front to back. When it is full, the streams that read from it are waited for.
     """

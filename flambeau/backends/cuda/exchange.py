@@ -1,8 +1,8 @@
 """Memory of a GPU that other libraries look at too: the CUDA array interface and DLPack, both ways.
 
-Whoever takes such memory reads and writes it on a stream of its own. So what was handed to our current stream before is
-said to be done there first (`stream` of the interface, DLPack's argument), and what others hand us is waited for on
-theirs.
+A library that takes such memory reads and writes it on a stream of its own. So what was handed to our current stream
+before is said to be done there first (`stream` of the interface, DLPack's argument), and what others hand us is waited
+for on theirs.
 """
 from typing import Any, NamedTuple
 

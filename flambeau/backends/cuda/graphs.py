@@ -11,12 +11,12 @@ captured waits longer with the next one. (Putting numbers into a kernel takes le
 not count.)
 
 What the nodes of a graph address is the run's own memory, which is alive while it runs. A graph belongs to the thread
-that captured it: between the numbers and the launch comes nobody else.
+that captured it: between the numbers and the launch comes no other thread.
 
 What a library copies from the CPU on the way (cuDNN the lengths of sequences, for one) is read when the graph is
 launched, and by then the memory is another one: such programs are not captured.
 
-While somebody else captures the current stream (CuPy, say), programs are handed to that as they are.
+While another library captures the current stream (CuPy, say), programs are handed to that as they are.
 """
 import contextlib
 import threading
@@ -35,7 +35,7 @@ SIGHTINGS_BEFORE_CAPTURE = 2       # of a table, beyond which it is captured
 MOST_SIGHTINGS = 64                # after which it is captured at the latest
 LAUNCHES_WORTH_CAPTURE = 16        # of a graph: forgotten after fewer, it was not worth it
 
-refusals: deque = deque(maxlen=8)  # why programs could not be captured, the last ones, for people
+refusals: deque = deque(maxlen=8)  # why programs could not be captured, the last ones, to be shown
 _streams: dict = {}                # (index of a device, handle of a stream) → (driver, the one on which we capture)
 _capturing = new_lock()
 

@@ -91,7 +91,7 @@ def can_be_part(work):
 
 
 def _is_empty(work):
-    """Whether it is a kernel over nothing, which has nothing to do and stands in nobody's way."""
+    """Whether it is a kernel over nothing, which has nothing to do and is in no other's way."""
     return isinstance(work, Launch) and not work.schedule.grid(work)[0]
 
 

@@ -3,10 +3,10 @@
 Programs get their memory of recycle.py, which knows how much of it is in use. CuPy's own arrays get theirs of the pool,
 which says how much is in use by going through its blocks. To do that at every allocation would cost more than the
 allocation; so an Account only adds up what was given out, which is never too little, and looks when the sum is about to
-be a peak. What the pool holds shrinks only when it is trimmed, so its peak is looked at then and when somebody asks.
+be a peak. What the pool holds shrinks only when it is trimmed, so its peak is looked at then and when it is asked for.
 
-Observers are told of what came back when a run is over. Of CuPy's own arrays nobody says which of them came back, but
-how many bytes the pool has in use is known: the latest of them that make up the difference are taken to be gone.
+Observers are told of what came back when a run is over. Of CuPy's own arrays it is not known which of them came back,
+but how many bytes the pool has in use is known: the latest of them that make up the difference are taken to be gone.
 """
 import re
 
@@ -29,7 +29,7 @@ class Account:
     def __init__(self, driver, index):
         self.driver, self.index = driver, index
         self.recycler = Recycler(driver, index)
-        self.idle_holders = []        # functions that let go of memory which lies idle with somebody else
+        self.idle_holders = []        # functions that let go of memory which lies idle elsewhere
         self.configured = configuration()
         self.fraction = self.configured.per_process_memory_fraction
         self._gives_back = bool(self.configured.garbage_collection_threshold) or \
@@ -42,7 +42,7 @@ class Account:
         self.loose: list = []         # Allocations of CuPy's own arrays, of which observers were told
 
     def allocated(self, nbytes, recycled=False):
-        """Somebody was given `nbytes`."""
+        """`nbytes` were handed out."""
         self.calls += 1
         self.bytes += nbytes
         if not recycled:
@@ -174,7 +174,7 @@ class Account:
 
     def allocate_idle(self, sizes):
         """Memory of each of these sizes, None where nothing of that size lies idle, all at once; None where each has to
-        be asked for by itself, since somebody observes or bounds it."""
+        be asked for by itself, since it is observed or bounded."""
         if self.fraction < 1 or observers.allocated is not None or observers.freed is not None:
             return None
         found, nbytes = self.recycler.idle_ones(sizes)

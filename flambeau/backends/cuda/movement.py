@@ -1,9 +1,9 @@
 """Copies that run beside the program: from page-locked memory of the CPU to a GPU and back, on a stream of their own.
 
-Note [Copies ahead]: such a copy is handed to the device at the call, and nobody waits for it before its result is first
-used. The copy's result is a Value whose `trace` is an Arrival (trace/value.py), so that whoever wants the contents asks
-that first: to read on the GPU, the stream that will read waits for the copy, and the CPU goes on; to read on the CPU,
-the CPU waits. So nothing that is read is ever older than the copy.
+Note [Copies ahead]: such a copy is handed to the device at the call, and it is not waited for before its result is
+first used. The copy's result is a Value whose `trace` is an Arrival (trace/value.py), so that code that wants the
+contents asks that first: to read on the GPU, the stream that will read waits for the copy, and the CPU goes on; to read
+on the CPU, the CPU waits. So nothing that is read is ever older than the copy.
 
 What arrives is what was there at the call. The source is kept until the copy is through; and who writes to it before
 that, through a tensor, waits for it (`Storage.in_flight`). Memory that an array of NumPy's looks at as well could be
@@ -11,7 +11,7 @@ written without our knowing, and is copied while the caller waits.
 
 A copy to the GPU must not wait for the computations that were handed over before it: to run beside them is what it is
 for. But memory that the pool gives out may be in use by them. So what copies land in is kept apart, in `Landing`s. One
-that nobody looks at any more is used again behind an event of the computing stream, which is noted when that is found
+that is no longer looked at is used again behind an event of the computing stream, which is noted when that is found
 out: at some copy, so that the next ones overlap with all computations that came since. On a stream that the program
 chose itself, copies go to that one, and into memory that is that stream's, as PyTorch has it.
 """
@@ -55,7 +55,7 @@ class ToDevice(Arrival):
 
 
 class ToHost(Arrival):
-    """The contents come to the CPU: whoever looks waits."""
+    """The contents come to the CPU: the reader waits."""
 
     def run(self, asked):
         self.wait()
@@ -63,7 +63,7 @@ class ToHost(Arrival):
 
 
 class Lease:
-    """Held by every array over a landing; when it is gone, nobody looks at the memory any more."""
+    """Held by every array over a landing; when it is gone, the memory is no longer looked at."""
 
     __slots__ = ("__weakref__",)
 
@@ -74,7 +74,7 @@ class Landing:
     def __init__(self, memory, nbytes):
         self.memory, self.nbytes = memory, nbytes
         self.lease = None         # weak
-        self.after = None         # event of the computing stream that everybody who used it came before
+        self.after = None         # event of the computing stream that all its uses came before
         self.passed_over = 0
 
 
@@ -150,7 +150,7 @@ class CopyQueue:
             self._landings.remove(found)
         else:
             found = Landing(self.backend.memory.allocate(nbytes), nbytes)
-            found.after = now or self._event(computing)   # whoever had this memory before
+            found.after = now or self._event(computing)   # the last owner of this memory
         stream.wait(found.after)
         lease = Lease()
         found.lease, found.passed_over = weakref.ref(lease), 0

@@ -6,7 +6,7 @@ it is handed to the current stream, and nothing waits. A program that runs again
 
 Note [Interrupts amid a program]: the last program of a trace may write over what it was given, so once it has begun it
 must come to its end (Note [All or nothing] in trace/planning/plan.py). One of launches alone, or a graph, is one call
-of C. A ProgramWalk, which goes from piece to piece in Python, notes how far it has come, and whoever called it has it
+of C. A ProgramWalk, which goes from piece to piece in Python, notes how far it has come, and its caller has it
 `resume` when an interrupt came: a call of C counts as done before it is made, since no interrupt comes between the two,
 and a HostCall once it is through. One that was interrupted is made again, so it must not read what it writes.
 """
@@ -160,7 +160,7 @@ class ProgramWalk:
 
     def __init__(self, program, pieces, table, cells, stream, times=None):
         self.program, self.pieces, self.table, self.cells, self.stream = program, pieces, table, cells, stream
-        self.times = None if times is not None and stream.is_capturing() else times       # nobody may wait for it
+        self.times = None if times is not None and stream.is_capturing() else times       # a wait is not allowed
         self.at = 0                           # how many pieces are done
 
     def __call__(self):

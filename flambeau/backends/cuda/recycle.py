@@ -25,7 +25,8 @@ _method.restype, _method.argtypes = ctypes.py_object, (ctypes.py_object,)
 
 
 class RecycledMemory:
-    """Memory of one size and stream, of a `shelf`; goes back there when nobody holds it. `held` is the driver's."""
+    """Memory of one size and stream, of a `shelf`; goes back there when it is no longer held. `held` is the
+    driver's."""
 
     __slots__ = ("address", "held", "rank", "__weakref__")
     nbytes = 0
@@ -118,7 +119,7 @@ class Recycler:
                 observers.tell_freed(allocation)
 
     def in_use(self):
-        """How many bytes somebody holds."""
+        """How many bytes are in use."""
         if self._returned:
             self._put_back()
         return self.owned - self.idle

@@ -1,7 +1,7 @@
 """NVIDIA's own libraries as shared libraries: found where CuPy finds them, opened when they are first asked for.
 
 `load("cublas")` gives something with the library's C functions, or None where there is none. A driver of simulated
-devices (of the tests) has none of them, unless somebody gives a `substitute`: a class with their functions.
+devices (of the tests) has none of them, unless a test gives a `substitute`: a class with their functions.
 """
 import ctypes
 import ctypes.util

@@ -9,7 +9,7 @@ import time
 
 REFERENCE_PREFIX = b"see "    # an entry that only says under which key the object is
 OBJECT_KEY = re.compile("[0-9a-f]{64}")
-warnings: list = []           # what is to be warned of, by whoever asked
+warnings: list = []           # what is to be warned of, by the caller
 # An entry is never waited for (a FIFO), and never somewhere else (a link).
 OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) \
     | getattr(os, "O_CLOEXEC", 0)
@@ -19,9 +19,9 @@ class ObjectCache:
     """Objects in a folder: a header with length and SHA-256, and the object.
 
     A file is written beside its place and moved there, so several processes see whole files or none. What is found will
-    be run: it has to be a plain file that this user owns and nobody else can write, in such a folder. A file that is
-    not, or is damaged, counts as absent, and is written anew. Nothing that goes wrong here stops anybody: it is said
-    once, by whoever asked (`warnings`).
+    be run: it has to be a plain file that this user owns and no other user can write, in such a folder. A file that is
+    not, or is damaged, counts as absent, and is written anew. Nothing that goes wrong here stops a program: it is said
+    once, by the caller (`warnings`).
     """
     HEADER = struct.Struct("<8sQ32s")
     MAGIC = b"FLAMOBJ1"
@@ -139,7 +139,7 @@ class ObjectCache:
 
 
 def distrusted(found):
-    """Why a file or folder with the status `found` may hold what somebody else wants to be run; empty if it cannot."""
+    """Why a file or folder with the status `found` may hold what another user wants to be run; empty if it cannot."""
     if hasattr(os, "geteuid") and found.st_uid != os.geteuid():
         return "belongs to another user"
     if os.name == "posix" and stat.S_IMODE(found.st_mode) & 0o022:

@@ -1,6 +1,6 @@
 """Compile the kernels that come with the package, and make their file: see packaged.py.
 
-Which texts the library has, it says itself (`every`). What else is to come along are launches that somebody has seen;
+Which texts the library has, it says itself (`every`). What else is to come along are launches that were seen;
 their texts are written here, for the processor that the file is for. `flambeau/cli/package_kernels.py` calls this.
 """
 import os

@@ -1,7 +1,7 @@
 """Kernels that come with the package: machine code that nearly every program asks for, made when it was built.
 
 The texts of products, convolutions, pooling, random numbers and the runner do not depend on shapes, and what is fused
-in the steps of common nets hardly does; so what LLVM makes of them is known before anybody runs anything. `setup.py`
+in the steps of common nets hardly does; so what LLVM makes of them is known before a program runs. `setup.py`
 has it made beside the compiled core (flambeau/cli/package_kernels.py), a file for each processor that it is meant for:
 
     flambeau/_compiled/kernels-neoverse-n1.bin      in a clone, or where pip compiled: for the machine at hand
@@ -22,7 +22,7 @@ before LLVM is asked. What is found there is what LLVM would make of it here, to
   processor's own, and then the one with most features. `config.cpu` chooses here as well: without a feature, no code
   that needs it is found;
 - a file is trusted as the modules beside it are, which can do anything: it has to be a plain file whose owner and
-  permissions let nobody write it who could not write these. One that is not, is damaged, or is of another version
+  permissions let no user write it who could not write these. One that is not, is damaged, or is of another version
   counts as absent, and `flambeau info` says why. Nothing is read at `import flambeau`.
 
 A file: a header with the length and SHA-256 of the index; the index, JSON; the objects. Each object has a SHA-256 of
@@ -160,7 +160,7 @@ def digest(text):
 @functools.cache
 def writers():
     """A number, in hexadecimal, that is another one where any module is that has a part in how texts are written; None
-    where their sources are not there, as in a frozen program: then nobody can say."""
+    where their sources are not there, as in a frozen program: then it cannot be said."""
     parts: list = []
     try:
         for folder in WRITER_FOLDERS:
@@ -225,8 +225,8 @@ def _file(path):
 
 
 def _distrusted(found, folder, module):
-    """Why a file with the status `found`, in such a `folder`, may hold what nobody wants to be run who runs a `module`;
-    empty if it cannot."""
+    """Why a file with the status `found`, in such a `folder`, may hold what a user who runs a `module` does not want to
+    be run; empty if it cannot."""
     if not stat.S_ISREG(found.st_mode):
         return "not a file"
     if os.name != "posix":

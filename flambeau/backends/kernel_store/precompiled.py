@@ -118,7 +118,7 @@ def key_of(kind, text):
 
 
 def untrusted(found):
-    """Why a file with the status `found` may hold what somebody else wants to be run; the system's own are trusted."""
+    """Why a file with the status `found` may hold what another user wants to be run; the system's own are trusted."""
     if found.st_uid == 0:
         found = os.stat_result((found.st_mode, *found[1:4], os.geteuid(), *found[5:]))
     return distrusted(found)

@@ -18,7 +18,7 @@ __all__ = ["StandardTransform", "VisionDataset"]
 class VisionDataset(Dataset):
     """Samples with an image and a target, and the transforms that they go through."""
 
-    randomness = "sample"     # what a sample draws in a loader is its own, whoever makes it and whatever is made before
+    randomness = "sample"     # what a sample draws in a loader is its own, in any worker and after any others
     _repr_indent = 4
 
     def __init__(self, root=None, transforms=None, transform=None, target_transform=None):

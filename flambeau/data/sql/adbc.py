@@ -1,7 +1,7 @@
 """SQLite over ADBC: rows come as Arrow's batches. No pyarrow is needed. (PostgreSQL over ADBC: adbc_postgres.py)
 
 Python's own module opens the file as well, and tells what columns are declared as, which hash a key has, and whether
-somebody has written; the rows alone come through the driver.
+its vendor has written; the rows alone come through the driver.
 """
 import contextlib
 

@@ -1,8 +1,8 @@
 """What comes over Arrow's C data interface, in the forms that SQLDataset asks for; and streams of it as a source.
 
 DuckDB, ADBC, polars, pyarrow, Spark and Ray give Arrow's batches. `chunk_of` turns one into a Chunk, for all of them,
-so that a type means the same whoever sends it. An object with `__arrow_c_stream__` and no database behind it is read
-batch by batch where the order is its own, and is held in memory, as NumPy columns, for every other order.
+so that a type means the same whichever library sends it. An object with `__arrow_c_stream__` and no database behind it
+is read batch by batch where the order is its own, and is held in memory, as NumPy columns, for every other order.
 """
 import numpy as np
 

@@ -162,7 +162,7 @@ class ArrowStream:
         self.close()
 
     def close(self):
-        """Tell the producer that nobody will ask again; batches that were given stay as they are."""
+        """Tell the producer that there are no more calls; batches that were given stay as they are."""
         stream, self._stream, self._single = self._stream, None, None
         if stream is not None:
             stream.release(stream)

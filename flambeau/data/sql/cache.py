@@ -2,9 +2,9 @@
 
 The file is a line of JSON that says what it is a copy of, and then the rows in the order of the key, each as the bytes
 of its tensors side by side. It is written under another name and renamed when every row is in it, so that there is
-never a part of one. Whoever writes holds a lock on the file, which ends with the process, however that does: a file
-that nobody holds was left by a process that was killed, and the next writer deletes it. Rows are read with `pread`, not
-mapped: memory stays bounded, and threads share the file.
+never a part of one. A writer holds a lock on the file, which ends with the process, however that does: a file
+that is not locked was left by a process that was killed, and the next writer deletes it. Rows are read with `pread`,
+not mapped: memory stays bounded, and threads share the file.
 """
 import errno
 import glob
@@ -236,7 +236,7 @@ def new_partial(path):
     while True:
         name = f"{path}.{os.getpid()}-{next(_numbers)}.partial"
         file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
-        if held(file) and os.fstat(file).st_nlink:      # nobody took it for abandoned before it was held
+        if held(file) and os.fstat(file).st_nlink:      # no other process took it for abandoned before it was held
             return name, file
         os.close(file)
 
@@ -258,7 +258,7 @@ def delete_abandoned(path):
 
 
 def held(file):
-    """Hold a file, until it is closed or the process ends; False if somebody else does."""
+    """Hold a file, until it is closed or the process ends; False if another process does."""
     import fcntl  # not there on Windows, where there are no caches
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

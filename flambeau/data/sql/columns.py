@@ -299,7 +299,7 @@ def convert(column, values, cells, lossy):
     if target is dtypes.float32 and values.dtype == np.float64:
         try:
             with np.errstate(over="raise", invalid="ignore"):
-                cells[...] = values               # the processor tells of an overflow: nobody has to look for it
+                cells[...] = values               # the processor tells of an overflow: no pass has to look for it
             return
         except FloatingPointError:                # said below, with the value
             pass

@@ -149,7 +149,7 @@ class Instance:
 
 class SharedInstance:
     """The instance of a source in this process: opened for the first session, closed with the last, or when the last
-    pass is over that holds it, so that nobody writes to the file meanwhile.
+    pass is over that holds it, so that the file is not written to meanwhile.
 
     DuckDB keeps a description of every row group that it has looked at, beside what `memory_limit` counts. So of a
     large table an instance is given up after some ranges. When all sessions have left it, the file is attached to it
@@ -312,7 +312,7 @@ class DuckDBSource(RowSource):
         con.execute("USE flambeau_file")
 
     def forget(self, con):
-        """Let an instance that nobody uses forget what it knows of the tables; gives whether it can be used again."""
+        """Let an instance that is not in use forget what it knows of the tables; gives whether it can be used again."""
         try:
             con.execute("USE memory; DETACH flambeau_file")
             self.prepare(con)
@@ -446,7 +446,7 @@ class ConnectionSource(RowSource):
 
 
 class FilesSnapshot(Snapshot):
-    """Files, which nobody keeps from being replaced: what they look like tells."""
+    """Files, which may be replaced at any time: what they look like tells."""
     exact = False
 
     def __init__(self, source):

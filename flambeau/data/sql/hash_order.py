@@ -46,7 +46,7 @@ class RowsByHash:
         self.store = row_store(self.record, self.starts)
         try:
             session.hashed(reading.query, layout.wanted, order, self.hashes_of(self.first_bin, last), self.deal)
-        except BaseException:                     # nobody has this object yet who would close it
+        except BaseException:                     # no caller has this object yet that would close it
             self.close()
             raise
 

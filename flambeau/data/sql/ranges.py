@@ -1,6 +1,6 @@
 """Ranges of keys as conditions that every database knows: of several columns too, without comparing rows.
 
-`(a, b) >= (x, y)` is not everybody's, and where it is, it often finds no index. Written out it is
+`(a, b) >= (x, y)` is not in every dialect, and where it is, it often finds no index. Written out it is
 `a >= x AND (a > x OR (a = x AND b >= y))`; each bound then has more than one place in the text, in an order that
 `range_values` follows.
 """

@@ -86,7 +86,7 @@ class ReadingPass:
                                "database that keeps a state for its readers (SQLite in WAL mode, PostgreSQL)")
 
     def connect(self):
-        """A session that reads the state of this pass, as long as it is not over: nobody would close it then."""
+        """A session that reads the state of this pass, as long as it is not over: it would not be closed then."""
         with self.lock:
             if self.stopped.is_set():
                 raise ConnectionLost(f"the connections to {self.source.name} are closed")
@@ -357,7 +357,7 @@ class ReadAhead:
             thread.start()
 
     def claim(self):
-        """The number of the next part that nobody makes yet; None at the end. Waits while enough is ready."""
+        """The number of the next part that is not being made yet; None at the end. Waits while enough is ready."""
         with self.changed:
             self.changed.wait_for(lambda: self.stopped or self.claimed == self.last or not self.enough())
             if self.stopped or self.claimed == self.last:

@@ -1,8 +1,8 @@
 """What a database has to be able to do, so that SQLDataset can read from it: the protocol of all engines.
 
 A RowSource opens RowSessions; a RowSession answers five questions about a Query with NumPy columns; a Dialect writes
-the SQL that it sends, so that `explain()` shows the very text. Nobody below this line knows tensors, shuffling or
-batches, and nobody above it knows a driver.
+the SQL that it sends, so that `explain()` shows the very text. Nothing below this line knows tensors, shuffling or
+batches, and nothing above it knows a driver.
 
     RowSource.connect(snapshot)  →  RowSession.describe    which columns there are
                                     RowSession.stream      all rows, in some order

@@ -1,7 +1,7 @@
 """SQLite, with Python's own module.
 
 Connections are opened read-only from the path. Where the file is in WAL mode each holds a read transaction, and all
-read one state; otherwise `PRAGMA data_version` tells whether anybody has written meanwhile.
+read one state; otherwise `PRAGMA data_version` tells whether there was a write meanwhile.
 
 SQLite has no types of columns, only of cells: what a column is declared as is taken for its kind, and a cell that is
 something else is refused with its value.
@@ -41,7 +41,7 @@ from .source import (
 ROWS_AT_ONCE = 256              # tuples that exist at a time
 SCANNED_KEYS = 65_536           # keys that are scanned at a time
 NATIVE_ROWS = 4096              # from here on it pays to load what compiles
-BUSY_SECONDS = 30               # how long somebody else's writing is waited for
+BUSY_SECONDS = 30               # how long another connection's writing is waited for
 EXACT_INTEGERS = 2 ** 53        # beyond them float64 has gaps
 
 
@@ -282,7 +282,7 @@ class SQLiteSession(RowSession):
         con.create_function(sqlite_rows.HASH_NAME, -1, hash_of_values, deterministic=True)
         if snapshot is not None and snapshot.exact:
             self.hold_state()
-            if snapshot.changed():          # somebody has written since, and this transaction began behind it
+            if snapshot.changed():          # another connection has written since, and this transaction began behind it
                 self.close()
                 raise SnapshotLost("the database was written to before this connection could read the same state")
 

@@ -232,7 +232,7 @@ class SQLiteLibrary:
             ("column_blob", pointer, pointer, number),
             ("create_function_v2", number, pointer, text, number, number, *[pointer] * 5),
         ]:
-            function = found[f"sqlite3_{name}"]           # a function object of our own: nobody else's types are set
+            function = found[f"sqlite3_{name}"]           # a function object of our own: no other's types are set
             function.restype, function.argtypes = result, given
             setattr(self, name, function)
         self.called = [ctypes.cast(each, pointer) for each in

@@ -1,7 +1,7 @@
 """Hooks of modules: registering them, and a call of a module that has some.
 
 A module's own hooks stand in its tables, those for all modules in the tables of this file. Most modules never have a
-hook: a table is made when somebody asks for it, and until then a call does not come here (see `Module.__call__`).
+hook: a table is made when it is first used, and until then a call does not come here (see `Module.__call__`).
 """
 import functools
 import weakref
@@ -475,11 +475,11 @@ def _tell_of_failure(module, args, kwargs, result, told):
 
 # --- observers --------------------------------------------------------------------------------------------------------
 
-_observing: list = []         # the handles of the hooks that tell observers, while somebody asks
+_observing: list = []         # the handles of the hooks that tell observers, while there is an observer
 
 
 def _observe():
-    """Somebody began to observe modules, or the last who did has ended."""
+    """The first observer of modules came, or the last has gone."""
     if observers.module_began is None and observers.module_ended is None:
         while _observing:
             _observing.pop().remove()

@@ -51,8 +51,8 @@ class Linear(Module):
             init.uniform_(self.bias, -bound, bound)
 
     def forward(self, input):
-        # `self.weight` would look everywhere else first, which is a third of the time of a small layer. Whoever has put
-        # something else in the way of these names (pruning, norms, tracing) is asked as ever.
+        # `self.weight` would look everywhere else first, which is a third of the time of a small layer. A program that
+        # has put something else in the way of these names (pruning, norms, tracing) is asked as ever.
         own, kind = self.__dict__, type(self)
         held = own["_parameters"]
         if "weight" in held and "bias" in held and "weight" not in own and "bias" not in own \

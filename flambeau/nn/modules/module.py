@@ -63,7 +63,7 @@ def note_module(error, module):
     else:
         child, path, words, note = inner
         found = next((key for key, part in module._modules.items() if part is child), None)
-        if found is None:                                    # called by somebody who does not hold it
+        if found is None:                                    # called through a reference that is not kept
             return
         path = f".{found}{path}"
         error.__notes__ = [other for other in getattr(error, "__notes__", ()) if other is not note]

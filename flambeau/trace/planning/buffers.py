@@ -32,7 +32,7 @@ class PlanBuffer:
 
 
 class Buffers:
-    """All buffers of one plan. `free` are the slots of inputs that nobody else holds: they may be written over."""
+    """All buffers of one plan. `free` are the slots of inputs that nothing else holds: they may be written over."""
 
     def __init__(self, graph, wanted, free):
         wanted = set(wanted)
@@ -40,7 +40,7 @@ class Buffers:
         self.slot_of = {id(node): slot for slot, node in graph.slots.items() if slot in wanted}
         self.all: list = []
         self._by_node: dict = {}
-        self._given_up: set = set()          # those whose memory somebody has taken over
+        self._given_up: set = set()          # those whose memory a result has taken over
 
     def of(self, node):
         """The buffer that a node in memory stands in."""
@@ -56,8 +56,8 @@ class Buffers:
             else:
                 slot = self.slot_of.get(id(node))
                 spec = node.layout or make_spec(node.dtype, node.shape, None, _device_of(node))
-                kind = "given" if node.op in ("result", "transfer") else "result" if slot is not None else "working"
-                found = PlanBuffer(kind, _span(spec), slot, spec)
+                category = "given" if node.op in ("result", "transfer") else "result" if slot is not None else "working"
+                found = PlanBuffer(category, _span(spec), slot, spec)
             self._by_node[key] = found
             self.all.append(found)
         return found
@@ -85,7 +85,7 @@ class Buffers:
     # --- who takes over whose ---------------------------------------------------------------------------------------
 
     def share(self, steps):
-        """Let results take over memory that nobody reads any more; the steps without copies that are needless then."""
+        """Let results take over memory that is no longer read; the steps without copies that are needless then."""
         last_reference = last_to_fail(steps)
         kept = []
         for step in steps:
@@ -177,10 +177,10 @@ class Buffers:
             heappush(ending, (last[id(b)], order, b))
         return top
 
-    # --- for people -------------------------------------------------------------------------------------------------
+    # --- in words ---------------------------------------------------------------------------------------------------
 
     def names(self, graph):
-        """A function: the names of some buffers, as people see them."""
+        """A function: the names of some buffers, as they are shown."""
         names = {id(self._by_node[id(node)]): f"%{slot}" for slot, node in graph.slots.items()
                  if id(node) in self._by_node}
         names.update({id(b): f"%{b.slot}" for b in self.all if b.kind == "input"})
@@ -217,7 +217,7 @@ def _loads(root):
 
 
 def _device_of(node):
-    if node.group is None and node.op in RESULT_KINDS:       # nobody reads it, but the step that makes it writes it
+    if node.group is None and node.op in RESULT_KINDS:       # it is not read, but the step that makes it writes it
         node = node.args[0]
     return CPU if node.group is None else node.attr[1] if node.op == "transfer" else node.group.device
 
@@ -279,7 +279,7 @@ def _has_masked_rows(step, number):
 
 def _fits(reads, held_by, number, other):
     """Whether store `number` among the walks of a nest goes over the cells of read `other` just as that does, and
-    nobody else over them; `held_by` has the buffer of each."""
+    nothing else over them; `held_by` has the buffer of each."""
     store, read, held = reads[number], reads[other], held_by[other]
     if read.store or read.at is not None or read.strides != store.strides or read.offset != store.offset \
             or BYTES_OF_TYPE[read.type] != BYTES_OF_TYPE[store.type]:

@@ -1,7 +1,7 @@
 """A relu behind a small product, done with the product.
 
 On a GPU a small product is a kernel of our own, and what takes time is not what a kernel computes but that there is
-one. So where the sum of a product and a bias (`k.affine`) is read by a relu and by nobody else, they are one step.
+one. So where the sum of a product and a bias (`k.affine`) is read by a relu and by nothing else, they are one step.
 """
 from ...base.shapes import contiguous_strides
 from .fuse import Fuser
@@ -34,7 +34,7 @@ def _join(product, readers, handed_out, backend):
 
 
 def _relu(total, readers, handed_out):
-    """The node of what `relu` makes of a sum that nobody else reads, in the sum's dtype; None where there is none."""
+    """The node of what `relu` makes of a sum that nothing else reads, in the sum's dtype; None where there is none."""
     def reader_of(node):
         found = readers.get(id(node), ())
         return found[0] if len(found) == 1 and id(node) not in handed_out else None

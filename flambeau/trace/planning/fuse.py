@@ -80,7 +80,7 @@ class Fuser:
 
     def __init__(self, graph, wanted, nodes, materialised=()):
         self.groups, self.device_of = [], graph.device_of
-        self.materialised = {graph.start + number for number in materialised}  # nodes in memory, nobody after them
+        self.materialised = {graph.start + number for number in materialised}  # nodes in memory, nothing after them
         self.rank = 0
         self.cuts = {}            # (shape, dimensions, blocks) of a reduction that was cut → its group and axes
         self.viewed = {id(node.args[0]) for node in nodes if node.op == "view"}
@@ -229,7 +229,7 @@ class Fuser:
             if not allowed:
                 if group.users:
                     continue
-                group.rank = self.rank                   # nobody waits for it: it may as well run later
+                group.rank = self.rank                   # nothing waits for it: it may as well run later
                 self.rank += 1
                 allowed = self._ranks_allow(node, group)
             if allowed and len(group.nodes) < MAX_GROUP_NODES and self._join(node, group):

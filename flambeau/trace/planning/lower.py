@@ -327,8 +327,8 @@ class Words:
         walk = Recurrence(step, template, walked, len(states), params, count, reverse, keeps)
         outs = walk.entry([(x.dtype, x.shape, contiguous_strides(x.shape)) for x in args]).outs
         whole = TraceNode("library", args[0].dtype, (), args, ("recurrence", walk))
-        parts = tuple(TraceNode("output", kind.dtype, shape_of_result(walk, number, kind), (whole,), number)
-                      for number, kind in enumerate(outs))
+        parts = tuple(TraceNode("output", spec.dtype, shape_of_result(walk, number, spec), (whole,), number)
+                      for number, spec in enumerate(outs))
         whole.attr = ("recurrence", walk, parts)
         return parts if len(parts) > 1 else parts[0]
 
@@ -396,8 +396,8 @@ def layouts(args, outs):
     all as they lie, operands copied so that they are contiguous, results too. (copies of operands, of results, what
     they are then) each.
 
-    A step that copies what lies badly is far quicker than the reference executor. Whoever runs an instruction asks in
-    this order, since a sum's order may depend on the answer.
+    A step that copies what lies badly is far quicker than the reference executor. The caller that runs an instruction
+    asks in this order, since a sum's order may depend on the answer.
     """
     def dense(laid):
         return [(tuple(shape), contiguous_strides(shape)) for shape, _ in laid]
@@ -426,7 +426,7 @@ class TraceGraph:
             self.begins.append(next(_numbers))
             if needed[index]:
                 self._lower(index, entry, slots, offsets, params, first)
-        self.end = next(_numbers)                         # what comes later is nobody's instruction
+        self.end = next(_numbers)                         # what comes later is no instruction of this trace
 
     def device_of(self, node):
         """Where a node is computed: on the device of the instruction that it belongs to."""
@@ -556,52 +556,52 @@ class TraceGraph:
         spec = self.specs[slot]
         return self.operand(slot, spec, 0)
 
-    def operand(self, slot, kind, offset):
-        """The node of what an instruction reads: slot `slot`, seen as `kind` from `offset` on."""
+    def operand(self, slot, spec, offset):
+        """The node of what an instruction reads: slot `slot`, seen as `spec` from `offset` on."""
         node = self.slots.get(slot)
         if node is None:
-            key = (slot, kind, offset)
+            key = (slot, spec, offset)
             leaf = self.inputs.get(key)
             if leaf is None:
-                leaf = self.inputs[key] = TraceNode("input", kind.dtype, kind.shape, (), key)
-                leaf.lies = kind.strides
+                leaf = self.inputs[key] = TraceNode("input", spec.dtype, spec.shape, (), key)
+                leaf.lies = spec.strides
             return leaf
         base = self.specs[slot]
-        if kind is base and not offset:
+        if spec is base and not offset:
             return node
-        if not offset and kind.dtype is base.dtype:
-            seen = seen_as(node, base, kind)
+        if not offset and spec.dtype is base.dtype:
+            seen = seen_as(node, base, spec)
             if seen is not None:
                 if seen is not node:
-                    seen.lies = kind.strides
+                    seen.lies = spec.strides
                 return seen
-        seen = TraceNode("view", kind.dtype, kind.shape, (node,), (kind, offset))
-        seen.lies = kind.strides
+        seen = TraceNode("view", spec.dtype, spec.shape, (node,), (spec, offset))
+        seen.lies = spec.strides
         return seen
 
 
-def seen_as(node, base, kind):
-    """`node`, which lies in memory as `base`, seen as `kind`: reshaped, permuted and expanded; None if it cannot."""
+def seen_as(node, base, spec):
+    """`node`, which lies in memory as `base`, seen as `spec`: reshaped, permuted and expanded; None if it cannot."""
     if not base.dense or not base.numel:
         return None
-    moving = [d for d, (n, s) in enumerate(zip(kind.shape, kind.strides, strict=True)) if n != 1 and s != 0]
-    order = sorted(moving, key=lambda d: -kind.strides[d])
+    moving = [d for d, (n, s) in enumerate(zip(spec.shape, spec.strides, strict=True)) if n != 1 and s != 0]
+    order = sorted(moving, key=lambda d: -spec.strides[d])
     step = 1
     for d in reversed(order):
-        if kind.strides[d] != step:
+        if spec.strides[d] != step:
             return None
-        step *= kind.shape[d]
+        step *= spec.shape[d]
     if step != base.numel:
         return None
     laid = sorted(range(base.ndim), key=lambda d: (-base.strides[d], d))
     flat = node
     if laid != list(range(base.ndim)):
         flat = k.permute(node, laid)
-    flat = k.reshape(flat, tuple(kind.shape[d] for d in order))
+    flat = k.reshape(flat, tuple(spec.shape[d] for d in order))
     if order != moving:
         flat = k.permute(flat, [order.index(d) for d in moving])
-    flat = k.reshape(flat, tuple(n if d in moving else 1 for d, n in enumerate(kind.shape)))
-    return k.expand(flat, kind.shape)
+    flat = k.reshape(flat, tuple(n if d in moving else 1 for d, n in enumerate(spec.shape)))
+    return k.expand(flat, spec.shape)
 
 
 def cell(value, dtype):

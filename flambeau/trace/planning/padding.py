@@ -1,8 +1,8 @@
-"""Rows of matrices that nobody else sees, made a little longer where a library multiplies them faster so.
+"""Rows of matrices that are not visible outside, made a little longer where a library multiplies them faster so.
 
 cuBLAS takes its quick kernels for matrices whose rows begin at multiples of 16 bytes. Rows of 50,257 elements of two
 bytes do not, and products with them take several times as long. What a plan makes and uses up itself need not be
-contiguous, so such rows get room for a few elements more, which nobody reads or writes. What is handed out, or seen
+contiguous, so such rows get room for a few elements more, which are not read or written. What is handed out, or seen
 through views, by operations of their own, or in shapes that put rows together, stays as it is.
 """
 from ...base.spec import spec as make_spec

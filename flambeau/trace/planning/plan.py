@@ -9,7 +9,7 @@ reference executor, and the program that runs them. Plans are cached under the t
 Note [Compiled beforehand]: LLVM takes longer over a long trace than the trace takes to run instruction by instruction,
 by the same bodies and with the same bits (running/interpret.py). So its kernels are compiled in the background;
 meanwhile it is run like that, and the plan waits until they are there. That is for `auto`: a pinned executor, and
-whoever asks for a plan, waits for the compiler.
+a thread that asks for a plan waits for the compiler.
 
 Note [All or nothing]: until a plan is through, no Value changes, so a failure half-way loses nothing: the trace is
 still there. Memory of dead inputs is written over only by the last stretch of native steps, which cannot fail. What an
@@ -89,7 +89,7 @@ def attempt(trace, key, wanted, free, whole=True):
             _run(plan.program, trace, whole)
     except (Failed, MemoryError):
         return False
-    except DeviceFailed:                                     # whoever looks is told, now and every time
+    except DeviceFailed:                                     # every look raises it, now and every time
         raise
     except Exception as error:
         say_mistake(error, f"a trace of {len(code)} instructions, from {code[0][0].op.__name__} on,")
@@ -103,7 +103,7 @@ def attempt_segment(trace, start, end, needed, held):
     """Run these instructions of a trace that runs by a plan of their own; False where they are to be run one by one.
     `needed`, `held`: see Segment."""
     segment = Segment(trace, start, end, needed, held)
-    if not segment.code:                                     # nobody wants any of it
+    if not segment.code:                                     # none of it is needed
         segment.clear()
         return True
     return attempt(segment, *segment.found, whole=False)
@@ -164,7 +164,7 @@ def _has_a_choice(trace):
 
 def made_for(trace):
     """The plan by which `trace` would run natively now: made where there is none, and not kept."""
-    with trace.lock:                                         # nobody runs it meanwhile
+    with trace.lock:                                         # no thread runs it meanwhile
         key, wanted, free = key_of(trace)
         plan = _plans.get(key)
         if not plan or plan.waiting is not None:
@@ -194,7 +194,7 @@ def _finished(key, plan):
         try:
             plan.finish()
             return True
-        except BaseException as error:                       # it is made anew, by somebody who waits
+        except BaseException as error:                       # it is made anew, by a thread that waits
             _plans.pop(key, None)
             if not isinstance(error, (Unfusable, MemoryError)):
                 raise
@@ -450,7 +450,7 @@ def gathered(steps):
     """The steps in an order in which those of one device stand together, as far as they do not wait for others.
 
     Steps of a device in a row are one program, which costs little to run, and on a GPU may become one graph; the last
-    one may write over what nobody needs any more. So it is made from the end, with the device of the last step, on as
+    one may write over what is no longer needed. So it is made from the end, with the device of the last step, on as
     long as it goes. (An optimizer counts its steps on the CPU, say, amid those of a GPU.)
     """
     kinds = {(step.native, step.device) for step in steps}
@@ -461,7 +461,7 @@ def gathered(steps):
     for some in waits:
         for number in some:
             readers[number] += 1
-    ready: dict = {}                              # (native, device) → the units that nobody waits for any more
+    ready: dict = {}                              # (native, device) → the units that nothing waits for any more
     placed: list = []
 
     def put_off(number):

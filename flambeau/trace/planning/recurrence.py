@@ -86,8 +86,8 @@ class Repeated:
 
     def __init__(self, walk, draft, entry, operands):
         self.walk = walk
-        self.strides = [kind.shape[0] * strides[0] * dtype.itemsize if number < walk.sequences else 0
-                        for number, (kind, (dtype, _, strides)) in enumerate(zip(entry.kinds, operands, strict=True))]
+        self.strides = [spec.shape[0] * strides[0] * dtype.itemsize if number < walk.sequences else 0
+                        for number, (spec, (dtype, _, strides)) in enumerate(zip(entry.kinds, operands, strict=True))]
         self.nbytes = [out.nbytes for out in entry.outs]
         self.source = {}          # index of the step's table → its buffer; None: working memory
         for buffer in draft.buffers.all:
@@ -128,9 +128,9 @@ class Repeated:
         return found
 
 
-def shape_of_result(walk, number, kind):
-    """The shape of a result of the whole, of which one step gives `kind`."""
-    return (walk.count * kind.shape[0], *kind.shape[1:]) if walk.is_whole(number) else kind.shape
+def shape_of_result(walk, number, spec):
+    """The shape of a result of the whole, of which one step gives `spec`."""
+    return (walk.count * spec.shape[0], *spec.shape[1:]) if walk.is_whole(number) else spec.shape
 
 
 def _aligned(nbytes):

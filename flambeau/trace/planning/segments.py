@@ -13,7 +13,7 @@ from ...base.ownership import INPUT, RESULT
 from ..exclusive import owns_memory
 
 MIN_INSTRUCTIONS = 4          # of a segment: fewer are run one by one in less time than it takes to find a plan
-FREE_BYTES = 1 << 16          # of an input that nobody else holds, for its memory to be written over
+FREE_BYTES = 1 << 16          # of an input that nothing else holds, for its memory to be written over
 
 
 def segments_of(trace, sightings):
@@ -40,7 +40,7 @@ class Segment:
     """The instructions from `start` to `end` of a trace that runs, as a trace of their own: what plan.py's `attempt`
     asks for. `code` has slots of its own, `recorded` are the same instructions as they were recorded.
 
-    `needed`: for each instruction, whether anybody wants its results; `held`: the `counts` of the trace's values; both
+    `needed`: for each instruction, whether its results are needed; `held`: the `counts` of the trace's values; both
     from when its run began. Nothing has failed so far.
     """
 
@@ -79,7 +79,7 @@ class Segment:
         self.found = (tuple(parts), tuple(kinds), outside, alone), outside, alone        # as `key_of` says it
 
     def clear(self):
-        """It has run: note in the trace how far that has come, and drop what nobody reads any more."""
+        """It has run: note in the trace how far that has come, and drop what is no longer read."""
         trace = self.trace
         trace.unsettled = ([], self.end)
         for slot in self.over:

@@ -1,12 +1,12 @@
-"""The steps that a plan is made of, for the planner and for people who want to look: a class for each kind.
+"""The steps that a plan is made of, for the planner and for users who want to look: a class for each kind.
 
     kernel 0  over [4 × 1000]  mul, sub, exp, sum  reads %0  keeps %1, w0  gives %3
 
 What a step keeps is in working memory, for later steps, and gone when the plan is through; what it gives is a result
-that somebody holds. `%1` is a slot of the trace, as the trace prints it, and `w0` has no slot. `%3 in %0` stands in the
-memory of `%0`, which nobody needs any more.
+that the program holds. `%1` is a slot of the trace, as the trace prints it, and `w0` has no slot. `%3 in %0` stands in
+the memory of `%0`, which is no longer needed.
 
-While a plan is built, a step holds the expressions of the graph that it computes. `settle` writes down what people see
+While a plan is built, a step holds the expressions of the graph that it computes. `settle` writes down what is shown
 and lets go of the graph, since plans are kept.
 """
 from bisect import bisect_right
@@ -61,7 +61,7 @@ class Step:
         return self.group.nodes or [self.group.opaque]
 
     def settle(self, number, graph, buffers, named):
-        """Write down what people see, buffers by the names that `named` gives them, and forget the graph."""
+        """Write down what is shown, buffers by the names that `named` gives them, and forget the graph."""
         reads, writes = self.reads_and_writes(buffers)
         keeps = [b for b in writes if b.kind == "working" or b.slot is None]
         gives = [b for b in writes if b not in keeps]
@@ -94,7 +94,7 @@ class Step:
     def _flops(self):
         raise NotImplementedError
 
-    # --- for people -------------------------------------------------------------------------------------------------
+    # --- in words ---------------------------------------------------------------------------------------------------
 
     @property
     def loop(self):
@@ -321,7 +321,7 @@ class ReferenceStep(Step):
     def __init__(self, group):
         super().__init__(group)
         self.index, self.entry = group.opaque.attr
-        self.made = []            # (number of the result, its PlanBuffer), for the results that somebody reads
+        self.made = []            # (number of the result, its PlanBuffer), for the results that are read
 
     def touched(self):
         return self.group.opaque.args

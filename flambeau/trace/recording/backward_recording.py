@@ -10,7 +10,7 @@ class HeldRecording:
     `inputs` are the Values from outside, with their slots. `root` is a weak reference to the tensor that a backward
     began at, `slot` where it is computed, None if it was there before, and `site` the line of that backward. `large`:
     it was too much to be held while a step replaces it, and has run. `older` are the nodes whose operations had run
-    before, because somebody looked: a list of (node, what it kept), and {storage: Value} of the tensors in that.
+    before, because of a look: a list of (node, what it kept), and {storage: Value} of the tensors in that.
     """
 
     __slots__ = ("code", "count", "inputs", "root", "slot", "site", "large", "older")

@@ -1,7 +1,7 @@
 """Record calls as instructions, and run them.
 
 Each thread writes its own trace. An instruction names its inputs by slot; the trace's list of values is the only
-thing that holds them, so what nobody else holds is known when the trace runs and need not be computed.
+thing that holds them, so what nothing else holds is known when the trace runs and need not be computed.
 """
 import contextvars
 import itertools
@@ -52,7 +52,7 @@ class Trace(TraceRunner):
         self.ran = None       # the plan of the last run; None: it had none
         self.site = None      # the line that everything recorded now belongs to, while a backward runs
         self.backward = None  # what the latest backward of this thread ran, as a HeldRecording
-        self.tape = None      # what was called, for as long as somebody tapes it; see tensor/follow.py
+        self.tape = None      # what was called, while a tape is being made; see tensor/follow.py
         self.special = False  # whether a mode is on in this thread that recording must ask about; see autograd.modes
         self.code, self.gone = [], 0
         self.clear()
@@ -89,7 +89,7 @@ class Trace(TraceRunner):
         return beside.append(entry, inputs, params, site)
 
     def _append_later(self, entry, inputs, params, site):
-        """Wait until whoever runs this trace is done, then record."""
+        """Wait until the thread that runs this trace is done, then record."""
         self.busy = False
         if self.lock._is_owned():
             return self._append_beside(entry, inputs, params, site)
@@ -102,7 +102,7 @@ class Trace(TraceRunner):
         return storage.version
 
     def wanted(self):
-        """For each instruction, whether anybody outside, or a wanted later one, reads its results."""
+        """For each instruction, whether the program, or a wanted later one, reads its results."""
         values, live, code = self.values, bytearray(len(self.values)), self.code
         wanted, held = bytearray(len(code)), counts(values)
         for i in range(len(code) - 1, -1, -1):
@@ -143,10 +143,10 @@ class Trace(TraceRunner):
                         outs = [self._update(entry, slots, offsets, done)]
                     else:
                         arrays = []
-                        for slot, kind, offset in zip(slots, entry.kinds, offsets):
+                        for slot, spec, offset in zip(slots, entry.kinds, offsets):
                             value = values[slot]
-                            whole = value.spec is kind and not offset
-                            arrays.append(value.array if whole else value.look(kind, offset))
+                            whole = value.spec is spec and not offset
+                            arrays.append(value.array if whole else value.look(spec, offset))
                         if op.effect:
                             outs = perform(self, done, arrays)
                         else:
@@ -214,7 +214,7 @@ class Trace(TraceRunner):
 
     def _settle(self):
         """Leave what a run that was ended has not done, but for effects that have happened, and set aside what is lost
-        with an effect that has not. An interrupt may end this too; whoever runs the trace next does it then."""
+        with an effect that has not. An interrupt may end this too; the next run of the trace does it then."""
         left, start = self.unsettled or ((), 0)
         begun = self.begun or {}
         self._keep([*left, *[one for index, one in enumerate(self.code) if index >= start and not begun.get(index)]])
@@ -244,7 +244,7 @@ class Trace(TraceRunner):
                 reads[slot] = index
         values = [None if last < 0 else value for value, last in zip(self.values, reads, strict=True)]
         # What ran before is an input now. In the order of the slots, which a plan is found by. (What did not run,
-        # since nobody wants it, may be read by others that nobody wants either.)
+        # since it is not wanted, may be read by others that are not wanted either.)
         inputs = {values[s]: s for s, last in enumerate(reads)
                   if last >= 0 and s not in made and values[s].trace is None}
         weight = sum(entry.weight for entry, *_ in code)
@@ -256,7 +256,7 @@ class Trace(TraceRunner):
         """Move the instructions `code`, which have failed or read what has, to a trace of their own.
 
         Here they would be tried again at every run, and keep the rest from its plan. There they are tried again when
-        somebody looks at a result of theirs, or uses one in a call.
+        a result of theirs is looked at, or used in a call.
         """
         aside, place, moved = Trace(), {}, []
         aside.aside = True
@@ -279,7 +279,7 @@ class Trace(TraceRunner):
                 value.slot, value.trace = slot, aside
             self.asides = [*[other for other in self.asides if other is not aside], aside]
 
-        with aside.lock:                              # whoever looks at one of them waits until all are there
+        with aside.lock:                              # a thread that looks at one of them waits until all are there
             try:
                 move()
             except BaseException:                     # an interrupt: once more, there is no way back
@@ -289,7 +289,7 @@ class Trace(TraceRunner):
                 moved.clear()
 
     def _still_wanted(self):
-        """Drop what nobody wants any more of a trace that was set aside; whether anything is left."""
+        """Drop what is no longer wanted of a trace that was set aside; whether anything is left."""
         with self.lock:
             wanted = self.wanted()
             if not all(wanted):
@@ -302,18 +302,18 @@ class Trace(TraceRunner):
             time.sleep(0)
 
     def _free(self, slots, index):
-        """Whether nobody but instruction `index` reads its first input, now or later: its buffer may be written."""
+        """Whether nothing but instruction `index` reads its first input, now or later: its buffer may be written."""
         slot = slots[0]
         return self.last[slot] == index and slot not in slots[1:] and only_traced(self.values, self.slots, slot) \
             and self.values[slot].may_be_written()
 
     def _update(self, entry, slots, offsets, index):
-        """Write a source into a view of the old value: in its own buffer when nobody needs the old one any more."""
+        """Write a source into a view of the old value: in its own buffer when the old one is no longer needed."""
         free = self.last[slots[0]] == index and only_traced(self.values, self.slots, slots[0]) \
             and self.values[slots[0]].may_be_written()
         old, source = self.values[slots[0]], self.values[slots[1]]
-        view, kind = entry.kinds
-        incoming = source.look(kind, offsets[1])
+        view, spec = entry.kinds
+        incoming = source.look(spec, offsets[1])
         memory, backend = old.memory, view.device.backend
         # An interrupt may make us write a second time, so a source that the write changes must not be written over.
         if not free or (source is old and backend.overlap(backend.look(memory, view, offsets[0]), incoming)):
@@ -394,7 +394,7 @@ def milestone(least, trains=False):
     """Run the trace if it has `least` instructions: here is a place that a program comes by again and again. `trains`:
     an optimizer's step is in it.
 
-    A bound alone would cut the trace of a loop that nobody looks into somewhere else every time, and every piece would
+    A bound alone would cut the trace of a loop that is not looked into somewhere else every time, and every piece would
     need a plan of its own.
     """
     trace = current()

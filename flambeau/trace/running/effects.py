@@ -1,10 +1,10 @@
-"""Operations with effects: what runs exactly once for each call of it, whoever reads its results.
+"""Operations with effects: what runs exactly once for each call of it, whether or not its results are read.
 
-Note [Effects]: whatever else is recorded may be dropped, fused, moved and done again, since nobody can tell. Not so
-with an operation that does something besides computing its results: it sends to other processes, calls a function of
-the user's, prints. An operation that says `effect` is kept to this:
+Note [Effects]: whatever else is recorded may be dropped, fused, moved and done again, since the results are the same.
+Not so with an operation that does something besides computing its results: it sends to other processes, calls a
+function of the user's, prints. An operation that says `effect` is kept to this:
 
-- It is never dropped. Its results stand in `pending` until it has happened, so somebody always holds them; that makes
+- It is never dropped. Its results stand in `pending` until it has happened, so they are always held; that makes
   it wanted by the rule that holds for every instruction, in traces and in plans.
 - The effects of one thread happen in the order of its calls. They do when the trace runs: at the latest at a bound, a
   synchronisation, before this thread forks, or when Python ends. With `eager` it is at the call, after those that were
@@ -13,11 +13,11 @@ the user's, prints. An operation that says `effect` is kept to this:
   are still as they were (see Note [All or nothing] in planning/plan.py). What the plan has made by then may be lost and
   made once more; the effect has left the trace.
 - It is never run twice. Before it begins, a Lost takes its place in the trace; so if it raises, or an interrupt comes,
-  whoever needs its results is told why there are none, every time.
-- If it raises, the run ends there, and the error goes to whoever runs the trace, since there may be nobody who reads
-  the results. What was recorded after it has not run, and goes on with the next run. An effect that reads what could
-  not be computed fails in the same way; if it was memory that ran out, it stays, and is tried again. One that reads the
-  results of a lost effect is lost with it, and nobody is told twice.
+  a caller that needs its results is told why there are none, every time.
+- If it raises, the run ends there, and the error goes to the caller that runs the trace, since there may be none that
+  reads the results. What was recorded after it has not run, and goes on with the next run. An effect that reads what
+  could not be computed fails in the same way; if it was memory that ran out, it stays, and is tried again. One that
+  reads the results of a lost effect is lost with it, and no caller is told twice.
 """
 import atexit
 import contextlib

@@ -111,7 +111,7 @@ def do_without(error):
 
 
 def say_not_compiled(error, what, backend):
-    """Say it once: the results are right, but slow, and somebody should know."""
+    """Say it once: the results are right, but slow, and the user should know."""
     if not _said:
         _said.append(what)
         if isinstance(error, NotPrecompiled):

@@ -22,7 +22,7 @@ cdef class SingleRun:
 
 @cython.locals(entry=Entry, slots=tuple, offsets=tuple, first=Py_ssize_t, slot=Py_ssize_t, values=list, value=Value,
                single=SingleRun)
-cpdef like_before(TraceBase trace)
+cpdef cached_plan(TraceBase trace)
 
 
 @cython.locals(entry=Entry, single=SingleRun)

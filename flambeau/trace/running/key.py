@@ -1,6 +1,6 @@
 """The key by which the plan of a trace is found: its instructions, without their numbers, and who holds what.
 
-The plan of a single instruction is found by its Entry, where it is like the last one (`like_before`).
+The plan of a single instruction is found by its Entry, where it is like the last one (`cached_plan`).
 
 A part of the compiled core: see Note [One source, two speeds] in base/core.py.
 """
@@ -13,7 +13,7 @@ _remembered: list = []            # the `singles` of entries
 
 
 def key_of(trace):
-    """(the key, slots that somebody outside still holds, inputs that nobody else holds)."""
+    """(the key, slots that are still held outside, inputs that nothing else holds)."""
     code, values = trace.code, trace.values
     wanted, parts, held = [], [], counts(values)
     for entry, slots, offsets, _, first, _ in code:
@@ -41,7 +41,7 @@ class SingleRun:
     __slots__ = ("offsets", "kinds", "plan")
 
 
-def like_before(trace):
+def cached_plan(trace):
     """The plan of a trace of one instruction, if it is like the one that its entry remembers; else None."""
     entry, slots, offsets, _, first, _ = trace.code[0]
     single = entry.singles.get(slots) if entry.singles is not None else None
@@ -59,7 +59,7 @@ def like_before(trace):
 
 
 def remember(trace, plan, found):
-    """Have `like_before` find `plan`, if the trace is of the kind that it knows; `found`: what `key_of` says of it."""
+    """Have `cached_plan` find `plan`, if the trace is of the kind that it knows; `found`: what `key_of` says of it."""
     entry, slots, offsets, _, first, _ = trace.code[0]
     key, wanted, free = found
     if entry.many or free or wanted != (first,) or list(trace.slots.values()) != list(range(first)):

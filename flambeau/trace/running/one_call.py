@@ -1,4 +1,4 @@
-"""Run a program that is all native: one_call.pyx does in C what `Program.run` does, where nobody observes.
+"""Run a program that is all native: one_call.pyx does in C what `Program.run` does, where there is no observer.
 
 See Note [One source, two speeds] in base/core.py. What stands here in Python is for replays (compiler/bound.py).
 """
@@ -27,5 +27,20 @@ def taken_spare(spec, size_class):
     return spec.device.backend.blank(spec)
 
 
-def give_spare(spec, one):
-    """Keep (array, address), which nobody else holds, for the next who asks."""
+class WorkingMemory:
+    """The `blocks` of a program of the CPU's, (device, bytes, index of the table)."""
+
+    def __init__(self, blocks):
+        self.blocks = blocks
+
+    def take(self, table):
+        """Memory for one run, whose addresses stand in `table` from here on."""
+        taken = []
+        for device, nbytes, index in self.blocks:
+            block = device.backend.block(nbytes)
+            taken.append(block)
+            table[index] = block.address
+        return taken
+
+    def give(self, taken):
+        """Keep what was taken, which nothing reads any more, for the next run."""

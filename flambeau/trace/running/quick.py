@@ -24,7 +24,7 @@ def this_trace():
 
 def class_version(cls):
     """A number that a class has for as long as it, and its bases, have the same attributes; 0: it has none now.
-    Interpreted nobody can tell."""
+    Interpreted, that is not known."""
     return 0
 
 

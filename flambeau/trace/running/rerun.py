@@ -1,4 +1,4 @@
-"""A HeldRecording is run once more, one instruction at a time: for who asks, afterwards, what went wrong.
+"""A HeldRecording is run once more, one instruction at a time: to find out afterwards what went wrong.
 
 Values are immutable, so a list of instructions and the Values that it reads from outside are all that is needed, and
 to hold them is to take two references. A Value that is held is not written over: where a step replaces parameters

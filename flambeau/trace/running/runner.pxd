@@ -1,14 +1,14 @@
 cimport cython
 from flambeau.trace.running cimport quick
 from flambeau.trace.recording.append cimport TraceBase
-from flambeau.trace.running.key cimport key_of, like_before, remember
+from flambeau.trace.running.key cimport cached_plan, key_of, remember
 
 
 cdef bint COMPILED
 cdef dict events, switches, pending
 cdef object _planning, CPU
 cdef tuple NO_KEY
-cdef Py_ssize_t SMALL_LOOK_INSTRUCTIONS, SMALL_LOOK_BYTES
+cdef Py_ssize_t MAX_INLINE_INSTRUCTIONS, MAX_INLINE_BYTES
 
 
 cdef class TraceRunner(TraceBase):
@@ -21,8 +21,8 @@ cdef class TraceRunner(TraceBase):
 
 
 @cython.locals(trace=TraceRunner, code=list)
-cdef bint _by_owner(trace) except -1
+cdef bint run_inline(trace) except -1
 
 
 @cython.locals(trace=TraceRunner, found=tuple, plans=dict, is_single=bint)
-cdef bint _at_once(trace, bint keeps_turn) except -1
+cdef bint run_as_one_call(trace, bint keeps_turn) except -1

@@ -6,7 +6,7 @@ failures, effects) stands in recording/record.py, and what becomes of the instru
 Note [Small looks]: a program that looks after every operation runs traces of an instruction or two, and the lock, the
 flags and the key take longer than what they are for. Where the core is compiled, two things are left out. A small trace
 that its own thread runs is run like an append, with `busy` up: other threads that come meanwhile wait for that (Note
-[Whose turn] in recording/record.py). So that nobody waits long, and nobody forks in between, the interpreter lock is
+[Whose turn] in recording/record.py). So that no thread waits long, and none forks in between, the interpreter lock is
 kept. And the plan of a single instruction is found by its Entry (SingleRun in key.py).
 """
 from itertools import count
@@ -19,15 +19,15 @@ from ...base.spec import CPU
 from ..recording.append import TraceBase
 from . import effects, quick
 from .effects import Raised, pending
-from .key import key_of, like_before, remember
+from .key import cached_plan, key_of, remember
 
-SMALL_LOOK_INSTRUCTIONS = 64      # of a trace, and
-SMALL_LOOK_BYTES = 1 << 16        # of what it reads and gives: see Note [Small looks]
-events, switches = vars(observers), vars(settings)          # a load nearer
+MAX_INLINE_INSTRUCTIONS = 64      # of a trace that runs without its lock (`run_inline`), and
+MAX_INLINE_BYTES = 1 << 16        # of its inputs and results together
+events, switches = vars(observers), vars(settings)          # the modules' dicts: save one attribute lookup per call
 notes: list = []                  # functions of (Failure, what was looked at) that give words to add to an error
 numbering = count()               # of autograd's nodes, and between them of when a trace was emptied
 _planning = None                  # planning/plan.py, once a trace has run: with it comes what compiles
-NO_KEY = ()                       # stands for what `key_of` says where nobody asked it
+NO_KEY = ()                       # stands for what `key_of` says where it was not called
 
 
 class Failure:
@@ -73,14 +73,14 @@ class TraceRunner(TraceBase):
         """Run all instructions in order and empty the trace.
 
         One that fails is kept, here or aside, with those that read its results; the others run. The failure is raised
-        to who `asked` for a Value that could not be computed for it, and to nobody else. But an effect that fails ends
-        the run, and its error is raised to anybody; see Note [Effects] in effects.py.
+        to the caller that `asked` for a Value that could not be computed for it, and to no other. But an effect that
+        fails ends the run, and its error is raised to any caller; see Note [Effects] in effects.py.
         """
-        if COMPILED and _by_owner(self):
+        if COMPILED and run_inline(self):
             return
         if asked is None and not self.code and not self.sealed and not self.busy and not self.asides \
                 and self.begun is None and self.unsettled is None and not effects.pending:
-            return                                # nothing is recorded, and nobody runs it
+            return                                # nothing is recorded, and no thread runs it
         if events["during_runs"] and not observers.gathering():
             with observers.gathered():            # see Note [Told after the run] in observers.py
                 TraceRunner.run(self, asked)
@@ -95,11 +95,11 @@ class TraceRunner(TraceBase):
             slot = asked.slot if asked is not None and asked.trace is self else None
             self.sealed = True                    # see Note [Whose turn]
             if self.code and (held := self.backward) is not None and held.large:
-                self.backward = None              # nobody took a step with it
+                self.backward = None              # no step was taken with it
             try:
                 if self.busy:
                     self._wait()
-                if not COMPILED or not _at_once(self, False):
+                if not COMPILED or not run_as_one_call(self, False):
                     self.quiet.run(self._run_sealed)
             except Raised as stop:
                 raised = Failure(stop.error, stop.entry, stop.site)
@@ -156,31 +156,31 @@ def run_segment(trace, start, end, needed, held):
     return _planning.attempt_segment(trace, start, end, needed, held)
 
 
-def _by_owner(trace):
-    """Run a small trace of this thread's own, if that is a single native call of the CPU's; whether it did. See Note
-    [Small looks]."""
+def run_inline(trace):
+    """Run a small trace of this thread's own without its lock, if that is a single native call of the CPU's. Returns
+    True if it ran. See Note [Small looks]."""
     code = trace.code
-    if trace.busy or trace.sealed or trace.own_append or not code or len(code) > SMALL_LOOK_INSTRUCTIONS \
-            or trace.bytes + trace.held > SMALL_LOOK_BYTES or pending or trace is not quick.this_trace():
+    if trace.busy or trace.sealed or trace.own_append or not code or len(code) > MAX_INLINE_INSTRUCTIONS \
+            or trace.bytes + trace.held > MAX_INLINE_BYTES or pending or trace is not quick.this_trace():
         return False
     if code[-1][0].device is not CPU or trace.backward is not None and trace.backward.large:
         return False
     trace.busy = True
     try:
-        return _at_once(trace, True)
+        return run_as_one_call(trace, True)
     finally:
         trace.busy = False
 
 
-def _at_once(trace, keeps_turn):
-    """Run `trace` by a plan that is a single native call and empty it, if there is one; whether it did. `keeps_turn`:
-    no other thread is let in meanwhile."""
+def run_as_one_call(trace, keeps_turn):
+    """Run `trace` by a plan that is a single native call and empty it, if there is one. Returns True if it ran.
+    `keeps_turn`: no other thread is let in meanwhile."""
     trace.found = None                            # an interrupt may have ended the last run before it was used
     if _planning is None or trace.aside or trace.asides or trace.begun is not None or trace.unsettled is not None \
             or not trace.code or events["during_runs"] or switches["executor"] == "reference":
         return False
     is_single = len(trace.code) == 1
-    plan = like_before(trace) if is_single else None
+    plan = cached_plan(trace) if is_single else None
     if plan is not None:
         trace.found = NO_KEY
     else:

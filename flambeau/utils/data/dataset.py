@@ -167,9 +167,9 @@ class Subset(Dataset[_T_co]):
     """The samples of `dataset` at the positions `indices`."""
 
     def __init__(self, dataset, indices):
-        kind = type(self)
-        if kind.__getitem__ is not Subset.__getitem__ and kind.__getitems__ is Subset.__getitems__:
-            raise NotImplementedError(f"{kind.__name__} overrides __getitem__ but not __getitems__, which the "
+        cls = type(self)
+        if cls.__getitem__ is not Subset.__getitem__ and cls.__getitems__ is Subset.__getitems__:
+            raise NotImplementedError(f"{cls.__name__} overrides __getitem__ but not __getitems__, which the "
                                       "DataLoader calls where there is one. Write both; this one does for the second:\n"
                                       "def __getitems__(self, indices): return [self[i] for i in indices]")
         self.dataset = dataset

@@ -265,7 +265,7 @@ class addressing:
             samples = batch.each(dataset)     # what a sample draws is its own
             ...                               # here too, for all of them at once: `sample_random(len(indices))`
 
-    `reseed(number)`, where given, seeds the generators that everybody uses: before each sample with a number of the
+    `reseed(number)`, where given, seeds the global generators: before each sample with a number of the
     sample's, else with one of the batch's.
     """
 

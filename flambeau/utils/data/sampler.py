@@ -87,7 +87,7 @@ class RandomSampler(_BlockSampler):
         source = streams.MersenneTwister().manual_seed(fresh_seed()) if private else stream(source)
         size = POSITIONS_PER_DRAW if self.replacement else n
         for left in range(wanted, -1, -size):
-            if left == 0 and private:         # PyTorch draws once more at the end; nobody sees that of a private stream
+            if left == 0 and private:         # PyTorch draws once more at the end; that of a private stream is not seen
                 return
             if self.replacement:
                 yield source.integers(0, n, (min(left, size),), np.int64)

@@ -125,7 +125,7 @@ class GemmKernels(PackingKernels):
                             i = w(f"atomicrmw add ptr {taken}, i64 1 monotonic, align 8")
                             leave(w.is_("sge", i, f["tiles_m"]))
                             done = count(w.add(w.mul(f["tiles_n"], blocks), w.add(w.mul(j, f["tiles_m"]), i)))
-                            with w.again() as ready:                      # whoever has the block of k before finishes
+                            with w.again() as ready:                      # until the block of k before is finished
                                 ready(w.is_("eq", w(f"load atomic i64, ptr {done} acquire, align 8"), block.i))
                                 w.do(pause)
                             top = w.mul(i, f["tile_m"])
@@ -400,5 +400,5 @@ def compiled_kernels(dtype, kind=GemmKernels):
 
 
 def texts_of(address):
-    """The LLVM texts behind a step of the library, for people who want to look."""
+    """The LLVM texts behind a step of the library, for users who want to look."""
     return next(machine.texts(address) for machine in list(_hosts.values()) if address in machine.written)

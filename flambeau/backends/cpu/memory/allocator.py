@@ -1,4 +1,4 @@
-"""The caching allocator of the CPU: blocks of memory that come back to a pool when nobody looks at them any more.
+"""The caching allocator of the CPU: blocks of memory that come back to a pool when they are no longer looked at.
 
 Fresh pages are most of what a large buffer costs, so memory is asked from the system once and kept. A size is rounded
 up to its class; each class has a list of idle addresses, used last in, first out, so that what comes back is still in
@@ -100,7 +100,7 @@ class SizeClass:
         self.choose_take()
 
     def choose_take(self):
-        """Have `take` tell whoever observes memory, if somebody does."""
+        """Have `take` tell the observers of memory, if there are any."""
         observed = observers.allocated is not None or observers.freed is not None
         self.take = functools.partial(_take_and_tell, self) if observed else self.plain_take
 
@@ -202,7 +202,7 @@ def _drop_spares():
 
 
 def class_of(spec):
-    """The SizeClass of a spec's arrays: whoever gives a spare one out again counts that there."""
+    """The SizeClass of a spec's arrays: code that gives a spare one out again counts that there."""
     return _size_class(class_size(spec.nbytes))
 
 
@@ -301,7 +301,7 @@ def make_room(nbytes):
 
 
 def has_room(nbytes):
-    """Whether `nbytes` could be had now, by somebody who ends the process if they cannot; gives back what is idle."""
+    """Whether `nbytes` could be had now, by a caller that ends the process if not; gives back what is idle."""
     if not make_room(nbytes):
         return False
     for last in (False, True):
@@ -377,8 +377,8 @@ def _trim(most):
     for size_class in large:
         while idle > most and size_class.free:
             gone = None
-            with contextlib.suppress(IndexError):     # somebody took it in between
-                # in one step: from the idle ones, and with it the mapping, which nobody else holds
+            with contextlib.suppress(IndexError):     # another thread took it in between
+                # in one step: from the idle ones, and with it the mapping, which nothing else holds
                 gone = next(map(_regions.pop, map(_addressof, starmap(size_class.free.pop, ((0,),)))))
             if gone is not None:
                 size_class.blocks -= 1
@@ -430,8 +430,8 @@ def _quarter():
 
 # --- who observes it -------------------------------------------------------------------------------------------------
 #
-# A finaliser tells nobody; see Note [Finalisers]. That a block came back is seen when it is taken again, or when
-# somebody looks through what lies idle: dead Blocks come to the end of their list and are taken from there, so those up
+# A finaliser tells no observer; see Note [Finalisers]. That a block came back is seen when it is taken again, or when
+# what lies idle is looked through: dead Blocks come to the end of their list and are taken from there, so those up
 # to `noticed` need not be looked at again.
 
 _told: dict = {}                # address of a block in use → its Allocation, of which observers were told
@@ -478,10 +478,10 @@ def _notice_freed():
 
 
 def _observe():
-    """Somebody began to observe memory, or the last who did has ended."""
+    """The first observer of memory came, or the last has gone."""
     _drop_spares()
     for size_class in list(_size_classes.values()):
-        size_class.noticed = 0                        # while nobody observed, blocks were taken and came back
+        size_class.noticed = 0                        # while there was no observer, blocks were taken and came back
         size_class.choose_take()
     if observers.allocated is None and observers.freed is None:
         _told.clear()
@@ -568,7 +568,7 @@ def segments():
 def explained(error, asked=None):
     """`error`, a MemoryError of ours or of NumPy's, with what the layers above know about who holds the memory.
 
-    `asked` is the Value that somebody looked at.
+    `asked` is the Value that was looked at.
     """
     if getattr(error, "complete", False):
         return error

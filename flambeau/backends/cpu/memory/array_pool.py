@@ -1,12 +1,12 @@
-"""Arrays of the CPU's that nobody looks at any more, kept for the next result of their kind.
+"""Arrays of the CPU's that are no longer looked at, kept for the next result of their kind.
 
 A part of the compiled core: see Note [One source, two speeds] in base/core.py. Interpreted, none are kept.
 
 Note [Spare arrays]: a block of memory and the array over it take longer to make than a small kernel to run; and after a
 megabyte of arithmetic, whatever of Python that takes has to come from memory again. So an array whose Value is gone,
-and that nobody else holds, is kept, and the next result of its spec is made there; so is working memory, if it is
+and that nothing else holds, is kept, and the next result of its spec is made there; so is working memory, if it is
 little. Of small arrays there are some for each spec; of larger ones, one for each of the last specs. Their blocks count
-as idle (allocator.py). It happens only while nobody observes memory.
+as idle (allocator.py). It happens only while memory is not observed.
 """
 SMALL_SPARE_BYTES = 16 << 10      # of an array, up to which so many
 SPARES_PER_SPEC = 4               # of each spec are kept,
@@ -51,7 +51,7 @@ def class_size(nbytes):
 
 
 def keep_spare(spec, one):
-    """Keep (array, address), which nobody else holds, for the next result of `spec`."""
+    """Keep (array, address), which nothing else holds, for the next result of `spec`."""
     arrays = _small.get(spec)
     if arrays is not None:
         if len(arrays) < SPARES_PER_SPEC:

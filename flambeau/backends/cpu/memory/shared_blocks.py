@@ -18,7 +18,7 @@ _blocks = WeakTable()         # identity of a file → its block here
 
 
 class SharedBlock:
-    """A file in memory, mapped. `cells` holds what lies in it, by its offset, as long as somebody else holds that."""
+    """A file in memory, mapped. `cells` holds what lies in it, by its offset, as long as that is held elsewhere."""
 
     def __init__(self, file, nbytes):
         self.file, self.nbytes = file, nbytes

@@ -659,7 +659,7 @@ _adding = new_lock()
 
 
 def stream_of(device):
-    """The stream that tensors on `device` are drawn from where nobody names another."""
+    """The stream that tensors on `device` are drawn from where no other is named."""
     backend = device.backend
     if device is CPU or backend is None:
         return _of_cpu

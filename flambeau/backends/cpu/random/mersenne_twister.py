@@ -1,7 +1,7 @@
 """The words of a Mersenne twister, made by compiled code in the memory of NumPy's own; all compiled code that draws.
 
 NumPy makes one word at a time, and dropout wants millions: a twist goes by vectors here, tempering too, and a coin is
-tossed by comparing whole numbers. The words are the same, and so is the state that is left. Nobody waits for LLVM: a
+tossed by comparing whole numbers. The words are the same, and so is the state that is left. No thread waits for LLVM: a
 long draw asks for the code, and until it is there, and where there is none, NumPy draws.
 
 Nanoseconds for a word, and for a coin of float32 (two words), on a Neoverse N1: NumPy 5.5 and 20; here 1.3 and 3.3.
@@ -86,7 +86,7 @@ def _ready(count):
 
 
 def _ask():
-    """Have the code made, if nobody has yet."""
+    """Have the code made, if it was not yet."""
     global _asked
     if not _asked:
         _asked = True

@@ -3,7 +3,7 @@
 Forward, a block owns some queries and goes over the keys; it keeps the largest score so far and the sum of the weights
 relative to that, and scales what it has when a larger one comes. It leaves behind the logarithm of each query's sum.
 Backward makes the weights again from that. One kernel owns keys and goes over queries, for the gradients of keys and
-values; another owns queries and goes over keys; so nobody writes where another does, and results are always the same.
+values; another owns queries and goes over keys; so no two write to one address, and results are always the same.
 
 16-bit floats go through cuDNN where NVIDIA's frontend is installed (cudnn_graph.py), or are multiplied by tensor cores
 (tensor_attention.py, sm_80 and later), with sums in float32. Others, and sizes that those do not take, are multiplied

@@ -5,7 +5,7 @@ All operands are contiguous, or all of them have their channels last; others are
 pictures of one row. Which of cuDNN's algorithms is taken, and how much memory that needs to work in, is decided when a
 plan asks, by its heuristics: the first that gives the same result every time, or the first of all where none does.
 
-Float32 goes through TF32 where `torch.backends.cudnn.allow_tf32` says so, as it does in PyTorch until somebody says
+Float32 goes through TF32 where `torch.backends.cudnn.allow_tf32` says so, as it does in PyTorch until the program says
 otherwise; the switch is read when a plan is made.
 """
 import ctypes

@@ -71,7 +71,7 @@ class Frontend:
 
 @contextlib.contextmanager
 def imported_as_cudnn(module):
-    """For the duration of a `with` block, `import cudnn` gives the compiled module, unless somebody has the package: it
+    """For the duration of a `with` block, `import cudnn` gives the compiled module, unless the package is installed: it
     imports itself by that name, and the package would load it once more."""
     if "cudnn" in sys.modules:
         yield

@@ -17,7 +17,7 @@ from ....tensor.tensor import Tensor
 
 
 def is_pillow(x):
-    """Whether `x` is an image of Pillow's; where nobody has imported Pillow, nothing is."""
+    """Whether `x` is an image of Pillow's; where Pillow is not imported, nothing is."""
     image = getattr(sys.modules.get("PIL.Image"), "Image", None)                # not while it is half imported
     return image is not None and isinstance(x, image)
 

@@ -1,6 +1,6 @@
 """`Timer`: measures how long a statement takes, computing included.
 
-Flambeau computes what somebody looks at. A statement that is timed is looked at: what it gives, and what its variables
+Flambeau computes what is looked at. A statement that is timed is looked at: what it gives, and what its variables
 hold, is computed before it is run again. So a Timer's time is that of PyTorch's, the whole work of the statement.
 """
 import ast

@@ -52,9 +52,9 @@ def default_collate(batch):
 def collate(batch, *, collate_fn_map=None):
     """Put samples together; `collate_fn_map` says how for each type: `{type: function(batch, *, collate_fn_map)}`."""
     first = batch[0]
-    kind = type(first)
+    cls = type(first)
     if collate_fn_map is not None:
-        found = collate_fn_map.get(kind)
+        found = collate_fn_map.get(cls)
         if found is None:
             found = next((function for known, function in collate_fn_map.items() if isinstance(first, known)), None)
         if found is not None:
@@ -67,12 +67,12 @@ def collate(batch, *, collate_fn_map=None):
         return like_mapping(first, {key: together([sample[key] for sample in batch]) for key in first})
     if isinstance(first, collections.abc.Sequence):
         if is_named_tuple(first):
-            return kind(*map(together, zip(*batch)))
+            return cls(*map(together, zip(*batch)))
         if any(len(sample) != len(first) for sample in batch):
             raise RuntimeError("each element in list of batch should be of equal size; their sizes are "
                                f"{sorted({len(sample) for sample in batch})}")
         return like_sequence(first, [together(part) for part in zip(*batch)])
-    raise TypeError(default_collate_err_msg_format.format(kind))
+    raise TypeError(default_collate_err_msg_format.format(cls))
 
 
 def is_named_tuple(thing):
@@ -130,18 +130,18 @@ def from_one_storage(batch):
     found = set(map(_layout, batch))
     if len(found) != 1 or len(set(map(id, map(_base, batch)))) != 1:          # a view follows its base
         return None
-    (kind, storage, *_), = found
-    if kind.device is not CPU or requires(batch[0]):
+    (spec, storage, *_), = found
+    if spec.device is not CPU or requires(batch[0]):
         return None
     starts = np.fromiter(map(_offset, batch), np.int64, len(batch))
-    out, _ = blank(make_spec(kind.dtype, (len(batch), *kind.shape)))
-    if kind.numel:
+    out, _ = blank(make_spec(spec.dtype, (len(batch), *spec.shape)))
+    if spec.numel:
         memory = storage.value.ready().memory
-        memory = memory[:memory.size - memory.size % kind.dtype.itemsize].view(kind.dtype.np)
-        if kind.contiguous and not (starts % kind.numel).any() and memory.size % kind.numel == 0:
-            np.take(memory.reshape(-1, kind.numel), starts // kind.numel, 0, out.reshape(len(batch), -1), "clip")
+        memory = memory[:memory.size - memory.size % spec.dtype.itemsize].view(spec.dtype.np)
+        if spec.contiguous and not (starts % spec.numel).any() and memory.size % spec.numel == 0:
+            np.take(memory.reshape(-1, spec.numel), starts // spec.numel, 0, out.reshape(len(batch), -1), "clip")
         else:
-            out[...] = host.windows(memory, kind.shape, kind.np_strides)[starts]
+            out[...] = host.windows(memory, spec.shape, spec.np_strides)[starts]
     return from_array(out)
 
 
@@ -150,11 +150,11 @@ def from_many(batch):
     found = set(map(_kind, batch))
     if len(found) != 1:
         return None
-    (kind, node, wanted), = found
+    (spec, node, wanted), = found
     views = set(map(id, map(_base, batch))) != {id(None)}
-    if kind.device is not CPU or node is not None or wanted or views and any(map(requires, batch)):
+    if spec.device is not CPU or node is not None or wanted or views and any(map(requires, batch)):
         return None
-    return from_array(stack_of([array_of(tensor) for tensor in batch], kind.dtype, kind.shape))
+    return from_array(stack_of([array_of(tensor) for tensor in batch], spec.dtype, spec.shape))
 
 
 def stack_of(arrays, dtype, shape):

@@ -17,7 +17,8 @@ from .gather import gather, gather_form, integers
 
 
 def gathers(dataset, collate_fn):
-    """Whether batches of `dataset` can be taken whole: it is made of tensors, and nobody has a say in the collating."""
+    """Whether batches of `dataset` can be taken whole: it is made of tensors, and no `collate_fn` of the program's is
+    given."""
     return collate_fn is collate.default_collate and gather_form(dataset) is not None \
         and collate.default_collate_fn_map.get(Tensor) is collate.collate_tensor_fn
 
@@ -28,7 +29,7 @@ class SampleAddress:
     def __init__(self, seed, epoch, worker=0, num_workers=1, reseed=None):
         self.seed, self.epoch = seed, epoch
         self.worker, self.num_workers = worker, num_workers
-        self.reseed = reseed                  # seeds the generators that everybody uses; None: they are left alone
+        self.reseed = reseed                  # seeds the global generators; None: they are left alone
 
     def batch(self, indices):
         return addressing(self.seed, self.epoch, indices, self.reseed)
@@ -162,11 +163,11 @@ class _MapDatasetFetcher(_BaseDatasetFetcher):
 
 def plain(index):
     """An entry of the sampler as positions to gather: a range or an int64 array; None where it is not that simple."""
-    kind = index.__class__
-    if kind is list:
+    cls = index.__class__
+    if cls is list:
         index = integers(index)
-    elif kind is range:
+    elif cls is range:
         index = index if index.step == 1 and index.start >= 0 else None
-    elif kind is not np.ndarray or index.dtype != np.int64 or index.ndim != 1:
+    elif cls is not np.ndarray or index.dtype != np.int64 or index.ndim != 1:
         return None
     return index if index is not None and len(index) else None

@@ -27,11 +27,11 @@ def kind_of(dataset):
     own = type(dataset)
     if own is Tensor:
         return Tensor
-    for kind in GATHERED_DATASETS:
-        if issubclass(own, kind):
-            same = own.__getitem__ is kind.__getitem__ \
-                and getattr(own, "__getitems__", None) is getattr(kind, "__getitems__", None)
-            return kind if same else None
+    for cls in GATHERED_DATASETS:
+        if issubclass(own, cls):
+            same = own.__getitem__ is cls.__getitem__ \
+                and getattr(own, "__getitems__", None) is getattr(cls, "__getitems__", None)
+            return cls if same else None
     return None
 
 
@@ -43,18 +43,18 @@ def plain(tensor):
 
 def gather_form(dataset):
     """What a sample looks like: the dtype and shape of each tensor in it. None where batches cannot be gathered."""
-    kind = kind_of(dataset)
-    if kind is Tensor:
+    cls = kind_of(dataset)
+    if cls is Tensor:
         return (dataset._spec.dtype, dataset._spec.shape[1:]) if plain(dataset) else None
-    if kind is Subset:
+    if cls is Subset:
         return gather_form(dataset.dataset)
-    if kind is ConcatDataset:
+    if cls is ConcatDataset:
         forms = {gather_form(part) for part in dataset.datasets}
         return forms.pop() if len(forms) == 1 else None
-    if kind is TensorDataset or kind is StackDataset:
-        parts = dataset.tensors if kind is TensorDataset else tuple(dataset._all())
+    if cls is TensorDataset or cls is StackDataset:
+        parts = dataset.tensors if cls is TensorDataset else tuple(dataset._all())
         forms = tuple([gather_form(part) for part in parts])
-        names = tuple(dataset.datasets) if kind is StackDataset and isinstance(dataset.datasets, dict) else None
+        names = tuple(dataset.datasets) if cls is StackDataset and isinstance(dataset.datasets, dict) else None
         return None if None in forms else (names, *forms)
     return None
 
@@ -76,18 +76,18 @@ def wrapped(picked):
 
 def pick(dataset, positions):
     """The arrays of a batch, in lists and dictionaries; None where they cannot be picked."""
-    kind = kind_of(dataset)
-    if kind is Tensor:
+    cls = kind_of(dataset)
+    if cls is Tensor:
         return rows(dataset, positions)
-    if kind is TensorDataset:
+    if cls is TensorDataset:
         return whole([rows(tensor, positions) for tensor in dataset.tensors])
-    if kind is Subset:
+    if cls is Subset:
         inner = taken(dataset.indices, positions)
         return None if inner is None else pick(dataset.dataset, inner)
-    if kind is StackDataset:
+    if cls is StackDataset:
         parts = whole([pick(part, positions) for part in dataset._all()])
         return dict(zip(dataset.datasets, parts)) if parts and isinstance(dataset.datasets, dict) else parts
-    if kind is ConcatDataset:
+    if cls is ConcatDataset:
         return across(dataset, positions)
     return None
 
@@ -107,12 +107,12 @@ def rows(tensor, positions):
     """A copy of the rows of `tensor` at `positions`."""
     if not (plain(tensor) and inside(positions, tensor._spec.shape[0])):
         return None
-    kind = tensor._spec
+    own = tensor._spec
     source = array_of(tensor)
-    out, _ = blank(spec(kind.dtype, (len(positions), *kind.shape[1:])))
+    out, _ = blank(spec(own.dtype, (len(positions), *own.shape[1:])))
     if positions.__class__ is range:
         out[...] = source[positions.start:positions.stop]
-    elif kind.contiguous and kind.numel:
+    elif own.contiguous and own.numel:
         np.take(source, positions, 0, out, "clip")            # they are inside; `raise` would make another copy
     else:
         out[...] = source[positions]                          # `take` would copy all of a strided source first
@@ -139,7 +139,7 @@ def taken(indices, positions):
 
 def integers(numbers):
     """A list of integers as an array; None if there is something else in it."""
-    if all(issubclass(kind, int | np.integer) and kind is not bool for kind in set(map(type, numbers))):
+    if all(issubclass(cls, int | np.integer) and cls is not bool for cls in set(map(type, numbers))):
         try:
             return np.array(numbers, np.int64)
         except OverflowError:

@@ -1,4 +1,4 @@
-"""The generators that everybody uses, torch's, Python's and NumPy's: seeded for a sample, kept, and given back."""
+"""The global generators, torch's, Python's and NumPy's: seeded for a sample, kept, and given back."""
 import random
 from contextlib import contextmanager
 
@@ -15,7 +15,7 @@ def seed_all(number):
 
 
 def seeder_of(rng):
-    """What seeds the generators of a worker thread's own in the place of everybody's."""
+    """What seeds the generators of a worker thread's own in the place of the global ones."""
     def seed(number):
         rng.torch_generator.manual_seed(number)
         rng.random_generator.seed(number)
@@ -27,7 +27,7 @@ def seeder_of(rng):
 def kept():
     """What is seeded and drawn inside is forgotten: the program's own numbers go on as if nothing had been."""
     torch_standing, python, numpy = stream(None).set_aside(), random.getstate(), np.random.get_state()
-    stream(None).manual_seed(0)               # whoever draws first must not draw from what was set aside
+    stream(None).manual_seed(0)               # the first to draw must not draw from what was set aside
     try:
         yield
     finally:
@@ -52,7 +52,7 @@ def states(generators, with_python):
 
 @contextmanager
 def as_they_were(states, generators):
-    """While everybody's generators stand where `states` says; those in `generators` stay there and go on."""
+    """While the global generators stand where `states` says; those in `generators` stay there and go on."""
     for name, generator in generators.items():
         if name in states:
             generator.set_state(states[name])

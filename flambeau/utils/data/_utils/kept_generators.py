@@ -24,8 +24,8 @@ def report(dataset, harm):
     for path, generator in generators_in(dataset):
         if (type(dataset), path) not in _reported:
             _reported.add((type(dataset), path))
-            kind = type(generator)
-            words.append(f"{type(dataset).__name__}{path} ({kind.__module__}.{kind.__qualname__})")
+            cls = type(generator)
+            words.append(f"{type(dataset).__name__}{path} ({cls.__module__}.{cls.__qualname__})")
     if words:
         door.noticed("kept_generator", f"the dataset keeps a generator of random numbers, {', '.join(words)}", harm,
                      "draw inside __getitem__ from torch's, NumPy's or Python's own functions, which are seeded for "

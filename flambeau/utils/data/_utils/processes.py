@@ -1,8 +1,8 @@
 """Workers that are processes: code of the user's runs side by side, each with a copy of the dataset.
 
 Each worker has a pipe of its own, with tasks going one way and batches the other, so that one that is killed leaves the
-others' pipes as they are. The end of a pipe says at once that the other side is gone; since a process that somebody
-forked meanwhile may hold on to it, both sides also look now and then whether the other one is still there.
+others' pipes as they are. The end of a pipe says at once that the other side is gone; since a process that another
+program forked meanwhile may hold on to it, both sides also look now and then whether the other one is still there.
 """
 import multiprocessing
 import os
@@ -47,8 +47,8 @@ class Processes:
     """The workers of one iteration.
 
     Note [Held until closed]: an iterator may end as part of a cycle, and Python finalises the parts of one in any
-    order. A pipe that is finalised first has closed its descriptor and not forgotten it, which may by then be somebody
-    else's. So this object, and with it the pipes and processes, is held in `_open` until `close`: what somebody holds
+    order. A pipe that is finalised first has closed its descriptor and not forgotten it, which may by then be another
+    owner's. So this object, and with it the pipes and processes, is held in `_open` until `close`: what is held
     is no part of a cycle that ends.
     """
 
@@ -183,8 +183,8 @@ def cause(code):
 
 def run_process(job, worker, pipe, inherited):
     """The life of a worker process."""
-    for other in inherited:                   # the loader's ends of the pipes: with them open here, nobody would see
-        other.close()                         # when the loader is gone
+    for other in inherited:                   # the loader's ends of the pipes: open here, they would hide
+        other.close()                         # that the loader is gone
     where = f"in DataLoader worker process {worker}"
     slots = Slots(job.slots)
 
@@ -207,7 +207,7 @@ def run_process(job, worker, pipe, inherited):
         serve(job, worker, where, tasks.get, answer, seed_all, pickle.loads)
     except KeyboardInterrupt:                 # the loader's process has got it too, and says so
         pass
-    except (BrokenPipeError, ConnectionResetError):          # nobody reads this any more
+    except (BrokenPipeError, ConnectionResetError):          # this is no longer read
         pass
 
 

@@ -74,7 +74,7 @@ class Lender:
         self._blocks = {}                     # number → SharedBlock
         self._lent = {}                       # number → weak reference to what its arrays stand on
         self._retired = set()                 # lent when this process was forked
-        self._ended = deque()                 # those whose arrays nobody looks at any more
+        self._ended = deque()                 # those whose arrays are no longer looked at
         _lenders.add(self)
 
     def add(self, number, file, nbytes):

@@ -11,7 +11,8 @@ from .worker import _RNG, WorkerInfo, _local, serve
 
 
 class Threads:
-    """The workers of one iteration. They know the queues, not this object, so that it goes when nobody iterates."""
+    """The workers of one iteration. They know the queues, not this object, so that it goes when the iteration is
+    dropped."""
 
     method = "thread"
 
@@ -39,7 +40,8 @@ class Threads:
         self._tasks[worker].put(None)
 
     def close(self, grace=None):
-        """There will be no more tasks. A thread that is in the middle of one ends after it; nobody waits for that."""
+        """There will be no more tasks. A thread that is in the middle of one ends after it; there is no wait for
+        that."""
         for tasks in self._tasks:
             tasks.put(None)
 
@@ -52,6 +54,6 @@ def run_thread(job, worker, tasks, answers):
     try:
         serve(job, worker, f"in DataLoader worker thread {worker}", tasks.get,
               lambda number, data: answers.put((number, data)), seeder_of(rng))
-    except BaseException as error:            # SystemExit, say: nobody else would ever hear of it
+    except BaseException as error:            # SystemExit, say: it would be lost otherwise
         answers.put((None, RuntimeError(f"DataLoader worker thread {worker} exited unexpectedly: "
                                         f"{type(error).__name__}: {error}")))

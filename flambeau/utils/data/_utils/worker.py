@@ -16,7 +16,7 @@ from .fetch import SampleAddress, _IterableDatasetFetcher, _MapDatasetFetcher
 
 SHUTDOWN_SECONDS = 5.0        # seconds that a worker gets to come to an end by itself
 RESUME_TASK = -1              # the number of the task that starts the dataset over: the loader is iterated over again
-START_TASK = -2               # and of the one before all others, which nobody waits for
+START_TASK = -2               # and of the one before all others, whose answer is not waited for
 EPOCH_TASKS = (RESUME_TASK, START_TASK)
 _worker_info = None           # this process is a worker: who it is
 _local = threading.local()    # this thread is a worker: who it is, as `info`
@@ -25,7 +25,7 @@ _local = threading.local()    # this thread is a worker: who it is, as `info`
 class WorkerInfo:
     """Who a worker is: `id` of `num_workers`, its random `seed`, and its `dataset`.
 
-    A worker that is a thread shares Python's, NumPy's and the default generator with everybody; `rng` then holds a
+    A worker that is a thread shares Python's, NumPy's and the default generator with all threads; `rng` then holds a
     generator of each kind that is its own: `random_generator`, `torch_generator`, `numpy_generator`.
     """
 
@@ -72,12 +72,12 @@ class WorkerJob:
         self.worker_init_fn = worker_init_fn
         self.num_workers = num_workers
         self.slots = slots                    # how many places for batches a worker process may have
-        self.seeds_samples = seeds_samples    # the generators that everybody uses are seeded for each sample
+        self.seeds_samples = seeds_samples    # the global generators are seeded for each sample
 
     def fetcher(self, worker, part, reseed):
         """What makes the batches of `worker` in the epoch that `part` says; `reseed` seeds generators for a sample."""
-        kind = _IterableDatasetFetcher if isinstance(self.dataset, IterableDataset) else _MapDatasetFetcher
-        made = kind(self.dataset, self.auto_collation, self.collate_fn, self.drop_last)
+        cls = _IterableDatasetFetcher if isinstance(self.dataset, IterableDataset) else _MapDatasetFetcher
+        made = cls(self.dataset, self.auto_collation, self.collate_fn, self.drop_last)
         made.address = SampleAddress(part.seed, part.epoch, worker, self.num_workers,
                                      reseed if self.seeds_samples else None)
         if part.progress is not None:
@@ -113,7 +113,7 @@ class _IterableDatasetStopIteration:
 
 
 class ExceptionWrapper:
-    """An exception on its way from a worker to whoever iterates: its type, and its traceback as text."""
+    """An exception on its way from a worker to the thread that iterates: its type, and its traceback as text."""
 
     def __init__(self, exc_info=None, where="in background"):
         exc_info = exc_info or sys.exc_info()
