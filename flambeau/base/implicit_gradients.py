@@ -16,8 +16,7 @@ import functools
 
 import numpy as np
 
-from .gamma_functions import digamma
-from .special_functions import elementwise
+from .special_functions import digamma, elementwise
 
 NEGLIGIBLE_EXPONENT = 36.0      # e**-36 is less than the last place
 LEAST_NORMAL = np.finfo(np.float64).tiny

@@ -7,16 +7,7 @@ from functools import partial
 
 from ..base.lazy import names_held
 from ..tensor.tensor import Tensor
-from .journal import (
-    FUNCTION_TYPES,
-    MAPPING_TYPES,
-    MISSING,
-    PLAIN_TYPES,
-    attributes_of,
-    is_engine,
-    is_sequence,
-    short,
-)
+from .journal import FUNCTION_TYPES, MAPPING_TYPES, MISSING, PLAIN_TYPES, attributes_of, is_engine, is_sequence, short
 from .traced import TRACED, plain as fixed
 from .watch import is_engine_function, is_followed_file, is_ours
 

@@ -23,8 +23,6 @@ from .matmul import (
     refuse_dtype,
 )
 
-# --- a product added to something -------------------------------------------------------------------------------------
-
 
 def plus(xp, input, beta, product, alpha):
     """`beta` times `input` plus `alpha` times `product`. A beta of zero leaves `input` out, whatever it holds."""

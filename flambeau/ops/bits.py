@@ -1,9 +1,5 @@
 """The bits of integers, and common divisors, element by element."""
-
-
 from ..base.op import Pointwise
-
-# ---- integers
 
 
 class gcd(Pointwise):

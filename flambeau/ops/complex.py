@@ -8,8 +8,6 @@ from ..base.spec import spec
 from .arith import conj
 from .math import zeros
 
-# ---- complex numbers
-
 
 class angle(Pointwise):
     """The angle of `input` in the complex plane, elementwise: 0 or pi for real numbers."""

@@ -1,5 +1,4 @@
 """Counting: histograms, how often each number comes, what is distinct."""
-
 import numpy as np
 
 from ..base import dtypes, shapes

@@ -10,8 +10,6 @@ from .loss import Loss, as_floats, reduced, reduction_of, spread
 from .norm import wide
 from .reduce import not_for
 
-# --- probabilities ----------------------------------------------------------------------------------------------------
-
 
 class _bce(Composite):
     """Binary cross entropy of probabilities; logarithms are held at -100 or above."""

@@ -1,5 +1,4 @@
 """The loss of labelling a sequence without knowing where each label stands."""
-
 import numpy as np
 
 from ..base import dtypes
@@ -7,8 +6,6 @@ from ..base.errors import need
 from ..base.op import Composite, Op, door
 from ..base.spec import spec
 from .loss import Loss, reduction_of
-
-# --- sequences --------------------------------------------------------------------------------------------------------
 
 
 class _ctc(Op):

@@ -1,5 +1,4 @@
 """Along a dimension: running sums, products and extremes, differences, integrals."""
-
 import numpy as np
 
 from ..base import dtypes, shapes

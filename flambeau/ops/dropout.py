@@ -9,8 +9,6 @@ from ..base.op import Pointwise
 from .create import empty_like
 from .norm import LayerFunction
 
-# --- dropout ----------------------------------------------------------------------------------------------------------
-
 
 def blank_of(input, channels):
     """Memory for a mask: of a number for each element, drawn in the order in which `input` lies, or of one for each

@@ -1,5 +1,4 @@
 """The largest and the smallest element, over all or along some dimensions, and where it stands."""
-
 import numpy as np
 
 from ..base import dtypes, shapes
@@ -68,7 +67,6 @@ def picked(xp, input, at, axis, keepdim):
 def shared(g, mask, dim=None, keepdim=True):
     """`g` split evenly among the places of `mask` along `dim`."""
     return g / mask.sum(dim, keepdim) * mask
-
 
 
 # --- extremes -------------------------------------------------------------------------------------------------------

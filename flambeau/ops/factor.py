@@ -11,15 +11,7 @@ from ..base.spec import spec
 from .create import _eye
 from .matmul import adjoint, matmul
 from .pieces import cat
-from .solve import (
-    _solve_triangular,
-    blame,
-    check,
-    check_equation,
-    in_columns,
-    laid_in_columns,
-    like,
-)
+from .solve import _solve_triangular, blame, check, check_equation, in_columns, laid_in_columns, like
 
 # --- QR and LU --------------------------------------------------------------------------------------------------------
 

@@ -1,6 +1,4 @@
 """Reading, writing and adding by a vector of positions along one dimension, or by place in the flattened tensor."""
-
-
 from ..base import dtypes, shapes
 from ..base.arguments import as_scalar, fitting
 from ..base.errors import need

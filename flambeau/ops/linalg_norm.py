@@ -12,8 +12,6 @@ from .solve import _inv, check, check_float
 from .spectral import _svdvals
 from .view import ints
 
-# --- norms ------------------------------------------------------------------------------------------------------------
-
 
 class _vector_norm(Op):
     """The `ord`-norm of the elements over `dim`: (Σ|x|^ord)^(1/ord), or a largest or smallest size, or a count."""

@@ -161,7 +161,6 @@ def plus_mean(spread, g, input, dim, keepdim):
     return g if spread is None else spread + g
 
 
-
 # --- covariance -----------------------------------------------------------------------------------------------------
 
 

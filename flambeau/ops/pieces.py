@@ -10,15 +10,8 @@ from .convert import zeros
 from .create import _full
 from .ranges import arange
 from .shape import atleast_1d, atleast_2d, atleast_3d, flatten
-from .slices import (
-    _slice,
-)
-from .view import (
-    _expand,
-    _reshape,
-    _view,
-    ints,
-)
+from .slices import _slice
+from .view import _expand, _reshape, _view, ints
 
 # --- several parts ------------------------------------------------------------------------------------------
 

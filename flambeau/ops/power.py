@@ -8,8 +8,6 @@ from ..base.errors import need
 from ..base.op import NUMBER_CLASSES, Composite, Pointwise
 from .arith import conj, is_integral, is_tensor
 
-# ---- powers
-
 
 class pow_(Composite):
     """`input` to the power `exponent`, elementwise; either may be a number.

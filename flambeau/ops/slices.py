@@ -5,8 +5,6 @@ from ..base import shapes
 from ..base.errors import need
 from ..base.op import Composite, Op, View, door
 
-# --- parts --------------------------------------------------------------------------------------------------
-
 
 class select(View):
     """The part of `input` at `index` of dimension `dim`, without that dimension."""

@@ -7,8 +7,6 @@ from ..base.op import Composite, Op
 from ..base.spec import spec
 from .reduce import axes, lift, not_for, only, reduced, total
 
-# --- exponentials ---------------------------------------------------------------------------------------------------
-
 
 class logsumexp(Op):
     """The logarithm of the summed exponentials of `input` over `dim`, without overflowing on the way."""

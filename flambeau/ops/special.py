@@ -1,7 +1,7 @@
 """Special functions, element by element: those of the error integral, the gamma function and Bessel's."""
 import math
 
-from ..base import dtypes, gamma_functions, special_functions
+from ..base import dtypes, special_functions
 from ..base.errors import need
 from ..base.op import Composite, Pointwise
 from ..base.special_functions import SQRT_HALF
@@ -114,7 +114,7 @@ class lgamma(Pointwise):
     names = "special.gammaln"
     result, refuses, cname = "float", "complex", "lgamma_vml"
 
-    def ref(xp, input):     return gamma_functions.lgamma(xp, input)
+    def ref(xp, input):     return special_functions.lgamma(xp, input)
     def d_input(g, input):  return g * input.digamma()
     def body(k, input):     return k.lgamma(input)
 
@@ -125,7 +125,7 @@ class digamma(Pointwise):
     names = "special.digamma special.psi"
     result, refuses = "float", "complex"
 
-    def ref(xp, input):     return gamma_functions.digamma(xp, input)
+    def ref(xp, input):     return special_functions.digamma(xp, input)
     def d_input(g, input):  return g * _polygamma(input, 1)
     def body(k, input):     return k.digamma(input)
 
@@ -151,7 +151,7 @@ class _polygamma(Pointwise):
     result, refuses, cname = "float", "complex", "polygamma"
 
     def verify(n):             need(n >= 0, f"polygamma(n, x) does not support negative n, and it is {n}.")
-    def ref(xp, input, n):     return gamma_functions.polygamma(xp, n, input)
+    def ref(xp, input, n):     return special_functions.polygamma(xp, n, input)
     def d_input(g, input, n):  return g * _polygamma(input, n + 1)
 
 
@@ -170,7 +170,7 @@ class mvlgamma(Pointwise):
     def verify(p): need(p >= 1, f"p has to be greater than or equal to 1, and it is {p}")
 
     def ref(xp, input, p):
-        return sum(gamma_functions.lgamma(xp, input - i / 2) for i in range(p)) + p * (p - 1) / 4 * math.log(math.pi)
+        return sum(special_functions.lgamma(xp, input - i / 2) for i in range(p)) + p * (p - 1) / 4 * math.log(math.pi)
 
     def d_input(g, input, p):
         slope = input.digamma()
@@ -185,7 +185,7 @@ class igamma(Pointwise):
     names = "special.gammainc"
     numbers, refuses = "", "bool int complex"
 
-    def ref(xp, input, other):    return gamma_functions.igamma(xp, input, other)
+    def ref(xp, input, other):    return special_functions.igamma(xp, input, other)
     def d_input(g):               no_derivative("igamma: input", "a gradient for `other` alone")
     def d_other(g, input, other): return g * gamma_density(input, other)
 
@@ -196,7 +196,7 @@ class igammac(Pointwise):
     names = "special.gammaincc"
     numbers, refuses = "", "bool int complex"
 
-    def ref(xp, input, other):    return gamma_functions.igammac(xp, input, other)
+    def ref(xp, input, other):    return special_functions.igammac(xp, input, other)
     def d_input(g):               no_derivative("igammac: input", "a gradient for `other` alone")
     def d_other(g, input, other): return -g * gamma_density(input, other)
 
@@ -213,7 +213,7 @@ class _zeta(Pointwise):
     number_nodes = {"input": "SpecialZetaBackward1", "other": "SpecialZetaBackward2"}
     result, refuses, cname = "float", "complex half", "zeta"
 
-    def ref(xp, input, other):    return gamma_functions.zeta(xp, input, other)
+    def ref(xp, input, other):    return special_functions.zeta(xp, input, other)
     def d_input(g):               no_derivative("zeta", "a gradient for `other` alone")
     def d_other(g, input, other): return g * -input * _zeta(input + 1, other)
 

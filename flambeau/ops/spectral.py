@@ -2,22 +2,13 @@
 
 Batches, failures and derivatives as in `solve.py`.
 """
-
 from ..base import dtypes, shapes
 from ..base.errors import need
 from ..base.op import Composite, Op, door
 from ..base.spec import Spec, spec
 from .arith import conj
 from .matmul import adjoint, matmul, only_tensors
-from .solve import (
-    _solve,
-    check,
-    eye_like,
-    in_columns,
-    like,
-    no_convergence,
-    turned,
-)
+from .solve import _solve, check, eye_like, in_columns, like, no_convergence, turned
 
 # --- eigenvalues ------------------------------------------------------------------------------------------------------
 

@@ -7,8 +7,6 @@ from .fft import _c2c, _c2r, _r2c, promoted, whole_spectrum
 from .pad import _pad, constant_pad_nd
 from .ranges import arange
 
-# --- in short time ----------------------------------------------------------------------------------------------------
-
 
 class stft(Composite):
     """The Fourier transforms of pieces of a signal: `n_fft` long, `hop_length` apart, weighed by `window`.

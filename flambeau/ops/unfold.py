@@ -7,8 +7,6 @@ from ..base.spec import spec
 from .conv import add_up, columns
 from .view import ints
 
-# --- sliding blocks ---------------------------------------------------------------------------------------------------
-
 
 def block_counts(size, kernel, stride, padding, dilation):
     """How many windows fit along each dimension (not positive: none)."""

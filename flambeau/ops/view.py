@@ -38,10 +38,6 @@ def several(given, named, what):
     return ints(given, what)
 
 
-
-# --- the geometry of one view -------------------------------------------------------------------------------
-
-
 class as_strided(Composite):
     """A look at `input`'s storage with that size and those strides, `storage_offset` elements into it."""
 

@@ -2,7 +2,7 @@
 import numpy as np
 import pytest
 
-from flambeau.base import gamma_functions, special_functions
+from flambeau.base import special_functions
 
 torch = pytest.importorskip("torch")
 
@@ -115,4 +115,4 @@ def test_polygamma(n, dtype):
     whole = np.rint(x)
     x = x[~((x < 0) & (x != whole) & np.isclose(x, whole, rtol=0, atol=0.01))]     # its sin(pi x) is poor near one
     want = torch.special.polygamma(n, torch.from_numpy(x)).numpy()
-    compare("polygamma", gamma_functions.polygamma(np, n, x), want, x)
+    compare("polygamma", special_functions.polygamma(np, n, x), want, x)

@@ -24,7 +24,6 @@ from .permute import key_from
 from .query import checked
 from .reading import (
     STREAM_ROWS,
-    DealtPieces,
     FirstLink,
     GroupMaker,
     Link,
@@ -36,6 +35,7 @@ from .reading import (
     StreamMaker,
 )
 from .source import Boundaries, ConnectionLost, Order, TableChanged
+from .waiting_rows import DealtPieces
 
 READ_ROWS = 8192                  # rows that `read` decodes at a time
 RETRY_SECONDS = 30.0              # for how long a lost connection is tried again
