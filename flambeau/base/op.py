@@ -86,6 +86,7 @@ class _Door:
 
 door = function.door = _Door()
 NUMBER_CLASSES = (bool, int, float, complex)
+INSIDE = "inside"             # what a composite's `by_specs` may be: see there
 REQUIRED = object()
 COUNT_PARAMETERS = frozenset("k n diagonal offset size step chunks minlength".split())          # whole numbers
 DIM_PARAMETERS = frozenset("dim dim0 dim1 dim2 start_dim end_dim dimension".split())
@@ -110,7 +111,8 @@ class Facts:
         self.of = getattr(op, "of", None)
         self.ruled = op.differentiable
         # with rules it is a node of its own, and with old orders of its arguments these have to be found first
-        self.follows = op.by_specs and not op.differentiable and not op.deprecated and OUR_OPERATIONS in op.__module__
+        self.follows = op.by_specs is True and not op.differentiable and not op.deprecated \
+            and OUR_OPERATIONS in op.__module__
         self.several = op.returns is not None
         self.defaults = op.defaults
         self.in_place = op.__name__ + "_"
@@ -227,7 +229,7 @@ class Op(function.CalledOp, metaclass=Kind):
     nondiff = ()              # results that carry no gradient although they are floating
     is_view = pointwise = composite = False
     by_specs = False          # of a composite: whether specs and plain arguments decide all that can be told from
-                              # outside; see tensor/follow.py
+                              # outside (INSIDE: of one that calls it alone); see tensor/follow.py
     effect = False
 
     prepared = False

@@ -5,7 +5,7 @@ import numpy as np
 from ..base import dtypes, layout, observers, shapes
 from ..base.arguments import fitting
 from ..base.errors import argument_error, need, warn
-from ..base.op import NUMBER_CLASSES, Composite, Op, door
+from ..base.op import INSIDE, NUMBER_CLASSES, Composite, Op, door
 from ..base.spec import CPU, place, spec
 from .create import _full
 
@@ -103,7 +103,7 @@ class to(Composite):
     tensor([ 1, -2])
     """
 
-    by_specs = False          # but by which GPU is the current one
+    by_specs = INSIDE         # by itself it goes by which GPU is the current one
     forms = "method"
 
     def of(input, *args, device=None, dtype=None, other=None, non_blocking=False, copy=False,
@@ -211,7 +211,7 @@ class _type(Composite):
     'torch.LongTensor'
     """
 
-    by_specs = False          # but by which GPU is the current one
+    by_specs = INSIDE         # by itself it goes by which GPU is the current one
     names = "Tensor.type"
 
     def of(input, dtype=None, non_blocking=False, **kwargs):
@@ -250,7 +250,7 @@ class _cpu(Composite):
 class _cuda(Composite):
     """`input` on a CUDA device; refused where there is none."""
 
-    by_specs = False          # but by which GPU is the current one
+    by_specs = INSIDE         # by itself it goes by which GPU is the current one
     names = "Tensor.cuda"
 
     def of(input, device=None, non_blocking=False, memory_format=None):
