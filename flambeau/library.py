@@ -10,7 +10,8 @@ import weakref
 
 from . import _ops
 from ._library.custom_ops import OPDEFS, CustomOpDef, custom_op
-from ._library.schema import infer_schema, parse
+from ._library.infer_schema import infer_schema
+from ._library.schema import parse
 from .base.errors import warn
 
 __all__ = ["Library", "custom_op", "define", "fallthrough_kernel", "get_ctx", "get_kernel", "impl", "impl_abstract",

@@ -1,4 +1,4 @@
-"""Special functions; each is declared in `ops/special.py` or `ops/math.py`."""
+"""Special functions; each is declared in `ops/special.py`, or under its other name in `ops/math.py` and its like."""
 from .base.names import attribute_error
 from .tensor.forms import namespace
 

@@ -4,7 +4,7 @@ import inspect
 
 from .. import _ops
 from ..tensor.tensor import Tensor
-from .schema import infer_schema
+from .infer_schema import infer_schema
 
 OPDEFS: dict = {}             # qualified name → CustomOpDef
 

@@ -7,16 +7,7 @@ from functools import partial
 
 from ..base.lazy import names_held
 from ..tensor.tensor import Tensor
-from .journal import (
-    FUNCTION_TYPES,
-    MAPPING_TYPES,
-    MISSING,
-    PLAIN_TYPES,
-    attributes_of,
-    is_engine,
-    is_sequence,
-    short,
-)
+from .journal import FUNCTION_TYPES, MAPPING_TYPES, MISSING, PLAIN_TYPES, attributes_of, is_engine, is_sequence, short
 from .traced import TRACED, plain as fixed
 from .watch import is_engine_function, is_followed_file, is_ours
 
@@ -168,12 +159,7 @@ class Reading:
                 self.escape(thing)
                 return getattr(thing, name)
         if isinstance(thing, super):
-            found = getattr(thing, name)
-            function = getattr(found, "__func__", None)
-            for kind in type(thing.__self__).__mro__ if thing.__self__ is not None else ():
-                if function is not None and vars(kind).get(name) is function:
-                    self._guard_lookup(kind, name)
-            return found
+            return self._super_attr(thing, name)
         if seen:
             journal.typed(thing)
             journal.mros[cls] = None
@@ -189,24 +175,7 @@ class Reading:
                 journal.own(held, thing)
             return held
         if found is not MISSING and (hasattr(kind, "__set__") or hasattr(kind, "__delete__")):
-            if isinstance(found, property) and kind.__get__ is property.__get__ \
-                    and isinstance(found.fget, FUNCTION_TYPES):
-                self._guard_lookup_static(cls, name, found)
-                return self.call(found.fget, (thing,))
-            if kind is types.MemberDescriptorType:
-                child = getattr(thing, name, MISSING)
-                if seen:
-                    child = self.place("slot", thing, name, f"{path}.{name}", child)
-                return getattr(thing, name) if child is MISSING else child
-            if isinstance(getattr(kind, "__get__", None), types.FunctionType):
-                self._guard_lookup_static(cls, name, found)
-                return self.call(kind.__get__, (found, thing, cls))
-            if kind is FIELD_GETTER and is_sequence(cls):
-                at = found.__reduce__()[1][0]
-                return self._element(thing, at) if seen else tuple.__getitem__(thing, at)
-            child = getattr(thing, name)                     # what C code computes
-            return self.place("slot", thing, name, f"{path}.{name}", child) if seen and type(child) in PLAIN_TYPES \
-                else child
+            return self._descriptor(thing, cls, name, found, seen)
         held = attributes_of(thing)
         if isinstance(held, dict):
             if name in held:
@@ -224,6 +193,41 @@ class Reading:
             if isinstance(get, types.FunctionType):
                 return self.call(get, (found, thing, cls))
             return getattr(thing, name)
+        return self._by_getattr(thing, cls, name, seen)
+
+    def _super_attr(self, thing, name):
+        found = getattr(thing, name)
+        function = getattr(found, "__func__", None)
+        for kind in type(thing.__self__).__mro__ if thing.__self__ is not None else ():
+            if function is not None and vars(kind).get(name) is function:
+                self._guard_lookup(kind, name)
+        return found
+
+    def _descriptor(self, thing, cls, name, found, seen):
+        """What a descriptor that comes before the attributes of `thing` gives."""
+        path, kind = self.journal.path(thing), type(found)
+        if isinstance(found, property) and kind.__get__ is property.__get__ \
+                and isinstance(found.fget, FUNCTION_TYPES):
+            self._guard_lookup_static(cls, name, found)
+            return self.call(found.fget, (thing,))
+        if kind is types.MemberDescriptorType:
+            child = getattr(thing, name, MISSING)
+            if seen:
+                child = self.place("slot", thing, name, f"{path}.{name}", child)
+            return getattr(thing, name) if child is MISSING else child
+        if isinstance(getattr(kind, "__get__", None), types.FunctionType):
+            self._guard_lookup_static(cls, name, found)
+            return self.call(kind.__get__, (found, thing, cls))
+        if kind is FIELD_GETTER and is_sequence(cls):
+            at = found.__reduce__()[1][0]
+            return self._element(thing, at) if seen else tuple.__getitem__(thing, at)
+        child = getattr(thing, name)                     # what C code computes
+        return self.place("slot", thing, name, f"{path}.{name}", child) if seen and type(child) in PLAIN_TYPES \
+            else child
+
+    def _by_getattr(self, thing, cls, name, seen):
+        """What is neither among the attributes of `thing` nor of its class."""
+        journal = self.journal
         if seen:
             for base in cls.__mro__:                         # one of these may get it later
                 if base.__module__ != "builtins" and not is_ours(base):
@@ -235,7 +239,7 @@ class Reading:
             return self.call(getter, (thing, name))
         child = getattr(thing, name)
         if seen:
-            self.refuse(f"where {path}.{name} stands cannot be seen")
+            self.refuse(f"where {journal.path(thing)}.{name} stands cannot be seen")
         return child
 
     def _guard_lookup_static(self, cls, name, found):

@@ -101,17 +101,7 @@ class ReplayWriter:
             self._size(held, path, keys)
         self._classes()
         self._absent()
-        for function in self.journal.functions.values():
-            if function.__code__.co_filename.startswith(PACKAGE):     # observers may have its body exchanged, no more
-                continue
-            name, words = self.const(function), f"{function.__qualname__} has the same code"
-            if self.row("functions", words, name, function.__code__, function.__defaults__,
-                        function.__kwdefaults__) is not None:
-                continue
-            self.guard(f"{name}.__code__ is not {self.const(function.__code__)} or "
-                       f"{name}.__defaults__ is not {self.const(function.__defaults__)} or "
-                       f"{name}.__kwdefaults__ is not {self.const(function.__kwdefaults__)}",
-                       words)
+        self._functions()
         self._identities()
         self._no_overlap()
         self._numbers()
@@ -261,17 +251,7 @@ class ReplayWriter:
             number = self.guard(f"{proxy._name}.__class__ is not {kind}", f"{path} is a{'n' * (kind == 'int')} {kind}")
             self.paths[proxy._name] = path
         elif type(proxy) is tuple:
-            name = self.names[id(proxy)] = f"g{len(self.names)}"
-            self.line(f"{name} = {text}")
-            self.guard(f"{name}.__class__ is not tuple or len({name}) != {len(child)}",
-                       f"{path} is a tuple of {len(child)}")
-            for i, (part, mine) in enumerate(zip(child, proxy, strict=True)):
-                if type(mine) in TRACED:
-                    self.line(f"{mine._name} = {name}[{i}]")
-                    self.guard(f"{mine._name}.__class__ is not float", f"{path}[{i}] is a float")
-                    self.paths[mine._name] = f"{path}[{i}]"
-                else:
-                    self._plain(part, f"{name}[{i}]", f"{path}[{i}]")
+            self._tuple(child, proxy, text, path)
         elif child is None or child is True or child is False:
             self.same(edge, text, child, f"{path} is {child}")
         elif type(child) in PLAIN_TYPES:
@@ -299,6 +279,34 @@ class ReplayWriter:
         else:
             self.const(child)
             self.same(edge, text, child, f"{path} is the same {type(child).__name__} as before")
+
+    def _tuple(self, child, proxy, text, path):
+        """A tuple whose numbers are read at every replay."""
+        name = self.names[id(proxy)] = f"g{len(self.names)}"
+        self.line(f"{name} = {text}")
+        self.guard(f"{name}.__class__ is not tuple or len({name}) != {len(child)}",
+                   f"{path} is a tuple of {len(child)}")
+        for i, (part, mine) in enumerate(zip(child, proxy, strict=True)):
+            if type(mine) in TRACED:
+                self.line(f"{mine._name} = {name}[{i}]")
+                self.guard(f"{mine._name}.__class__ is not float", f"{path}[{i}] is a float")
+                self.paths[mine._name] = f"{path}[{i}]"
+            else:
+                self._plain(part, f"{name}[{i}]", f"{path}[{i}]")
+
+    def _functions(self):
+        """The code of the functions that were gone into."""
+        for function in self.journal.functions.values():
+            if function.__code__.co_filename.startswith(PACKAGE):     # observers may have its body exchanged, no more
+                continue
+            name, words = self.const(function), f"{function.__qualname__} has the same code"
+            if self.row("functions", words, name, function.__code__, function.__defaults__,
+                        function.__kwdefaults__) is not None:
+                continue
+            self.guard(f"{name}.__code__ is not {self.const(function.__code__)} or "
+                       f"{name}.__defaults__ is not {self.const(function.__defaults__)} or "
+                       f"{name}.__kwdefaults__ is not {self.const(function.__kwdefaults__)}",
+                       words)
 
     def _classes(self):
         """The classes of objects that were asked for attributes, and what these classes gave."""
@@ -582,7 +590,7 @@ class ReplayWriter:
 
     def _after(self):
         """The statements that do what the call did."""
-        diff, after, words = self.diff, [], self.recording.effects
+        diff, after = self.diff, []
         place = {slot: i for i, slot in enumerate(self.recording.runner.wanted)}
         ahead = {} if self.recording.head is None else {slot: i for i, slot in enumerate(self.recording.head.gives)}
         passed = {}
@@ -597,7 +605,27 @@ class ReplayWriter:
                 return f"m[{place[what]}]" if what in place else f"h[{ahead[what]}]"
             return f"r[{what}]" if kind == "draw" else self.const(what)
 
-        rows = []
+        self._stores(after, contents, place)
+        alone = self._alone()
+        made = self._new_storages(after, contents, place, alone)
+        rest = [tensor for tensor in diff.new_tensors.values() if tensor._storage not in alone]
+        for number, tensor in enumerate(rest):
+            name = self.names[id(tensor)] = f"w{number}"
+            after.append(f"{name} = tensor({made.get(tensor._storage) or self.cells[tensor._storage]}, "
+                         f"{self.fresh(facts_of(tensor))})")
+        for tensor in rest:
+            base = tensor._base
+            if base is not None and (id(base) in diff.new_tensors or id(base) in self.journal.tensors):
+                name = self.names[id(tensor)]
+                after += [f"{name}._base = {self.names[id(base)]}", f"{name}._seen = {name}._storage.version"]
+        if diff.gradient is not None:
+            self._graph(diff.gradient, after, contents)
+        self._moves(after, alone)
+        return after
+
+    def _stores(self, after, contents, place):
+        """New contents of storages that were there before."""
+        diff, words, rows = self.diff, self.recording.effects, []
         for storage, source, rose, path in diff.stored:
             name = self.cells[storage]
             if source[0] == "made" and source[1] in place and name in self.space and storage not in diff.hidden:
@@ -612,8 +640,11 @@ class ReplayWriter:
             words.append(f"writes to {path}")
         if rows:
             after.append(f"put(m, {self.fresh(rows)})")
+
+    def _new_storages(self, after, contents, place, alone):
+        """{storage: its name} of the new ones. One in `alone` is that of a gradient, whose tensor is used again."""
+        diff, words = self.diff, self.recording.effects
         made, self.recycling, renewed, gone = {}, [], [], []
-        alone = self._alone()
         for number, (storage, source) in enumerate(diff.new_storages.items()):
             made[storage] = f"y{number}"
             facts = self.fresh((storage.nbytes, storage.device, storage.version, storage.inference))
@@ -635,19 +666,12 @@ class ReplayWriter:
         if renewed:
             self.recycling += [f"del {', '.join(gone)}", f"q = recycle(m, {(rows := self.fresh(renewed))})"]
             after.append(f"renew(m, q, {rows})")
-        rest = [tensor for tensor in diff.new_tensors.values() if tensor._storage not in alone]
-        for number, tensor in enumerate(rest):
-            name = self.names[id(tensor)] = f"w{number}"
-            after.append(f"{name} = tensor({made.get(tensor._storage) or self.cells[tensor._storage]}, "
-                         f"{self.fresh(facts_of(tensor))})")
-        for tensor in rest:
-            base = tensor._base
-            if base is not None and (id(base) in diff.new_tensors or id(base) in self.journal.tensors):
-                name = self.names[id(tensor)]
-                after += [f"{name}._base = {self.names[id(base)]}", f"{name}._seen = {name}._storage.version"]
-        if diff.gradient is not None:
-            self._graph(diff.gradient, after, contents)
-        for edge, now in diff.moves:
+        return made
+
+    def _moves(self, after, alone):
+        """What stands in another place than before."""
+        words = self.recording.effects
+        for edge, now in self.diff.moves:
             if isinstance(now, Tensor) and now._storage in alone:
                 continue
             text = now._name if type(now) in TRACED else "None" if now is None else \
@@ -658,7 +682,6 @@ class ReplayWriter:
                          f"{self.item(edge)} = {text}")
             said = self._said(text) if traced_in(now) else short(now) if type(now) in PLAIN_TYPES else "a tensor"
             words.append(f"puts {said} into {edge.path}")
-        return after
 
     def _graph(self, gradient, after, contents):
         """Give the results that had a graph the node of this replay."""

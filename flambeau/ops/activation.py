@@ -13,7 +13,7 @@ from ..base.op import Composite, Op, Pointwise, door, refuse
 from ..base.shapes import wrap_dim
 from ..base.spec import spec
 from ..base.special_functions import SQRT_HALF
-from .shape import cat
+from .pieces import cat
 
 SQRT_TAU = math.sqrt(2 * math.pi)
 GELU_INNER, GELU_CUBE = math.sqrt(2 / math.pi), 0.044715

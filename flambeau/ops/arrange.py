@@ -1,205 +1,34 @@
-"""New arrangements of old elements: stacked, repeated, turned, on a diagonal, or with one part replaced."""
-import itertools
+"""New arrangements of old elements: repeated, turned, on a diagonal, or with one part replaced."""
 from operator import index as as_int
 
 from ..base import dtypes, layout, shapes
 from ..base.errors import need
 from ..base.op import Composite, Op, door
-from ..base.spec import default_device, spec
 from .convert import cast, clone, converted, zeros
-from .create import _full, arange
-from .shape import (
-    _as_strided,
+from .shape import flatten, ravel, unsqueeze
+from .slices import (
     _diagonal_backward,
-    _expand,
-    _reshape,
-    _scatter_strided,
     _slice,
-    _view,
-    as_strided,
     at_diagonal,
     at_select,
     at_slice,
-    atleast_1d,
-    atleast_2d,
-    atleast_3d,
-    cat,
     clamped,
     diagonal,
-    flatten,
-    ints,
-    need_list,
-    promoted,
-    ravel,
     select,
-    several,
-    stack,
-    stretch,
-    strided_positions,
-    unsqueeze,
     write_diagonal,
 )
-
-# --- joining ------------------------------------------------------------------------------------------------
-
-
-class hstack(Composite):
-    """`tensors` joined along their second dimension, vectors along their only one."""
-
-    forms = "function out"
-    out_error = TypeError
-    out_no_overlap = True
-
-    def of(tensors):
-        need_list(tensors, "hstack expects a non-empty TensorList")
-        tensors = atleast_1d(tensors)
-        return cat(tensors, 0 if tensors[0].ndim == 1 else 1)
-
-
-class vstack(Composite):
-    """`tensors` joined along their first dimension, vectors as rows."""
-
-    names = "row_stack"
-    forms = "function out"
-    out_error = TypeError
-    out_no_overlap = True
-
-    def of(tensors):
-        need_list(tensors, "vstack expects a non-empty TensorList")
-        return cat(atleast_2d(tensors), 0)
-
-
-class dstack(Composite):
-    """`tensors` joined along their third dimension."""
-
-    forms = "function out"
-    out_error = TypeError
-    out_no_overlap = True
-
-    def of(tensors):
-        need_list(tensors, "dstack expects a non-empty TensorList")
-        return cat(atleast_3d(tensors), 2)
-
-
-class column_stack(Composite):
-    """`tensors` joined along their second dimension, vectors as columns."""
-
-    forms = "function out"
-    out_error = TypeError
-    out_no_overlap = True
-
-    def of(tensors):
-        need_list(tensors, "column_stack expects a non-empty TensorList")
-        return hstack([_reshape(x, (x.numel(), 1)) if x.ndim <= 1 else x for x in tensors])
-
-
-class block_diag(Composite):
-    """The matrices `tensors` along the diagonal of one that is zero elsewhere; a vector is one row."""
-
-    forms = "function"
-
-    def of(*tensors):
-        return _block_diag(tensors) if tensors else _full((1, 0), 0, dtypes.default, default_device())
-
-
-def as_matrix(shape):
-    """Rows and columns of a block: a vector is one row, a number one element."""
-    return (1, 1) if not shape else (1, shape[0]) if len(shape) == 1 else shape
-
-
-class _block_diag(Op):
-    """`tensors` along the diagonal."""
-
-    lists = True
-    exact = True
-
-    def meta(tensors):
-        for at, k in enumerate(tensors):
-            need(k.ndim <= 2, f"torch.block_diag: Input tensors must have 2 or fewer dimensions. Input {at} has "
-                              f"{k.ndim} dimensions")
-        blocks = [as_matrix(k.shape) for k in tensors]
-        shape = (sum(b[0] for b in blocks), sum(b[1] for b in blocks))
-        return spec(promoted(tensors), shape, None, tensors[0].device)
-
-    def ref(xp, tensors):
-        blocks = [a.reshape(as_matrix(a.shape)) for a in tensors]
-        shape = (sum(b.shape[0] for b in blocks), sum(b.shape[1] for b in blocks))
-        out = xp.zeros(shape, promoted(tensors).np)
-        row = column = 0
-        for b in blocks:
-            out[row:row + b.shape[0], column:column + b.shape[1]] = b
-            row, column = row + b.shape[0], column + b.shape[1]
-        return out
-
-    def d_tensors(g, tensors_spec):
-        made, row, column = [], 0, 0
-        for k in tensors_spec:
-            height, width = as_matrix(k.shape)
-            block = _slice(_slice(g, 0, row, row + height, 1), 1, column, column + width, 1)
-            made.append(_reshape(block, k.shape))
-            row, column = row + height, column + width
-        return made
-
-
-class meshgrid(Composite):
-    """The coordinates of a grid: each of `tensors` (vectors) spread over all the others.
-
-    >>> x, y = torch.meshgrid(torch.tensor([1, 2]), torch.tensor([3, 4, 5]), indexing="ij")
-    >>> y
-    tensor([[3, 4, 5],
-            [3, 4, 5]])
-    """
-
-    forms = "function"
-
-    def of(*tensors, indexing="ij"):
-        if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)):
-            tensors = tensors[0]
-        need(tensors, "meshgrid expects a non-empty TensorList")
-        need(indexing in ("ij", "xy"), 'torch.meshgrid: indexing must be one of "xy" or "ij", but received: '
-             f"{indexing}")
-        first = tensors[0]
-        for x in tensors:
-            need(x.ndim <= 1, f"torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got: {x._spec}")
-            need(x.dtype is first.dtype, "meshgrid expects all tensors to have the same dtype")
-            need(x.device is first.device, "meshgrid expects all tensors to have the same device")
-        n = len(tensors)
-        places = [1, 0, *range(2, n)] if indexing == "xy" and n > 1 else list(range(n))
-        shape = [0] * n
-        for place, x in zip(places, tensors, strict=True):
-            shape[place] = x.numel()
-        return tuple([_expand(_view(x, (*[1] * place, x.numel(), *[1] * (n - 1 - place))), tuple(shape))
-                      for place, x in zip(places, tensors, strict=True)])
-
-
-class cartesian_prod(Composite):
-    """All combinations of one element from each of the vectors `tensors`, one per row."""
-
-    forms = "function"
-
-    def of(*tensors):
-        for x in tensors:
-            need(x.ndim == 1, f"Expect a 1D vector, but got shape {list(x._spec.shape)}")
-        if len(tensors) == 1:
-            return tensors[0]
-        return stack([flatten(x) for x in meshgrid(*tensors)], 1)
-
-
-class combinations(Composite):
-    """All choices of `r` elements of the vector `input` in order, one per row."""
-
-    def of(input, r=2, with_replacement=False):
-        need(input.ndim == 1, f"Expect a 1D vector, but got shape {list(input._spec.shape)}")
-        need(r >= 0, f"Expect a non-negative number, but got {r}")
-        if r == 0:
-            return _full((0,), 0, input.dtype, input.device)
-        n = input.numel()
-        mask = _full((n,) * r, True, dtypes.bool, input.device)
-        places = meshgrid(*[arange(n, device=input.device)] * r)
-        for a, b in itertools.pairwise(places):
-            mask = mask & (a <= b if with_replacement else a < b)
-        return stack([x.masked_select(mask) for x in meshgrid(*[input] * r)], 1)
-
+from .view import (
+    _as_strided,
+    _expand,
+    _reshape,
+    _scatter_strided,
+    _view,
+    as_strided,
+    ints,
+    several,
+    stretch,
+    strided_positions,
+)
 
 # --- repeating ----------------------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """Views with memory of their own: `permute_copy(x, dims)` is `x.permute(dims)`, copied."""
 from ..base.op import Composite
-from .math import view_as_complex, view_as_real
+from .complex import view_as_complex, view_as_real
 
 
 def copied(view):

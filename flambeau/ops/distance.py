@@ -4,10 +4,10 @@ from ..base.errors import need
 from ..base.op import Composite, Op
 from ..base.spec import spec
 from .arith import conj
-from .create import triu_indices
 from .einsum import einsum
-from .linalg import _norm_of_rows, _vector_norm, norm_body
+from .linalg_norm import _norm_of_rows, _vector_norm, norm_body
 from .matmul import C_TYPE_NAMES, matmul, only_tensors, refuse_dtype
+from .ranges import triu_indices
 
 
 class _bilinear(Composite):

@@ -14,7 +14,7 @@ from ..base.op import Composite, Op
 from ..base.spec import spec
 from .maxpool import _drop, flat_places
 from .pool import need_dtype, need_tensor
-from .shape import ints
+from .view import ints
 
 AXIS_NAMES = {2: ("height", "width"), 3: ("time", "height", "width")}
 

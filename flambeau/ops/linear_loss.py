@@ -2,9 +2,10 @@
 from ..base import dtypes
 from ..base.errors import need, warn
 from ..base.op import Composite
-from .loss import Loss, _class_entropy, _class_entropy_backward, _cross_entropy, reduction_of
+from .cross_entropy import _class_entropy, _class_entropy_backward, _cross_entropy
+from .loss import Loss, reduction_of
 from .matmul import _linear
-from .shape import cat
+from .pieces import cat
 
 
 class _linear_cross_entropy(Loss):

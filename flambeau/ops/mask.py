@@ -6,7 +6,7 @@ from ..base.op import NUMBER_CLASSES, Composite, Op
 from ..base.spec import spec
 from .convert import converted
 from .index import MASK_DTYPE_MESSAGE, tensor_given, zeros
-from .shape import cat
+from .pieces import cat
 
 
 def mask_given(input, mask, words):

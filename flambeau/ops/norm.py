@@ -11,8 +11,9 @@ from ..base import dtypes, shapes
 from ..base.errors import Ended, need
 from ..base.op import Composite, Op, door, refuse
 from ..base.spec import spec
+from .pieces import cat
 from .reduce import mean_of
-from .shape import _view, cat
+from .view import _view
 
 
 class LayerFunction(Composite):

@@ -10,7 +10,7 @@ from ..base import dtypes
 from ..base.errors import need
 from ..base.op import Composite, door
 from ..base.spec import CPU
-from .shape import cat
+from .pieces import cat
 
 
 class _placed_rows(Composite):

@@ -11,7 +11,7 @@ from ..base.op import Composite, Op
 from ..base.spec import spec
 from .convert import number_for
 from .pool import SUMMED_DTYPES, added_up, kept_layout, mapped, need_dtype, repeated, weighed
-from .shape import ints
+from .view import ints
 
 
 class _resized(Op):

@@ -11,7 +11,7 @@ from ..base.axis_maps import adjoins, along, taps_of, weighted_sum
 from ..base.errors import need
 from ..base.op import Composite, Op, door
 from ..base.spec import spec
-from .shape import ints
+from .view import ints
 
 COUNT_WORDS = {1: "one int", 2: "two ints", 3: "three ints"}
 SUMMED_DTYPES = dtypes.float32, dtypes.float64           # of windows that kernels add up; others are the reference's

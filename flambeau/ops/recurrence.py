@@ -20,7 +20,7 @@ from ..base.spec import spec
 from .activation import _threshold_backward
 from .arith import add
 from .matmul import _affine, mm
-from .shape import cat
+from .pieces import cat
 
 # --- along the rows ---------------------------------------------------------------------------------------------------
 

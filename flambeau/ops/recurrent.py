@@ -4,10 +4,10 @@ Sequences are matrices inside, with a row for each step of each sample; see recu
 """
 from ..base.errors import need
 from ..base.op import Composite
-from .attention import drop
+from .dropout import drop
 from .matmul import _linear as linear
+from .pieces import cat, stack
 from .recurrence import _gru_layer, _lstm_layer, _rnn_layer, last_state
-from .shape import cat, stack
 
 # --- whole networks ---------------------------------------------------------------------------------------------------
 

@@ -11,11 +11,12 @@ from ..base import dtypes
 from ..base.axis_maps import byte_sum, taps_of
 from ..base.errors import need, warn
 from ..base.op import Composite, Op
-from .create import linspace
 from .maxpool import _drop, _pick
 from .pad import _resized
+from .pieces import stack
 from .pool import _adaptive_avg_pool2d, _adaptive_avg_pool3d, adaptive_avg_pool1d, mapped, need_dtype
-from .shape import ints, stack
+from .ranges import linspace
+from .view import ints
 
 RESAMPLED_AXES = {1: "W", 2: "HW", 3: "DHW"}
 

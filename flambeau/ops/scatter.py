@@ -9,21 +9,8 @@ from ..base.errors import need, warn
 from ..base.op import NUMBER_CLASSES, Composite, Op, door
 from ..base.spec import spec
 from .create import _full
-from .index import (
-    INDEX_DTYPES,
-    are_within,
-    matched,
-    picked_along,
-    reduce_at,
-    rows_within,
-    slices,
-    table_back,
-    table_of,
-    tensor_given,
-    vector_index,
-    within,
-    zeros,
-)
+from .index import INDEX_DTYPES, are_within, matched, picked_along, reduce_at, tensor_given, within, zeros
+from .index_along import rows_within, slices, table_back, table_of, vector_index
 
 
 def index_fits(input, dim, index, src=None, words="self"):

@@ -3,8 +3,8 @@
 from ..base.errors import need
 from ..base.op import Composite, Op, refuse
 from ..base.spec import spec
-from .create import eye
 from .matmul import adjoint
+from .ranges import eye
 from .solve import _solve_triangular, in_columns, laid_in_columns
 
 

@@ -14,7 +14,8 @@ from ..tensor.overrides import has_override
 from ..tensor.tensor import Tensor
 from ..trace.recording.record import current
 from ._update import change
-from .optimizer import Clock, Optimizer, _use_grad_for_differentiable, count_in, made_at_once, scalar_dtype
+from .optimizer import Optimizer, _use_grad_for_differentiable
+from .step_count import Clock, count_in, made_at_once, scalar_dtype
 
 
 def all_params(groups):
@@ -184,7 +185,7 @@ def functional(cls, params, grads, states, state_steps=None, **options):
 
 def ready(p, number):
     """`number` in the shape of a parameter `p`, there at once, if that changes no result. See Note [First steps] in
-    optimizer.py."""
+    step_count.py."""
     made = made_at_once(p._spec, number) if not has_override(p.__class__) else None
     return full_like(p, number) if made is None else made
 

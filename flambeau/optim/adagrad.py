@@ -2,7 +2,7 @@
 from ..tensor.functions import full_like
 from ..trace.shared_memory import share
 from ._rule import ByRule, check_implementations, check_lr, check_positive, descend_by_quotient, functional, given, plus
-from .optimizer import Clock, scalar_dtype
+from .step_count import Clock, scalar_dtype
 
 __all__ = ["Adagrad", "adagrad"]
 

@@ -3,7 +3,7 @@ from ..base import dtypes
 from ..tensor.functions import full
 from ..tensor.tensor import Tensor
 from ._rule import ByRule, check_lr, check_positive, descend, functional, given, plus, zeros_for
-from .optimizer import scalar_dtype
+from .step_count import scalar_dtype
 
 __all__ = ["ASGD", "asgd"]
 

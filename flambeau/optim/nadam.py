@@ -2,7 +2,7 @@
 from ..base import dtypes
 from ..tensor.functions import full
 from ._rule import ByRule, average_square, check_betas, check_lr, check_positive, functional, given, plus, zeros_for
-from .optimizer import scalar_dtype
+from .step_count import scalar_dtype
 
 __all__ = ["NAdam", "nadam"]
 

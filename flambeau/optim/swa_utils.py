@@ -8,7 +8,7 @@ from ..base.spec import device as Device
 from ..nn import Module
 from ..tensor.functions import full
 from ._scheduler import LRScheduler, _warn_get_lr_called_within_step, per_group
-from .optimizer import Count, count_in
+from .step_count import Count, count_in
 
 __all__ = ["AveragedModel", "SWALR", "get_ema_avg_fn", "get_ema_multi_avg_fn", "get_swa_avg_fn", "get_swa_multi_avg_fn",
            "update_bn"]
@@ -99,7 +99,7 @@ class AveragedModel(Module):
                         for m in (self.module, model))
         pairs = [(a.detach(), b.detach().to(a.device)) for a, b in zip(mine, theirs)]
         number = self.n_averaged
-        count = self._count                              # see Note [Step counts] in optimizer.py
+        count = self._count                              # see Note [Step counts] in step_count.py
         if count is None or count.tensor is not number or not count.holds():
             self._count = Count(number, count_in(number))
         with no_grad():

@@ -311,13 +311,6 @@ def _columns(events, time_unit, name_width, shapes_width, src_width):
     device = (events._use_device or "cuda").upper()
     on_device = sum(event.self_device_time_total for event in events if event.device_type is not DeviceType.CPU)
 
-    def fitted(text, width):
-        return text[:width - 3] + "..." if width is not None and len(text) >= width - 3 else text
-
-    def width_of(texts, most):
-        widest = max(len(text) for text in texts) + 4
-        return widest if most is None else min(widest, most)
-
     def column(title, text, width=COLUMN_WIDTH, side=">"):
         return Column(title, max(width, len(title)), side, text)
 
@@ -326,6 +319,7 @@ def _columns(events, time_unit, name_width, shapes_width, src_width):
 
     def memory(name):
         return lambda event: memory_in_words(getattr(event, name))
+
     found = [column("Name", lambda e: fitted(e.key, name_width), width_of([e.key for e in events], name_width)),
              column("Self CPU %", lambda e: _share(e.self_cpu_time_total, total)),
              column("Self CPU", time("self_cpu_time_total")),
@@ -356,6 +350,15 @@ def _columns(events, time_unit, name_width, shapes_width, src_width):
         found.append(column(f"Total {FLOP_UNITS[power]}",
                             lambda e: f"{e.flops / 1000 ** power:8.3f}" if e.flops > 0 else "--"))
     return found
+
+
+def fitted(text, width):
+    return text[:width - 3] + "..." if width is not None and len(text) >= width - 3 else text
+
+
+def width_of(texts, most):
+    widest = max(len(text) for text in texts) + 4
+    return widest if most is None else min(widest, most)
 
 
 def _tail(text, width):

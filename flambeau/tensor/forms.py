@@ -20,11 +20,13 @@ from .overrides import tensor_types
 from .tensor import Tensor
 from .write import inplace
 
-OPS_MODULES = ("create", "convert", "arith", "math", "compare", "reduce", "order", "shape", "arrange", "index",
-               "mask", "scatter", "search", "embedding", "matmul", "einsum", "solve", "factor", "linalg",
-               "distance", "conv", "pool", "maxpool", "fractional", "pad", "resample", "activation", "attention",
-               "norm", "recurrence", "recurrent", "packing", "weights", "loss", "linear_loss", "special", "sampling",
-               "fft", "window", "copies")
+OPS_MODULES = ("create", "ranges", "convert", "arith", "power", "bits", "math", "rounding", "complex", "compare",
+               "reduce", "extremes", "moments", "softmax", "order", "cumulative", "counting", "shape", "view", "slices",
+               "pieces", "arrange", "index", "index_along", "mask", "scatter", "search", "embedding", "matmul", "addmm",
+               "einsum", "solve", "factor", "spectral", "linalg", "linalg_norm", "distance", "conv", "unfold", "pool",
+               "maxpool", "fractional", "pad", "resample", "activation", "dropout", "attention", "norm", "recurrence",
+               "recurrent", "packing", "weights", "loss", "cross_entropy", "ctc", "linear_loss", "special", "sampling",
+               "fft", "stft", "window", "copies")
 
 namespace: dict = {"": {}, "nn.functional": {}, "linalg": {}, "special": {}}
 declared: dict = {}           # class name → operation

@@ -80,12 +80,9 @@ def tensor_slots(op, args):
     return tuple(template), tensors
 
 
-def infer_entry(op, args, key):
-    """Infer a call that was not seen before; refusals get their call, names and lines here."""
-    template, tensors = tensor_slots(op, args)
-    kinds = [t._spec for t in tensors]
-    param_at = [at for at, slot in enumerate(template) if slot is None]
-    seen = []                                             # the arguments as `meta` and `view` see them
+def seen_arguments(op, args, template):
+    """The arguments as `meta` and `view` see them."""
+    seen = []
     for a, slot, typed in zip(args, template, known[op].typed, strict=False):
         if slot.__class__ is int:
             seen.append(a._spec)
@@ -93,6 +90,11 @@ def infer_entry(op, args, key):
             seen.append(tuple([None if b is None else b._spec for b in a]))
         else:
             seen.append(a.__class__ if typed and a.__class__ in number_types else a)
+    return seen
+
+
+def empty_entry(op, kinds, template, param_at):
+    """An Entry that says nothing of the results yet."""
     entry = Entry()
     entry.op = op
     entry.kinds = tuple(kinds)
@@ -105,6 +107,16 @@ def infer_entry(op, args, key):
     entry.quick = entry.larger = entry.checked = entry.several = False
     entry.deltas = entry.look = entry.fits = entry.rounded = None
     entry.recipes = {}
+    return entry
+
+
+def infer_entry(op, args, key):
+    """Infer a call that was not seen before; refusals get their call, names and lines here."""
+    template, tensors = tensor_slots(op, args)
+    kinds = [t._spec for t in tensors]
+    param_at = [at for at, slot in enumerate(template) if slot is None]
+    seen = seen_arguments(op, args, template)
+    entry = empty_entry(op, kinds, template, param_at)
     try:
         op.check_flags(args)
         for at in param_at:                               # `meta` would take `float` for a number of that class

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("llvmlite")
 
 from flambeau.backends.cpu import caches, llvm_writer, machine_code, threads
-from flambeau.backends.cpu.library import conv, gemm, gemm_kernels, pool
+from flambeau.backends.cpu.library import conv, gemm, gemm_kernels, gemm_packing, pool
 from flambeau.backends.cpu.library.conv_kernels import TapKernels
 from flambeau.backends.cpu.library.images import ImageKernels
 from flambeau.backends.cpu.library.pool import PoolKernels
@@ -186,7 +186,7 @@ def test_rows_that_meet_in_the_first_cache(rng, monkeypatch, dtype, m, n, k):
         monkeypatch.setattr(gemm, "crowd", lambda *rows, crowded=crowded: crowded)
         ints = gemm.gemm(m, n, k, dtype, (2048, 1), (n, 1), (n, 1))[0].ints
         how = dict(zip(gemm_kernels.STEP_FIELDS, ints, strict=True))["a_pack"]
-        assert how == (gemm_kernels.COPY if crowded else gemm_kernels.DIRECT)
+        assert how == (gemm_packing.COPY if crowded else gemm_packing.DIRECT)
         c = np.full((m, n), np.nan, dtype)
         assert product(a[:, :k], b, c)
         assert (c == a[:, :k] @ b).all()
@@ -483,8 +483,8 @@ def test_the_text_for_other_machines_is_sound(element, width, fma):
     products, taps, pool = [kind(element, target) for kind in (gemm_kernels.GemmKernels, TapKernels, PoolKernels)]
     for text in (products.micro("f", 3, 2), products.micro_ahead("f", 3, 2), products.micro_next("f", 3, 2),
                  products.gemm("f"), products.gemm_shared("f"), products.dots("f", 2, 3), products.tiny("f", 3),
-                 *[products.pack_a("f", how) for how in (gemm_kernels.COPY, gemm_kernels.TURN, gemm_kernels.GATHER)],
-                 *[products.pack_b("f", how) for how in (gemm_kernels.COPY, gemm_kernels.TURN, gemm_kernels.GATHER)],
+                 *[products.pack_a("f", how) for how in (gemm_packing.COPY, gemm_packing.TURN, gemm_packing.GATHER)],
+                 *[products.pack_b("f", how) for how in (gemm_packing.COPY, gemm_packing.TURN, gemm_packing.GATHER)],
                  taps.forth("f"), taps.spots("f"), taps.back("f"), taps.plane("f", 0), taps.plane("f", 1),
                  pool.max_pool("f"), pool.weigh("f"), pool.drop("f"), pool.add_rows("f"), pool.add_weighted_rows("f"),
                  pool.sum_weighted_rows("f"), pool.scan("f")):

@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("llvmlite")
 
 from flambeau.backends.cpu import machine_code, threads
-from flambeau.backends.cpu.library import gemm, gemm_kernels
+from flambeau.backends.cpu.library import gemm, gemm_kernels, gemm_micro
 from flambeau.loops.step import MAX_ROOM_BYTES, ROOM_ALIGNMENT, STEP_ARGUMENTS, in_room, room_bytes
 from tests.backends.test_library import execute
 
@@ -36,7 +36,7 @@ def in_memory(rows, cols, how):
 
 def machine_of(lanes, registers, size):
     """What a plan asks of a processor with such vectors; nothing is compiled."""
-    def rows(width): return max(1, min(gemm_kernels.MAX_KERNEL_ROWS, (registers - width - 1) // width))
+    def rows(width): return max(1, min(gemm_micro.MAX_KERNEL_ROWS, (registers - width - 1) // width))
     return SimpleNamespace(lanes=lanes // (size // 4), size=size, registers=registers, rows=rows,
                            kernels=SimpleNamespace(whole_lines=lanes == 16), function=lambda *_, **__: 0,
                            functions=lambda wanted, *_, **__: [0] * (len(wanted) + 1))

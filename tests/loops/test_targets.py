@@ -16,7 +16,16 @@ llvm = pytest.importorskip("llvmlite.binding")
 
 import flambeau as torch
 from flambeau.backends.cpu import runtime
-from flambeau.backends.cpu.library import conv_kernels, gemm_kernels, images, pool, sort, winograd_kernels
+from flambeau.backends.cpu.library import (
+    conv_kernels,
+    gemm_kernels,
+    gemm_packing,
+    image_kernels,
+    pool_kernels,
+    sort_kernels,
+    winograd_kernels,
+)
+from flambeau.backends.cpu.library.sort_keys import ORDERED_TYPES
 from flambeau.backends.cpu.processor import PROCESSOR_LEVELS
 from flambeau.loops import scalar
 from flambeau.loops.ir import (
@@ -193,7 +202,7 @@ def steps_of_the_library(target):
     """The text of every kind of step that is written by hand, and of the innermost kernels that they call."""
     for element in ("float", "double"):
         gemm, tap, pooling = (kind(element, target)
-                              for kind in (gemm_kernels.GemmKernels, conv_kernels.TapKernels, pool.PoolKernels))
+                              for kind in (gemm_kernels.GemmKernels, conv_kernels.TapKernels, pool_kernels.PoolKernels))
         yield gemm.gemm(f"gemm_{element}")
         yield gemm.gemm_shared(f"gemm_shared_{element}")
         yield gemm.clear_counts(f"clear_counts_{element}")
@@ -203,9 +212,9 @@ def steps_of_the_library(target):
         yield gemm.micro(f"micro_{element}", 3, 2)
         yield gemm.micro_ahead(f"micro_ahead_{element}", 3, 2)
         yield gemm.micro_next(f"micro_next_{element}", 3, 2)
-        for how in (gemm_kernels.TURN, gemm_kernels.GATHER):
+        for how in (gemm_packing.TURN, gemm_packing.GATHER):
             yield gemm.pack_a(f"pack_a_{element}_{how}", how)
-        for how in (gemm_kernels.COPY, gemm_kernels.TURN, gemm_kernels.GATHER):
+        for how in (gemm_packing.COPY, gemm_packing.TURN, gemm_packing.GATHER):
             yield gemm.pack_b(f"pack_b_{element}_{how}", how)
         for apart in (0, 1):
             yield tap.plane(f"plane_{element}_{apart}", apart)
@@ -219,13 +228,13 @@ def steps_of_the_library(target):
         yield getattr(made, what)(f"winograd_{what}")
     for how in (winograd_kernels.FLAT_TAPS, winograd_kernels.MIRRORED_TAPS, winograd_kernels.STRIDED_TAPS):
         yield made.filter_block(f"filter_block_{how}", how)
-    made = images.ImageKernels("float", target)
+    made = image_kernels.ImageKernels("float", target)
     for element in ("i8", "float"):
         yield made.jitter(f"jitter_{element}", element)
         yield made.resize(f"resize_{element}", element, 2)
         yield made.warp(f"warp_{element}", element, 6, 0, 1)
-    made = sort.OrderKernels("float", target)
-    for element in sort.ORDERED_TYPES:
+    made = sort_kernels.OrderKernels("float", target)
+    for element in ORDERED_TYPES:
         for what, *how in (("ranks",), ("digits", 8), ("leaders", 0), ("leaders", 1), ("best", 11), ("select", 11)):
             yield getattr(made, what)("_".join(map(str, (what, element, *how))), element, *how)
 

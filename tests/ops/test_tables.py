@@ -138,7 +138,7 @@ def test_meta_device(row):
 # --- nothing is left out ----------------------------------------------------------------------------------------------------
 
 # Tested by hand elsewhere: a whole module of declarations, or an operation.
-ELSEWHERE = {"create": "tests/tensor/test_create.py", "cuda": "needs a device that is not here",
+ELSEWHERE = {**dict.fromkeys(("create", "ranges"), "tests/tensor/test_create.py"), "cuda": "needs a device that is not here",
              "fractional": "tests/nn/test_layers_spatial.py", "linear_loss": "tests/nn/test_losses.py"}
 
 

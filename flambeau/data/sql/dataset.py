@@ -24,7 +24,6 @@ from .permute import key_from
 from .query import checked
 from .reading import (
     STREAM_ROWS,
-    DealtPieces,
     FirstLink,
     GroupMaker,
     Link,
@@ -36,6 +35,7 @@ from .reading import (
     StreamMaker,
 )
 from .source import Boundaries, ConnectionLost, Order, TableChanged
+from .waiting_rows import DealtPieces
 
 READ_ROWS = 8192                  # rows that `read` decodes at a time
 RETRY_SECONDS = 30.0              # for how long a lost connection is tried again
@@ -314,7 +314,6 @@ class BatchIterator:
 
     def _begin(self, start, workers, cache):
         dataset, settings, reading = self.dataset, self.settings, self.reading
-        dialect, shuffle = dataset.source.dialect, settings["shuffle"]
         cached = self.cached = None if cache is None else open_cache(cache, dataset, reading)
         if cached is not None:
             self.rows = cached.rows
@@ -331,8 +330,27 @@ class BatchIterator:
         self.end = min(end, begin + count * self.batch_size)
         if cache is not None and cached is None:
             self.tee = CacheWriter(cache, dataset, reading)
-            if shuffle == "global" or start or settings["ranks"] > 1:       # not every row will come by
+            if settings["shuffle"] == "global" or start or settings["ranks"] > 1:       # not every row will come by
                 cached = self.cached = self._fill_cache(cache)
+        makers, order, helpers, spare = self._makers(cached, workers)
+        self.piece = None
+        self.piece_number = max(int(np.searchsorted(self.starts, self.row, "right")) - 1, 0)
+        first, last = self.piece_number, int(np.searchsorted(self.starts, self.end, "left"))
+        if order is not None and self.row < self.end:
+            first, last = order.dealing.groups_of(first)[0], order.dealing.groups_of(last - 1)[1]
+        if self.row == self.end or not workers and not helpers:
+            self.pieces = ReadWhenAsked(makers[0], first)
+        else:
+            self.pieces = (ReadAhead if workers else ReadAlong)(makers, first, last)
+        if order is not None:
+            self.pieces = DealtPieces(self.pieces, order, self.layout, self.piece_number, spare)
+        self.started = False
+
+    def _makers(self, cached, workers):
+        """(what makes pieces, one for each worker; their EpochOrder, if it is not that of the rows; how many helpers
+        read along; SpareArrays or None)"""
+        dataset, reading, shuffle = self.dataset, self.reading, self.settings["shuffle"]
+        dialect = dataset.source.dialect
         order, helpers, spare = None, 0, None
         if cached is None and (shuffle == "global" or not dataset._in_blocks):
             salt = key_from(self.seed, self.epoch) & SALT_MASK if shuffle else None
@@ -357,18 +375,7 @@ class BatchIterator:
             else:
                 reading.close()
                 makers = [CacheMaker(cached.group, order) for _ in range(workers or 1)]
-        self.piece = None
-        self.piece_number = max(int(np.searchsorted(self.starts, self.row, "right")) - 1, 0)
-        first, last = self.piece_number, int(np.searchsorted(self.starts, self.end, "left"))
-        if order is not None and self.row < self.end:
-            first, last = order.dealing.groups_of(first)[0], order.dealing.groups_of(last - 1)[1]
-        if self.row == self.end or not workers and not helpers:
-            self.pieces = ReadWhenAsked(makers[0], first)
-        else:
-            self.pieces = (ReadAhead if workers else ReadAlong)(makers, first, last)
-        if order is not None:
-            self.pieces = DealtPieces(self.pieces, order, self.layout, self.piece_number, spare)
-        self.started = False
+        return makers, order, helpers, spare
 
     def _fill_cache(self, cache):
         """Read everything into the cache before the epoch begins."""

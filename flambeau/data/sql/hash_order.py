@@ -10,8 +10,9 @@ twenty million rows; the database is asked which of them comes first.
 """
 import numpy as np
 
-from .reading import StreamMaker, flat_bytes, read_at, temporary_file, untouched, warn_of_memory, write_at
+from .reading import StreamMaker, untouched
 from .source import ConnectionLost, Order, TableChanged
+from .waiting_rows import flat_bytes, read_at, temporary_file, warn_of_memory, write_at
 
 HASH_BITS = 64
 BIN_BYTES = 12 << 20                  # of a bin, at most;

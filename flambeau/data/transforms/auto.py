@@ -16,7 +16,7 @@ from .arguments import fill_for, fill_table
 from .base import Transform
 from .colour_kernels import max_value
 from .functional.dispatch import is_pillow, samples_of
-from .functional.geometry import affine_tables, inverse_affine_matrix, warp
+from .functional.warps import affine_tables, inverse_affine_matrix, warp
 from .gamma import dirichlet
 from .modes import as_shown, interpolation_mode
 

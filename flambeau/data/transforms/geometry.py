@@ -20,7 +20,8 @@ from .arguments import (
     size_pair,
 )
 from .base import RandomApplyTransform, Transform, each
-from .functional.geometry import flip_some, padding_of, perspective_coefficients
+from .functional.geometry import flip_some, padding_of
+from .functional.warps import perspective_coefficients
 from .modes import as_shown
 
 TRIES = 10                    # how often a box is drawn anew that does not fit into the image

@@ -456,23 +456,7 @@ def gathered(steps):
     kinds = {(step.native, step.device) for step in steps}
     if len(kinds) < 2 or not any(native and device is not CPU for native, device in kinds):
         return steps
-    units, of_group = [], {}                      # steps of a group stay together
-    for step in steps:
-        if id(step.group) not in of_group:
-            of_group[id(step.group)] = len(units)
-            units.append([])
-        units[of_group[id(step.group)]].append(step)
-    waits, first, effect = [set() for _ in units], {}, None
-    for number, unit in enumerate(units):
-        for step in unit:
-            for node in map(_in_memory, step.touched()):
-                if node.op != "input":            # what comes in is there
-                    made = of_group[id(node.group)] if node.op == "result" else first.setdefault(id(node), number)
-                    waits[number].add(made)
-        if isinstance(unit[0], CallbackStep):
-            waits[number].add(number if effect is None else effect)
-            effect = number
-        waits[number].discard(number)
+    units, waits = units_of(steps)
     readers = [0] * len(units)                    # how many of those that wait for a unit have no place yet
     for some in waits:
         for number in some:
@@ -502,6 +486,28 @@ def gathered(steps):
     for at, step in enumerate(steps):
         step.at = at
     return steps
+
+
+def units_of(steps):
+    """(lists of steps that stay together: those of a group; for each, the numbers of those that it waits for)"""
+    units, of_group = [], {}
+    for step in steps:
+        if id(step.group) not in of_group:
+            of_group[id(step.group)] = len(units)
+            units.append([])
+        units[of_group[id(step.group)]].append(step)
+    waits, first, effect = [set() for _ in units], {}, None
+    for number, unit in enumerate(units):
+        for step in unit:
+            for node in map(_in_memory, step.touched()):
+                if node.op != "input":            # what comes in is there
+                    made = of_group[id(node.group)] if node.op == "result" else first.setdefault(id(node), number)
+                    waits[number].add(made)
+        if isinstance(unit[0], CallbackStep):
+            waits[number].add(number if effect is None else effect)
+            effect = number
+        waits[number].discard(number)
+    return units, waits
 
 
 def _in_memory(node):

@@ -1,13 +1,15 @@
 """Datasets, samplers and `DataLoader`: batches of samples in PyTorch's order, from PyTorch's seeds.
 
     dataset, sampler, distributed    what there is, and in which order it is visited
-    dataloader                       the loader, and the iterators over it
+    dataloader                       the loader
+    _iterators                       what goes over it, with and without workers
     prefetch                         its batches on a device, copied ahead
     _utils                           samples to batches (collate, gather, fetch), and workers that make them
 """
 from ...base.names import attribute_error
 from ...missing import missing
-from .dataloader import DataLoader, _DatasetKind, default_collate, default_convert, get_worker_info
+from ._iterators import _DatasetKind
+from .dataloader import DataLoader, default_collate, default_convert, get_worker_info
 from .dataset import (
     ChainDataset,
     ConcatDataset,
@@ -20,14 +22,7 @@ from .dataset import (
 )
 from .distributed import DistributedSampler
 from .prefetch import DevicePrefetcher
-from .sampler import (
-    BatchSampler,
-    RandomSampler,
-    Sampler,
-    SequentialSampler,
-    SubsetRandomSampler,
-    WeightedRandomSampler,
-)
+from .sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler
 
 __all__ = ["BatchSampler", "ChainDataset", "ConcatDataset", "DataLoader", "Dataset", "DevicePrefetcher",
            "DistributedSampler", "IterableDataset", "RandomSampler", "Sampler", "SequentialSampler", "StackDataset",

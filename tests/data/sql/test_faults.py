@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import flambeau as torch
-from flambeau.data.sql import reading
+from flambeau.data.sql import reading, waiting_rows
 from flambeau.data.sql.engines import source_of
 from flambeau.data.sql.source import ConnectionLost, RowSource, SnapshotLost, TableChanged
 from tests.patience import PATIENCE
@@ -340,7 +340,7 @@ def test_a_full_disk(engine, tmp_path, monkeypatch, failing):
 def test_rows_wait_in_memory_where_there_is_no_file_for_them(engine, tmp_path, monkeypatch, fault):
     data = dataset(source_of(engine.path))
     expected = digest(data.batches(9, "block", 0, 0))
-    monkeypatch.setattr(reading, "WAITING_BYTES_IN_MEMORY", 0)
+    monkeypatch.setattr(waiting_rows, "WAITING_BYTES_IN_MEMORY", 0)
     fault(monkeypatch, tmp_path)
     with pytest.warns(UserWarning, match="held in memory.*TMPDIR says where"):
         assert digest(data.batches(9, "block", 0, 0)) == expected
@@ -348,7 +348,7 @@ def test_rows_wait_in_memory_where_there_is_no_file_for_them(engine, tmp_path, m
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device that is always full is Linux's")
 def test_the_disk_is_full_where_rows_wait(engine, monkeypatch):
-    monkeypatch.setattr(reading, "WAITING_BYTES_IN_MEMORY", 0)
+    monkeypatch.setattr(waiting_rows, "WAITING_BYTES_IN_MEMORY", 0)
     monkeypatch.setattr("tempfile.TemporaryFile", lambda buffering: open("/dev/full", "r+b", buffering))
     data = dataset(source_of(engine.path))
     with pytest.raises(OSError, match="No space left on device: rows that wait.*TMPDIR says where") as told:
@@ -359,7 +359,7 @@ def test_the_disk_is_full_where_rows_wait(engine, monkeypatch):
 @pytest.mark.parametrize("workers", [0, 2])
 def test_the_file_that_rows_wait_in_ends_with_the_iterator(engine, monkeypatch, workers):
     made, real = [], tempfile.TemporaryFile
-    monkeypatch.setattr(reading, "WAITING_BYTES_IN_MEMORY", 0)
+    monkeypatch.setattr(waiting_rows, "WAITING_BYTES_IN_MEMORY", 0)
     monkeypatch.setattr("tempfile.TemporaryFile", lambda **options: made.append(real(**options)) or made[-1])
     data = dataset(source_of(engine.path))
     iterator = data.batches(9, "block", 0, 0, workers)

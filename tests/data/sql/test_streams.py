@@ -7,7 +7,7 @@ from hypothesis import given, settings, strategies as st
 
 import flambeau as torch
 from flambeau.base.locks import Flag
-from flambeau.data.sql import reading
+from flambeau.data.sql import reading, waiting_rows
 from flambeau.data.sql.reading import ReadAlong
 from flambeau.data.sql.source import Dialect
 from flambeau.data.sql.sqlite import SQLiteDialect, SQLiteSource
@@ -49,8 +49,8 @@ def test_any_stream(keys, step, group, mixed, batch_size, shuffle, seed, epoch, 
             options = dict(batch_size=batch_size, shuffle=shuffle, seed=seed, epoch=epoch, rank=rank, ranks=ranks)
             batches = list(rows.batches(**options))
             patched.setattr(SQLiteSource, "helpers", helpers)
-            patched.setattr("flambeau.data.sql.reading.WAITING_BYTES_IN_MEMORY", 0 if in_file else 1 << 20)
-            patched.setattr("flambeau.data.sql.reading.PLACES_OF_PIECE", places)
+            patched.setattr("flambeau.data.sql.waiting_rows.WAITING_BYTES_IN_MEMORY", 0 if in_file else 1 << 20)
+            patched.setattr("flambeau.data.sql.waiting_rows.PLACES_OF_PIECE", places)
             assert all(len(batch) == batch_size for batch in batches[:-1])
             assert digest(rows.batches(**options, workers=workers)) == digest(batches)
             start = data.draw(st.integers(0, len(batches)))
@@ -79,10 +79,11 @@ def test_any_cells(cells):
 def test_what_is_held_does_not_depend_on_the_number_of_rows(monkeypatch, helpers, workers):
     """Of tables of five and of forty times what is mixed: the arrays of groups and pieces, the file that rows wait in,
     and what is known of its places."""
-    monkeypatch.setattr("flambeau.data.sql.reading.WAITING_BYTES_IN_MEMORY", 0)
+    monkeypatch.setattr("flambeau.data.sql.waiting_rows.WAITING_BYTES_IN_MEMORY", 0)
     monkeypatch.setattr(SQLiteSource, "helpers", helpers)
     made, arrays = [], reading.untouched_arrays
-    monkeypatch.setattr(reading, "untouched_arrays", lambda *args: made.append(arrays(*args)) or made[-1])
+    for module in (reading, waiting_rows):
+        monkeypatch.setattr(module, "untouched_arrays", lambda *args: made.append(arrays(*args)) or made[-1])
     for name, value in (("rows_in_block", 8), ("blocks_in_group", 4), ("groups_mixed", 16)):
         monkeypatch.setattr(SQLiteDialect, name, value)
     held = []
@@ -106,9 +107,9 @@ def test_small_shares_of_a_piece_lie_in_few_places(monkeypatch, memories):
         monkeypatch.setattr(SQLiteDialect, name, value)
     data = table(range(5 * 512 + 77))
     expected = digest(data.batches(16, "block", 0, 0))                 # in memory
-    monkeypatch.setattr(reading, "WAITING_BYTES_IN_MEMORY", 0)
-    monkeypatch.setattr(reading, "PLACES_OF_PIECE", 4)
-    monkeypatch.setattr(reading, "MEMORIES_AT_ONCE", memories)
+    monkeypatch.setattr(waiting_rows, "WAITING_BYTES_IN_MEMORY", 0)
+    monkeypatch.setattr(waiting_rows, "PLACES_OF_PIECE", 4)
+    monkeypatch.setattr(waiting_rows, "MEMORIES_AT_ONCE", memories)
     iterator, given, places, file = data.batches(16, "block", 0, 0), [], [], []
     for batch in iterator:
         given.append(batch)

@@ -2,9 +2,12 @@
 
 A step's ints begin with the fields below, by name; tables follow where the fields that end in `_at` say.
 """
+from contextlib import contextmanager
+
 from ....loops.step import STEP_ARGUMENTS
 from ..llvm_writer import LLVMWriter
-from .gemm_kernels import MAX_KERNEL_ROWS, MAX_KERNEL_VECTORS, GemmKernels
+from .gemm_kernels import GemmKernels
+from .gemm_micro import MAX_KERNEL_ROWS, MAX_KERNEL_VECTORS
 
 FORWARD_FIELDS = ("batch groups depth out_h out_w rows row_blocks cols col_blocks m m_tile m_tiles channels block "
                   "depths taps x_n x_c x_d x_h x_w size_d size_h size_w step_d step_h step_w low_h low_w span_w pitch "
@@ -53,36 +56,42 @@ class TapKernels(GemmKernels):
             v.move(w, w.at(elt, to, left), w.at(elt, source, left), w.sub(until, left))
             empty(to, until, "%wide")
 
-        def by_residues(to, source, until):
-            # by two, whole vectors of columns are inside from `first` to `last`; others are taken one by one
-            first = w("ashr i64 " + w.add(left, 1) + ", 1")
-            inside = w.down(w.most(w("ashr i64 " + w.sub(until, w.mul(2, first)) + ", 1"), 0), n)
-            pairs = w.both(w.is_("eq", "%col", 1), w.is_("eq", "%step", 2))
-            last = w.add(first, w.pick(pairs, inside, 0))
-            with w.loop(first, last, n) as u:
-                at = w.at(elt, source, w.mul(u.i, 2))
-                parts = [v.load(w, w.at(elt, at, half)) for half in (0, n)]
-                for odd in (0, 1):
-                    picked = ", ".join(f"i32 {i}" for i in range(odd, 2 * n, 2))
-                    one = w(f"shufflevector {v.type} {parts[0]}, {v.type} {parts[1]}, <{n} x i32> <{picked}>")
-                    v.store(w, one, w.at(elt, w.at(elt, to, w.mul(odd, "%phase")), u.i))
-            skipped = w.sub(last, first)
-            with w.loop(0, "%step") as p:
-                to = w.at(elt, to, w.mul(p.i, "%phase"))
-                with w.loop(0, w.sub("%pitch", skipped)) as u:
-                    at = w.add(u.i, w.pick(w.is_("sge", u.i, first), skipped, 0))
-                    column = w.add(w.mul(at, "%step"), p.i)
-                    there = w.both(w.is_("sge", column, left), w.is_("slt", column, until))
-                    place = w.pick(there, w.at(elt, source, w.mul(column, "%col")), "@nothing", "ptr")
-                    w.store(elt, w.load(elt, place), w.at(elt, to, at))
-
         with w.loop(0, "%rows") as r:
             h = w.add(r.i, "%low.h")
             there = w.both(w.both(w.is_("sge", h, 0), w.is_("slt", h, "%size.h")), w.is_("slt", left, right))
             source = w.at(elt, "%from", w.add(w.mul(h, "%row"), w.mul("%low.w", "%col")))
             until = w.pick(there, right, left)                           # a row outside is read nowhere
-            (by_residues if by_residue else side_by_side)(w.at(elt, "%to", w.mul(r.i, "%pitch")), source, until)
+            to = w.at(elt, "%to", w.mul(r.i, "%pitch"))
+            if by_residue:
+                self.put_residues(w, to, source, left, until)
+            else:
+                side_by_side(to, source, until)
         return v.declarations() + f"@nothing = internal constant {elt} 0.0\n" + w.text()
+
+    def put_residues(self, w, to, source, left, until):
+        """A row of `plane` by residues, with input from column `left` to `until`."""
+        v, elt, n = self.v, self.element, self.lanes
+        # by two, whole vectors of columns are inside from `first` to `last`; others are taken one by one
+        first = w("ashr i64 " + w.add(left, 1) + ", 1")
+        inside = w.down(w.most(w("ashr i64 " + w.sub(until, w.mul(2, first)) + ", 1"), 0), n)
+        pairs = w.both(w.is_("eq", "%col", 1), w.is_("eq", "%step", 2))
+        last = w.add(first, w.pick(pairs, inside, 0))
+        with w.loop(first, last, n) as u:
+            at = w.at(elt, source, w.mul(u.i, 2))
+            parts = [v.load(w, w.at(elt, at, half)) for half in (0, n)]
+            for odd in (0, 1):
+                picked = ", ".join(f"i32 {i}" for i in range(odd, 2 * n, 2))
+                one = w(f"shufflevector {v.type} {parts[0]}, {v.type} {parts[1]}, <{n} x i32> <{picked}>")
+                v.store(w, one, w.at(elt, w.at(elt, to, w.mul(odd, "%phase")), u.i))
+        skipped = w.sub(last, first)
+        with w.loop(0, "%step") as p:
+            to = w.at(elt, to, w.mul(p.i, "%phase"))
+            with w.loop(0, w.sub("%pitch", skipped)) as u:
+                at = w.add(u.i, w.pick(w.is_("sge", u.i, first), skipped, 0))
+                column = w.add(w.mul(at, "%step"), p.i)
+                there = w.both(w.is_("sge", column, left), w.is_("slt", column, until))
+                place = w.pick(there, w.at(elt, source, w.mul(column, "%col")), "@nothing", "ptr")
+                w.store(elt, w.load(elt, place), w.at(elt, to, at))
 
     def open(self, name, fields):
         """A writer of a step, and its ints by name."""
@@ -131,21 +140,14 @@ class TapKernels(GemmKernels):
         exact, even = w.is_("ne", f["exact"], 0), w.is_("ne", f["even"], 0)
         to_row = w.pick(exact, f["y_m"], f["y_row"])
         # the last vector of a row reads on behind it, and what stands there should not be slow to compute with: see
-        # `block` in gemm_kernels.py
+        # `pack_b` in gemm_block.py
         with w.loop(0, w.pick(exact, 0, w.sub(f["x_room"], n - 1)), n) as i:
             self.v.store(w, "zeroinitializer", w.at(elt, x_room, i.i))
         with w.loop(0, MAX_KERNEL_ROWS) as i:
             w.store("i64", w.mul(i.i, f["a_m"]), w.at("i64", a_rows, i.i))
             w.store("i64", w.mul(i.i, to_row), w.at("i64", c_rows, i.i))
         with w.loop("%begin", "%end") as t:
-            rest, tile_m = w.div(t.i, f["m_tiles"]), w.rem(t.i, f["m_tiles"])
-            rest, across = w.div(rest, f["col_blocks"]), w.rem(rest, f["col_blocks"])
-            rest, down = w.div(rest, f["row_blocks"]), w.rem(rest, f["row_blocks"])
-            rest, depth = w.div(rest, f["depth"]), w.rem(rest, f["depth"])
-            batch, group = w.div(rest, f["groups"]), w.rem(rest, f["groups"])
-            row, col, first_m = w.mul(down, f["rows"]), w.mul(across, f["cols"]), w.mul(tile_m, f["m_tile"])
-            rows, cols = w.least(f["rows"], w.sub(f["out_h"], row)), w.least(f["cols"], w.sub(f["out_w"], col))
-            m = w.least(f["m_tile"], w.sub(f["m"], first_m))
+            batch, group, depth, row, rows, col, cols, first_m, m = self.output_tile(w, f, t.i)
             out_m = w.add(w.mul(group, f["m"]), first_m)
             x = w.at(elt, X, w.add(w.mul(batch, f["x_n"]), w.mul(w.mul(group, f["channels"]), f["x_c"])))
             a = w.at(elt, A, w.add(w.mul(group, f["a_g"]), w.mul(first_m, f["a_m"])))
@@ -165,33 +167,45 @@ class TapKernels(GemmKernels):
                 self.copy_input(w, f, x, c.i, count, depth, row, rows, col, cols, x_room)
                 more = w.one_if(w.is_("ne", c.i, 0))
                 weight = w.at(elt, a, w.mul(c.i, f["a_c"]))
-                with w.loop(0, panels, 1, [("i64", 0)]) as p:
-                    start = p.values[0]
-                    width = w.add(thin, w.one_if(w.is_("slt", p.i, wider)))
-                    with w.loop(0, width) as j:
-                        at = w.add(start, j.i)
-                        line, part = w.div(at, per_row), w.mul(w.rem(at, per_row), n)
-                        by_row = w.add(w.mul(w.mul(line, f["step_h"]), f["pitch"]), part)
-                        w.store("i64", w.pick(even, w.mul(at, n), by_row), w.at("i64", b_cols, j.i))
-                        placed = w.add(w.mul(line, f["y_h"]), part)
-                        w.store("i64", w.pick(exact, placed, w.mul(at, n)), w.at("i64", c_cols, j.i))
-                    with w.loop(0, strips, 1, [("i64", 0)]) as s:
-                        strip = s.values[0]
-                        height = w.add(low, w.one_if(w.is_("slt", s.i, taller)))
+                with self.pieces_of(w, panels, thin, wider) as (start, width):
+                    self.place_columns(w, f, start, width, per_row, even, exact, b_cols, c_cols)
+                    with self.pieces_of(w, strips, low, taller) as (strip, height):
                         c_s = w.at(elt, to, w.mul(strip, to_row))
                         k = w.mul(count, f["taps"])
                         self.call(w, f, height, width, k, table, w.at(elt, weight, w.mul(strip, f["a_m"])), a_rows,
                                   x_room, b_cols, c_s, c_rows, c_cols, more)
-                        s.next = [w.add(strip, height)]
-                    p.next = [w.add(start, width)]
             with w.when(w(f"xor i1 {exact}, true")):
                 step = w.pick(even, f["pitch"], w.mul(per_row, n))
-                with w.loop(0, m) as i:
-                    with w.loop(0, rows) as r:
-                        source = w.at(elt, y_room, w.add(w.mul(i.i, f["y_row"]), w.mul(r.i, step)))
-                        into = w.at(elt, y, w.add(w.mul(i.i, f["y_m"]), w.mul(r.i, f["y_h"])))
-                        w.do(f"call void @finish(ptr {into}, i64 {f['y_w']}, ptr {source}, i64 {cols})")
+                self.finish_rows(w, f, y, y_room, f["y_row"], step, m, rows, cols)
         return "\n".join([self.v.declarations(), self.finish(), w.text()])
+
+    def output_tile(self, w, f, number):
+        """Tile `number` of `forth`: (batch, group, depth, row, rows, column, columns, first channel, channels)."""
+        rest, tile_m = w.div(number, f["m_tiles"]), w.rem(number, f["m_tiles"])
+        rest, across = w.div(rest, f["col_blocks"]), w.rem(rest, f["col_blocks"])
+        rest, down = w.div(rest, f["row_blocks"]), w.rem(rest, f["row_blocks"])
+        rest, depth = w.div(rest, f["depth"]), w.rem(rest, f["depth"])
+        batch, group = w.div(rest, f["groups"]), w.rem(rest, f["groups"])
+        row, col, first_m = w.mul(down, f["rows"]), w.mul(across, f["cols"]), w.mul(tile_m, f["m_tile"])
+        rows, cols = w.least(f["rows"], w.sub(f["out_h"], row)), w.least(f["cols"], w.sub(f["out_w"], col))
+        return batch, group, depth, row, rows, col, cols, first_m, w.least(f["m_tile"], w.sub(f["m"], first_m))
+
+    def place_columns(self, w, f, start, width, per_row, even, exact, b_cols, c_cols):
+        """Tables of where `width` vectors from `start` on are read in the copy of the input, and where they go."""
+        with w.loop(0, width) as j:
+            at = w.add(start, j.i)
+            line, part = w.div(at, per_row), w.mul(w.rem(at, per_row), self.lanes)
+            by_row = w.add(w.mul(w.mul(line, f["step_h"]), f["pitch"]), part)
+            w.store("i64", w.pick(even, w.mul(at, self.lanes), by_row), w.at("i64", b_cols, j.i))
+            placed = w.add(w.mul(line, f["y_h"]), part)
+            w.store("i64", w.pick(exact, placed, w.mul(at, self.lanes)), w.at("i64", c_cols, j.i))
+
+    def finish_rows(self, w, f, y, room, far, step, m, rows, cols):
+        """Sums of `m` channels that lie `far` apart, with rows `step` apart, to where they belong."""
+        with w.loop(0, m) as i, w.loop(0, rows) as r:
+            source = w.at(self.element, room, w.add(w.mul(i.i, far), w.mul(r.i, step)))
+            into = w.at(self.element, y, w.add(w.mul(i.i, f["y_m"]), w.mul(r.i, f["y_h"])))
+            w.do(f"call void @finish(ptr {into}, i64 {f['y_w']}, ptr {source}, i64 {cols})")
 
     def finish(self):
         """A row of sums to where it belongs."""
@@ -235,32 +249,12 @@ class TapKernels(GemmKernels):
                                        w.add(w.mul(depth, f["g_d"]), w.mul(row, f["g_h"]))))
                 g = w.at(elt, g, w.mul(col, f["g_w"]))
                 places = w.mul(rows, cols)
-
-                def turn(g=g, places=places, m=m):
-                    w.do(f"call void @turn(ptr {g_room}, i64 {f['m_wide']}, ptr {g}, i64 {f['g_m']}, i64 {places}, "
-                         f"i64 {m})")
-
-                def gather(g=g, rows=rows, cols=cols, m=m, vectors=vectors):
-                    with w.loop(0, rows) as r:
-                        to = w.at(elt, g_room, w.mul(w.mul(r.i, cols), f["m_wide"]))
-                        with w.loop(0, cols) as q:
-                            self.clear_last(w, w.at(elt, to, w.mul(q.i, f["m_wide"])), vectors)
-                        source = w.at(elt, g, w.mul(r.i, f["g_h"]))
-                        w.do(f"call void @gather(ptr {to}, i64 {f['m_wide']}, ptr {source}, "
-                             f"i64 {f['g_w']}, i64 {f['g_m']}, i64 {cols}, i64 {m})")
-
-                w.switch(f["flat"], {1: turn, 0: gather})
-                with w.loop(0, panels, 1, [("i64", 0)]) as p:
-                    start = p.values[0]
-                    width = w.add(thin, w.one_if(w.is_("slt", p.i, wider)))
-                    with w.loop(0, strips, 1, [("i64", 0)]) as s:
-                        strip = s.values[0]
-                        height = w.add(low, w.one_if(w.is_("slt", s.i, taller)))
+                self.pack_gradients(w, f, g, g_room, rows, cols, places, m, vectors)
+                with self.pieces_of(w, panels, thin, wider) as (start, width):
+                    with self.pieces_of(w, strips, low, taller) as (strip, height):
                         c = w.at(elt, y_room, w.add(w.mul(strip, f["m_wide"]), w.mul(start, n)))
                         self.call(w, f, height, width, places, table, x_room, w.at("i64", a_rows, strip),
                                   w.at(elt, g_room, w.mul(start, n)), steps, c, c_rows, steps, w.least(q.i, 1))
-                        s.next = [w.add(strip, height)]
-                    p.next = [w.add(start, width)]
             into = w.at(elt, W, w.add(w.mul(out_m, f["w_m"]), w.mul(channel, f["taps"])))
             w.do(f"call void @gather(ptr {into}, i64 {f['w_m']}, ptr {y_room}, i64 1, i64 {f['m_wide']}, i64 {m}, "
                  f"i64 {lines})")
@@ -289,19 +283,7 @@ class TapKernels(GemmKernels):
                 count = w.least(f["block"], w.sub(f["channels"], c.i))
                 k = w.mul(count, f["taps"])
                 weight = w.at(elt, a, w.mul(c.i, f["a_c"]))
-
-                def turn(weight=weight, k=k, m=m):
-                    w.do(f"call void @turn(ptr {a_room}, i64 {f['m_wide']}, ptr {weight}, i64 {f['a_m']}, i64 {k}, "
-                         f"i64 {m})")
-
-                def gather(weight=weight, k=k, m=m, vectors=vectors):
-                    with w.loop(0, k) as q:
-                        source = w.at(elt, weight, w.load("i64", w.at("i64", weights, q.i)))
-                        to = w.at(elt, a_room, w.mul(q.i, f["m_wide"]))
-                        self.clear_last(w, to, vectors)
-                        w.do(f"call void @gather(ptr {to}, i64 0, ptr {source}, i64 0, i64 {f['a_m']}, i64 1, i64 {m})")
-
-                w.switch(f["flat"], {1: turn, 0: gather})
+                self.pack_weights(w, f, weight, weights, a_room, k, m, vectors)
                 more = w.one_if(w.is_("ne", c.i, 0))
                 with w.loop(first_p, last_p) as q:
                     batch, depth, row, rows, col, cols = self.piece(w, f, q.i)
@@ -311,17 +293,11 @@ class TapKernels(GemmKernels):
                     places = w.mul(rows, cols)
                     strips = w.count_of(places, f["height"])
                     low, taller = w.div(places, strips), w.rem(places, strips)
-                    with w.loop(0, panels, 1, [("i64", 0)]) as p:
-                        start = p.values[0]
-                        width = w.add(thin, w.one_if(w.is_("slt", p.i, wider)))
-                        with w.loop(0, strips, 1, [("i64", 0)]) as s:
-                            strip = s.values[0]
-                            height = w.add(low, w.one_if(w.is_("slt", s.i, taller)))
+                    with self.pieces_of(w, panels, thin, wider) as (start, width):
+                        with self.pieces_of(w, strips, low, taller) as (strip, height):
                             to = w.at(elt, sums, w.add(w.mul(strip, f["m_wide"]), w.mul(start, n)))
                             self.call(w, f, height, width, k, table, x_room, w.at("i64", lines, strip),
                                       w.at(elt, a_room, w.mul(start, n)), steps, to, c_rows, steps, more)
-                            s.next = [w.add(strip, height)]
-                        p.next = [w.add(start, width)]
             with w.loop(first_p, last_p) as q:               # back to channels down and positions across
                 batch, depth, row, rows, col, cols = self.piece(w, f, q.i)
                 sums = w.at(elt, y_room, w.mul(w.mul(w.sub(q.i, first_p), f["places"]), f["m_wide"]))
@@ -329,12 +305,48 @@ class TapKernels(GemmKernels):
                      f"i64 {w.mul(rows, cols)})")
                 y = w.at(elt, Y, w.add(w.add(w.mul(batch, f["y_n"]), w.mul(out_m, f["y_m"])), f["y_0"]))
                 y = w.at(elt, y, w.add(w.mul(depth, f["y_d"]), w.add(w.mul(row, f["y_h"]), w.mul(col, f["y_w"]))))
-                with w.loop(0, m) as i:
-                    with w.loop(0, rows) as r:
-                        source = w.at(elt, z_room, w.add(w.mul(i.i, f["z_row"]), w.mul(r.i, cols)))
-                        into = w.at(elt, y, w.add(w.mul(i.i, f["y_m"]), w.mul(r.i, f["y_h"])))
-                        w.do(f"call void @finish(ptr {into}, i64 {f['y_w']}, ptr {source}, i64 {cols})")
+                self.finish_rows(w, f, y, z_room, f["z_row"], cols, m, rows, cols)
         return "\n".join([self.v.declarations(), self.turn(), self.gather(), self.finish(), w.text()])
+
+    def pack_gradients(self, w, f, g, room, rows, cols, places, m, vectors):
+        """Gradients at `g`, channels across and positions down."""
+        elt = self.element
+
+        def turn():
+            w.do(f"call void @turn(ptr {room}, i64 {f['m_wide']}, ptr {g}, i64 {f['g_m']}, i64 {places}, i64 {m})")
+
+        def gather():
+            with w.loop(0, rows) as r:
+                to = w.at(elt, room, w.mul(w.mul(r.i, cols), f["m_wide"]))
+                with w.loop(0, cols) as q:
+                    self.clear_last(w, w.at(elt, to, w.mul(q.i, f["m_wide"])), vectors)
+                source = w.at(elt, g, w.mul(r.i, f["g_h"]))
+                w.do(f"call void @gather(ptr {to}, i64 {f['m_wide']}, ptr {source}, i64 {f['g_w']}, i64 {f['g_m']}, "
+                     f"i64 {cols}, i64 {m})")
+
+        w.switch(f["flat"], {1: turn, 0: gather})
+
+    def pack_weights(self, w, f, weight, offsets, room, k, m, vectors):
+        """Weights at `weight`, output channels across and `k` taps down, which `offsets` are a table of."""
+        def turn():
+            w.do(f"call void @turn(ptr {room}, i64 {f['m_wide']}, ptr {weight}, i64 {f['a_m']}, i64 {k}, i64 {m})")
+
+        def gather():
+            with w.loop(0, k) as q:
+                source = w.at(self.element, weight, w.load("i64", w.at("i64", offsets, q.i)))
+                to = w.at(self.element, room, w.mul(q.i, f["m_wide"]))
+                self.clear_last(w, to, vectors)
+                w.do(f"call void @gather(ptr {to}, i64 0, ptr {source}, i64 0, i64 {f['a_m']}, i64 1, i64 {m})")
+
+        w.switch(f["flat"], {1: turn, 0: gather})
+
+    @contextmanager
+    def pieces_of(self, w, count, low, larger):
+        """For each of `count` pieces in a row, where it starts and its size: `low`, of the first `larger` one more."""
+        with w.loop(0, count, 1, [("i64", 0)]) as p:
+            size = w.add(low, w.one_if(w.is_("slt", p.i, larger)))
+            yield p.values[0], size
+            p.next = [w.add(p.values[0], size)]
 
     def clear_last(self, w, row, vectors):
         """Make the last of the vectors of a row zeros, which may not all be written over."""

@@ -42,19 +42,9 @@ from ..caches import first_cache, second_cache
 from ..memory.allocator import CACHE_LINE_BYTES
 from ..threads import get_num_threads
 from .blocking import up
-from .gemm_kernels import (
-    APART_BYTES,
-    COPY,
-    DIRECT,
-    DOT_COLUMNS,
-    GATHER,
-    LLVM_ELEMENT,
-    MAX_TINY,
-    SHORT_STRIPS,
-    STEP_FIELDS,
-    TURN,
-    compiled_kernels,
-)
+from .gemm_kernels import APART_BYTES, DOT_COLUMNS, LLVM_ELEMENT, MAX_TINY, STEP_FIELDS, compiled_kernels
+from .gemm_micro import SHORT_STRIPS
+from .gemm_packing import COPY, DIRECT, GATHER, TURN
 
 # `scratch`: bytes of working memory, the buffer behind the results. `share`: what it does of the arithmetic that the
 # operation is defined by, where it is one of several steps, or has another way; 0 where it only makes ready.
@@ -258,10 +248,9 @@ def plan_gemm(machine, f, count):
     # many, and all of a kind are made together, so that another number of rows (a new batch size) compiles hardly ever.
     width = width_of(machine, M, N)
     rows, across = machine.rows(width), width * machine.lanes
-    straight = f["b_col"] == 1
-    whole_lines = machine.kernels.whole_lines
-    way = FEW_ROWS_WAYS[whole_lines]
-    skinny = straight and (M <= FEW_ROWS or M <= way.more_rows and NEAR_BYTES < K * N * size <= MAX_CACHED_B_BYTES)
+    way = FEW_ROWS_WAYS[machine.kernels.whole_lines]
+    skinny = f["b_col"] == 1 and (
+        M <= FEW_ROWS or M <= way.more_rows and NEAR_BYTES < K * N * size <= MAX_CACHED_B_BYTES)
     most = MAX_BLOCK_K
     if skinny:
         rows = min(rows, -(-M // -(-M // way.strip)))                    # strips of about the same height
@@ -273,19 +262,7 @@ def plan_gemm(machine, f, count):
     f["block"] = block = block_of(K, most)
     depth = min(block, max(K, 1))
     again = -(-N // across)
-    # A is read once for every panel of columns, B once for every strip of rows: is a better order worth a copy?
-    if f["a_col"] == 1:
-        f["a_pack"] = COPY if crowd(rows, f["a_row"] * size, again > 1) else DIRECT
-    elif f["a_row"] == 1:
-        far = f["a_col"] * size
-        f["a_pack"] = TURN if crowd(depth // 2, far, True) or again > 1 and far > 1024 else DIRECT
-    else:
-        f["a_pack"] = GATHER if again > 2 else DIRECT
-    most_direct = SHORT_B_BYTES if whole_lines and K <= SHORT_STRIPS[True] else NEAR_BYTES
-    if N >= machine.lanes and (skinny or straight and depth * f["b_row"] * size <= most_direct):
-        b_pack = DIRECT
-    else:
-        b_pack = COPY if straight else TURN if f["b_row"] == 1 else GATHER
+    b_pack = choose_packing(machine, f, rows, depth, again, skinny)
     f["ahead"] = int(b_pack == COPY)
     shared = count == 1 and K > 0 and not skinny and b_pack != DIRECT and share_out(machine, f, b_pack, depth)
     if not shared:
@@ -307,13 +284,35 @@ def plan_gemm(machine, f, count):
     blocks = [block for height in dict.fromkeys((rows, rest)) for block in blocks_of(height, width)]
     fn, *found, f["kernels"] = machine.functions([*steps, *wanted.values()], blocks, kind=kind)
     f.update(zip(wanted, found[len(steps) - 1:], strict=True))
+    return calls_of(machine, f, count, fn, found[:len(steps) - 1], shared)
+
+
+def choose_packing(machine, f, rows, depth, again, skinny):
+    """Say how A is packed, whose rows are read `again` times, in strips of so many; gives how B is."""
+    size, straight = machine.size, f["b_col"] == 1
+    # A is read once for every panel of columns, B once for every strip of rows: is a better order worth a copy?
+    if f["a_col"] == 1:
+        f["a_pack"] = COPY if crowd(rows, f["a_row"] * size, again > 1) else DIRECT
+    elif f["a_row"] == 1:
+        far = f["a_col"] * size
+        f["a_pack"] = TURN if crowd(depth // 2, far, True) or again > 1 and far > 1024 else DIRECT
+    else:
+        f["a_pack"] = GATHER if again > 2 else DIRECT
+    most_direct = SHORT_B_BYTES if machine.kernels.whole_lines and f["K"] <= SHORT_STRIPS[True] else NEAR_BYTES
+    if f["N"] >= machine.lanes and (skinny or straight and depth * f["b_row"] * size <= most_direct):
+        return DIRECT
+    return COPY if straight else TURN if f["b_row"] == 1 else GATHER
+
+
+def calls_of(machine, f, count, fn, others, shared):
+    """The LibraryCalls of a product whose step is `fn`, with those that go with it."""
     if shared:
-        scratch = f["tiles_n"] * (-(-K // block) + f["tiles_m"]) * CACHE_LINE_BYTES
-        return [LibraryCall(found[0], 1, 1, ints_of(f), scratch, 0),
+        scratch = f["tiles_n"] * (-(-f["K"] // f["block"]) + f["tiles_m"]) * CACHE_LINE_BYTES
+        return [LibraryCall(others[0], 1, 1, ints_of(f), scratch, 0),
                 LibraryCall(fn, f["shares"], 1, ints_of(f), scratch)]
     if f["parts"] > 1:
-        scratch = f["parts"] * f["c2"] * size + APART_BYTES
-        added = LibraryCall(found[0], M * f["tiles_n"], max(1, PIECE_CYCLES // (f["tile_n"] * f["parts"])),
+        scratch = f["parts"] * f["c2"] * machine.size + APART_BYTES
+        added = LibraryCall(others[0], f["M"] * f["tiles_n"], max(1, PIECE_CYCLES // (f["tile_n"] * f["parts"])),
                             ints_of(f | {"c_row": f["whole_c_row"]}), scratch, 0)
         return [product(machine, fn, f, count, scratch), added]
     return [product(machine, fn, f, count)]
@@ -358,7 +357,7 @@ def cut_k(machine, f, skinny):
 
 
 def a_room(machine, f, m, depth):
-    """How many elements of `m` rows of A and so much of k are packed together: see `pack_a` in gemm_kernels.py."""
+    """How many elements of `m` rows of A and so much of k are packed together: see `pack_a` in gemm_packing.py."""
     if f["a_pack"] == TURN:                                       # strips, each with a vector behind it
         return m * depth + -(-m // f["rows"]) * machine.lanes
     far = up(depth, 2 * machine.lanes) + machine.lanes

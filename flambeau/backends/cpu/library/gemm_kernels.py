@@ -3,41 +3,32 @@
 A step's ints are the fields below, by name.
 """
 import ctypes
-import functools
-import itertools
 import platform
 from contextlib import contextmanager
 
 from ....loops.step import STEP_ARGUMENTS
 from ....loops.target import pausing
-from ..llvm_writer import LLVMWriter, Vectors, _list
+from ..llvm_writer import LLVMWriter
 from ..memory.allocator import CACHE_LINE_BYTES
+from .gemm_block import TileBlock
+from .gemm_micro import MAX_KERNEL_ROWS, MAX_KERNEL_VECTORS, MicroKernel
+from .gemm_packing import COPY, GATHER, TURN, PackingKernels
 
 X86 = platform.machine().lower() in ("x86_64", "amd64", "i386", "i686", "x86")
 LLVM_ELEMENT = {"float32": "float", "float64": "double"}
-MAX_KERNEL_ROWS, MAX_KERNEL_VECTORS = 8, 8  # the innermost kernels' limits: rows, and vectors across
-COPIED_TOGETHER = 8                         # rows of B that are copied together
-COLUMNS_AHEAD = 2                           # how many columns of A on come nearer, while it is turned
-STRIPS_TOGETHER = 128                       # strips of A: what lies side by side, of rows that may be pages apart
 MICRO_KINDS = "micro", "micro_ahead", "micro_next"   # innermost kernels; those that ask for B, for the next matrices
 MAX_AHEAD_VECTORS = 4                       # across, of those that ask
-B_AHEAD_BYTES = 1024                        # how far on, where a vector is a line of the cache;
-B_AHEAD_ROWS = 4                            # or how many rows, where they lie further apart than
-NEAR_ROW_BYTES = 2560                       # this: that is the next one already, or the one after
 APART_BYTES = 16 << 10                      # room in which sums of parts are put far from B, in the first cache
-K_TOGETHER = 4                              # steps along k of a large block, likewise
-SHORT_STRIPS = {False: 64, True: 128}       # of k: it comes near by itself; True: where a vector is a line of the cache
 PANEL_WIDTHS = {32: (3, 2, 4, 1, 6, 8), 16: (3, 2, 1, 4)}   # registers → vectors across that are tried, in that order
 MAX_TINY = 4                                # rows, columns and k of matrices that are multiplied number by number
 DOT_COLUMNS = {1: 5, 2: 4, 4: 4, 8: 3}     # rows of a block of dot products → columns
-DIRECT, COPY, TURN, GATHER = range(4)      # how an operand is packed: not, row by row, transposed, element by element
 
 STEP_FIELDS = ("M N K tile_m tile_n tiles_m tiles_n block rows rest_rows width a_row a_col b_row b_col c_row c_col "
                "a_pack pack_a pack_b ahead a_room b_room group turned kernels size1 size2 a0 a1 a2 b0 b1 b2 c0 c1 c2 "
                "parts whole_k shares").split()
 
 
-class GemmKernels:
+class GemmKernels(PackingKernels):
     """The LLVM text of all functions for one element type."""
 
     word = "product"              # in the names of the functions
@@ -45,10 +36,8 @@ class GemmKernels:
     inner = (*MICRO_KINDS, "pack_a", "pack_b")                # which are called by their address
 
     def __init__(self, element, target):
-        self.v = Vectors(element, target)
-        self.element, self.lanes = element, self.v.lanes
+        super().__init__(element, target)
         self.whole_lines = target.vector_bytes == CACHE_LINE_BYTES
-        self.short_strip = SHORT_STRIPS[self.whole_lines]
 
     def every(self, machine):
         """All functions that a plan may ask for: (a method, *its arguments) of each."""
@@ -76,161 +65,7 @@ class GemmKernels:
         C on %a.down and %c.down further each time. What lies at %a.next and %b.next, as much of each as is read of A,
         is what `following` asks for.
         """
-        v, elt = self.v, self.element
-        w = LLVMWriter(f"define void @{name}(i64 %k, ptr %table, i64 %step, i64 %panels, ptr %a, ptr %a.rows, ptr %b, "
-                       "ptr %b.cols, i64 %b.far, ptr %c, ptr %c.rows, ptr %c.cols, i64 %c.far, i64 %add, i64 %strips, "
-                       "i64 %a.down, i64 %c.down, ptr %a.next, ptr %b.next)")
-
-        def offsets(table, count):
-            return [w.load("i64", w.at("i64", table, i)) for i in range(count)]
-
-        def nearer(place, cache=3):
-            w.do(f"call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 {cache}, i32 1)")
-
-        b_cols, c_cols = offsets("%b.cols", width), [w.mul(v.bytes, o) for o in offsets("%c.cols", width)]
-        # the offsets are read one turn ahead: otherwise LLVM loads all of A first, and has no registers for it
-        first = offsets("%table", 2)
-        adds = w.is_("ne", "%add", 0)
-        with w.loop(0, "%strips", 1, [("ptr", "%a"), ("ptr", "%c")]) as strip:
-            top, to = strip.values
-            starts = [w.at(elt, top, offset) for offset in offsets("%a.rows", rows)]
-            strip.next = [w.at(elt, top, "%a.down"), w.at(elt, to, "%c.down")]
-            with w.loop(0, "%panels", 1, [("ptr", "%b"), ("ptr", to)]) as panel:
-                b, c = panel.values
-                if not self.whole_lines:
-                    with w.when(w.is_("sgt", "%k", self.short_strip)), w.loop(0, rows) as i:    # what will be written
-                        row = w.at(elt, c, w.load("i64", w.at("i64", "%c.rows", i.i)))     # comes nearer
-                        for col in c_cols:
-                            nearer(w.at("i8", row, col), 2)
-                across = [w.at(elt, b, col) for col in b_cols]
-
-                def added(factors, for_a, sums):
-                    made = []
-                    for i in range(rows):
-                        x = v.spread(w, w.load(elt, w.at(elt, starts[i], for_a)))
-                        made += [v.fma(w, x, y, s) for y, s in zip(factors, sums[i * width:], strict=False)]
-                    return made
-
-                # Most of a product is steady: each step as far as the first, and vectors side by side. Then there is
-                # nothing in the loop but what it needs, which shows where processors share a core; and a loop does
-                # several steps where each is a few lines of the cache.
-                together = K_TOGETHER if self.whole_lines and rows * width > MAX_KERNEL_ROWS else 1
-                side_by_side = [w.is_("eq", col, j * self.lanes) for j, col in enumerate(b_cols)]
-                even = functools.reduce(w.both, side_by_side, w.is_("eq", "%step", 0))
-                steady = w.pick(even, w.down("%k", together), 0)
-                on_a, on_b = first
-                if ahead:
-                    far_rows = w.is_("sgt", on_b, NEAR_ROW_BYTES // v.bytes)
-                    far = w.pick(far_rows, w.mul(on_b, B_AHEAD_ROWS * v.bytes), B_AHEAD_BYTES)
-                carry = [("i64", on_a), ("ptr", w.at(elt, b, on_b)), *[(v.type, "zeroinitializer")] * (rows * width)]
-                asked = rows * v.bytes                       # of each of the next matrices, for a step along k
-                with w.loop(0, steady, together, carry) as k:
-                    for_a, place, *made = k.values
-                    if following:
-                        offset = w.mul(w.add(w.mul(strip.i, "%k"), k.i), asked)
-                        lines = range(0, together * asked, CACHE_LINE_BYTES)
-                        for matrix, line in itertools.product(("%a.next", "%b.next"), lines):
-                            nearer(w.at("i8", matrix, w.add(offset, line)))
-                    for _ in range(together):
-                        for j in range(width if ahead else 0):
-                            nearer(w.at("i8", place, w.add(far, j * CACHE_LINE_BYTES)))
-                        made = added([v.load(w, w.at(elt, place, j * self.lanes)) for j in range(width)], for_a, made)
-                        for_a, place = w.add(for_a, on_a), w.at(elt, place, on_b)
-                    k.next = [for_a, place, *made]
-                carry = [("ptr", "%table"), *[("i64", w.add(offset, w.mul(steady, offset))) for offset in first],
-                         *[(v.type, one) for one in k.values[2:]]]
-                with w.loop(steady, "%k", 1, carry) as k:
-                    table, for_a, for_b, *sums = k.values
-                    made = added([v.load(w, w.at(elt, p, for_b)) for p in across], for_a, sums)
-                    later = w.at("i64", table, "%step")
-                    on_a, on_b = offsets(later, 2)
-                    k.next = [later, w.add(for_a, on_a), w.add(for_b, on_b), *made]
-                lines = [w.at(elt, c, offset) for offset in offsets("%c.rows", rows)]
-
-                def places():              # written where they are used, where LLVM makes them part of a load or store
-                    return [w.at("i8", line, col) for line in lines for col in c_cols]
-
-                sums = k.values[3:]
-                more, done, before = w.name("more"), w.name("end"), w.block
-                w.do(f"br i1 {adds}, label %{more}, label %{done}")
-                w.label(more)
-                added = [w(f"fadd {v.type} {v.load(w, place)}, {one}")
-                         for place, one in zip(places(), sums, strict=True)]
-                w.do(f"br label %{done}")
-                w.label(done)
-                sums = [w(f"phi {v.type} [ {one}, %{before} ], [ {total}, %{more} ]")
-                        for one, total in zip(sums, added, strict=True)]
-                for one, place in zip(sums, places(), strict=True):
-                    v.store(w, one, place)
-                panel.next = [w.at(elt, b, "%b.far"), w.at(elt, c, "%c.far")]
-        return v.declarations() + w.text()
-
-    def gather(self):
-        """A matrix of any strides to rows of contiguous elements."""
-        elt = self.element
-        w = LLVMWriter("define internal void @gather(ptr %to, i64 %to.row, ptr %from, i64 %from.row, i64 %from.col, "
-                       "i64 %rows, i64 %cols)")
-        with w.loop(0, "%rows", 1, [("ptr", "%to"), ("ptr", "%from")]) as r:
-            to, source = r.values
-            with w.loop(0, "%cols", 1, [("ptr", source)]) as j:
-                w.store(elt, w.load(elt, j.values[0]), w.at(elt, to, j.i))
-                j.next = [w.at(elt, j.values[0], "%from.col")]
-            r.next = [w.at(elt, to, "%to.row"), w.at(elt, source, "%from.row")]
-        return w.text()
-
-    def turn(self):
-        """to[r, c] = from[c, r], both contiguous along their rows. Whole vectors of columns and whole groups of rows
-        (as many as an element is in 16 bytes) are written."""
-        v, elt, n = self.v, self.element, self.lanes
-        group = 16 // v.bytes
-        small = f"<{group} x {elt}>"
-        w = LLVMWriter("define internal void @turn(ptr %to, i64 %to.row, ptr %from, i64 %from.row, i64 %rows, i64 "
-                       "%cols)")
-        whole, last = w.down("%rows", group), w.sub("%cols", 1)
-
-        def put(loads, to):
-            for i, one in enumerate(self.turned(w, loads)):
-                v.store(w, one, w.at(elt, to, w.mul(i, "%to.row")))
-
-        with w.loop(0, "%cols", n) as j:
-            to = w.at(elt, "%to", j.i)
-            # columns beyond the last are read from the last: what they give is never stored in C
-            rows = [w.at(elt, "%from", w.mul(w.least(w.add(j.i, i), last), "%from.row")) for i in range(n)]
-            with w.loop(0, whole, group) as r:
-                put([w.load(small, w.at(elt, row, r.i), v.bytes) for row in rows],
-                    w.at(elt, to, w.mul(r.i, "%to.row")))
-            with w.loop(whole, "%rows") as r:
-                to = w.at(elt, to, w.mul(r.i, "%to.row"))
-                for i, row in enumerate(rows):
-                    w.store(elt, w.load(elt, w.at(elt, row, r.i)), w.at(elt, to, i))
-        return w.text()
-
-    def turned(self, w, loads):
-        """From `lanes` small vectors of 16 bytes, one of each row, the vectors of their columns."""
-        n, group = self.lanes, 16 // self.v.bytes
-        wide = []
-        for i in range(group):                       # 16 bytes of each row i, i + group, i + 2 * group, ...
-            parts, size = loads[i::group], group
-            while len(parts) > 1:
-                kind, size = f"<{size} x {self.element}>", 2 * size
-                parts = [w(f"shufflevector {kind} {a}, {kind} {b}, <{size} x i32> <{_list(range(size))}>")
-                         for a, b in zip(parts[::2], parts[1::2], strict=True)]
-            wide += parts
-
-        def interleave(a, b, each, high):
-            """Of each 16 bytes the low or high half of `a` and of `b`, by turns `each` elements."""
-            picked = []
-            for lane in range(0, n, group):
-                half = range(lane + group // 2 * high, lane + group // 2 * (1 + high))
-                for start in half[::each]:
-                    picked += [*range(start, start + each), *range(n + start, n + start + each)]
-            t = self.v.type
-            return w(f"shufflevector {t} {a}, {t} {b}, <{n} x i32> <{_list(picked)}>")
-
-        if group == 2:
-            return [interleave(*wide, 1, high) for high in (0, 1)]
-        pairs = [interleave(wide[i], wide[i + 1], 1, high) for high in (0, 1) for i in (0, 2)]
-        return [interleave(pairs[2 * i], pairs[2 * i + 1], 2, high) for i in (0, 1) for high in (0, 1)]
+        return MicroKernel(self, rows, width, ahead, following).text(name)
 
     def gemm(self, name):
         """The step: tiles one by one, their blocks of k, panels of columns, rows."""
@@ -386,234 +221,7 @@ class GemmKernels:
     def block(self, w, f, k, m, cols, a, b, c, room, following=("null", "null"), each_tile=None):
         """One block of k of a tile: later blocks add to what earlier ones left in C. With `each_tile`, of all tiles of
         these columns that it hands to a function (first row, rows). `following` are matrices that are read next."""
-        elt, n = self.element, self.lanes
-        a_pack, b_pack, narrow, tables = room
-        size = w.least(f["block"], w.sub(f["until"], k))
-        more = w.one_if(w.is_("ne", k, 0))
-        a, b = w.at(elt, a, w.mul(k, f["a_col"])), w.at(elt, b, w.mul(k, f["b_row"]))
-        vectors = w.count_of(cols, n)
-        panels, strips = w.count_of(vectors, f["width"]), w.count_of(m, f["rows"])
-        thin, wider = w.div(vectors, panels), w.rem(vectors, panels)     # so many panels are one vector wider
-        # rows of the copy start at odd multiples of the vector, so that they do not meet in the cache
-        far = w.add(w.up(size, 2 * n), n)
-        upright, by_strips = w.is_("eq", f["a_pack"], TURN), w.is_("eq", f["a_pack"], COPY)
-        at_once = w.both(w.is_("ne", f["a_pack"], DIRECT), w.is_("ne", f["a_pack"], COPY))
-
-        def packed_a(source, row, rows):
-            w.do(f"call void {w.function(f['pack_a'])}(ptr {a_pack}, i64 {far}, ptr {source}, i64 {row}, "
-                 f"i64 {f['a_col']}, i64 {rows}, i64 {size}, i64 {f['rows']})")
-
-        def packed_at_once(a, m):
-            with w.when(at_once):
-                packed_a(a, f["a_row"], m)
-            return w.pick(at_once, a_pack, a, "ptr")
-
-        if each_tile is None:
-            a = packed_at_once(a, m)
-        a_row = w.pick(at_once, w.pick(upright, 1, far), f["a_row"])
-        a_col = w.pick(at_once, 1, f["a_col"])
-        share = w.count_of(size, strips)
-        line = 64 // self.v.bytes
-        # The last vector of a tile that is not whole is moved to the left until it is: what is there twice is computed
-        # twice. A tile that is narrower than a vector has its result elsewhere meanwhile, and B is copied for it.
-        small = w.is_("slt", cols, n)
-        as_is = w("and i1 " + w.is_("eq", f["pack_b"], 0) + ", " + w("xor i1 " + small + ", true"))
-        ragged = w.one_if(w.is_("slt", cols, w.mul(vectors, n)))
-        # a strip that is read as it lies comes nearer beforehand; a copy goes along it, which processors see coming
-        near = w.both(w.both(w.is_("eq", a_col, 1), w.is_("eq", f["a_pack"], DIRECT)),
-                      w.is_("sgt", size, self.short_strip))
-        table = w(f"inttoptr i64 {f['kernels']} to ptr")
-
-        def start(p):
-            """Where panel `p` starts, in columns."""
-            return w.mul(w.add(w.mul(p, thin), w.least(p, wider)), n)
-
-        def nearer(place):
-            w.do(f"call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 2, i32 1)")
-
-        def copy(to, to_row, source, row, rows, cols):
-            w.do(f"call void @gather(ptr {to}, i64 {to_row}, ptr {source}, i64 {row}, i64 1, i64 {rows}, i64 {cols})")
-
-        last_cols = w.most(w.sub(w.sub(cols, start(w.sub(panels, 1))), n), 0)        # of the last vector in its panel
-        with w.loop(0, f["width"]) as j:
-            w.store("i64", w.least(w.mul(j.i, n), last_cols), w.at("i64", tables["last"], j.i))
-        with w.loop(0, panels, f["group"]) as g:
-            until = w.least(w.add(g.i, f["group"]), panels)
-            left = start(g.i)
-            # What is not stored is computed all the same; and numbers too small to be normal, which may be what stood
-            # here, take some processors a hundred times as long.
-            with w.when(small), w.loop(0, w.mul(size, n), n) as i:
-                self.v.store(w, "zeroinitializer", w.at(elt, b_pack, i.i))
-            with w.when(w.is_("ne", f["pack_b"], 0)):
-                w.do(f"call void {w.function(f['pack_b'])}(ptr {b_pack}, ptr {b}, i64 {f['b_row']}, i64 {f['b_col']}, "
-                     f"i64 {size}, i64 {g.i}, i64 {until}, i64 {thin}, i64 {wider}, i64 {cols})")
-            with w.when(w.both(small, w.is_("eq", f["pack_b"], 0))):
-                copy(b_pack, n, b, f["b_row"], size, cols)
-            middle = w.most(w.least(wider, until), g.i)                      # the wider panels of this group end here
-            whole = w.sub(until, w.pick(w.is_("eq", until, panels), ragged, 0))
-            ahead = w.pick(w.both(w.is_("ne", f["ahead"], 0), w.is_("slt", until, panels)), share, 0)
-            right = start(until)
-            further = w.least(start(w.least(w.add(until, f["group"]), panels)), cols)
-
-            def strips(a, c, m, g=g, left=left, until=until, middle=middle, whole=whole, ahead=ahead, right=right,
-                       further=further):
-                # what is short and read as it lies goes to the kernels in one call, but for a strip that is not whole
-                short = w.both(w.is_("eq", f["a_pack"], DIRECT), w.is_("sle", size, self.short_strip))
-                whole_strips = w.div(m, f["rows"])
-                first_call = w.pick(w.both(short, w.is_("sle", n, cols)), w.most(whole_strips, 1), 1)
-                ragged_strip = w.one_if(w.is_("slt", w.mul(whole_strips, f["rows"]), m))
-                calls = w.add(w.sub(w.add(whole_strips, ragged_strip), first_call), 1)
-                with w.loop(0, calls, 1, [("i64", 0), ("i64", 0), ("i64", 0)]) as s:
-                    (row, strip, before) = s.values
-                    height = w.least(f["rows"], w.sub(m, row))
-                    many = w.pick(w.is_("eq", s.i, 0), first_call, 1)
-                    with w.loop(0, ahead) as q:    # the next panels come nearer, a few rows with each strip
-                        place = w.at(elt, b, w.mul(w.add(w.mul(strip, share), q.i), f["b_row"]))
-                        with w.loop(right, further, line) as j:
-                            nearer(w.at(elt, place, j.i))
-                    packed = w.add(w.mul(row, size), w.mul(strip, n))
-                    lies = w.at(elt, a, w.pick(upright, packed, w.mul(row, a_row)))
-                    with w.when(by_strips):
-                        packed_a(lies, a_row, height)
-                    a_s = w.pick(by_strips, a_pack, lies, "ptr")
-                    next_a = w.at(elt, lies, w.mul(height, a_row))               # the next strip comes nearer
-                    with w.loop(0, w.pick(near, w.least(f["rows"], w.sub(w.sub(m, row), height)), 0)) as r:
-                        place = w.at(elt, next_a, w.mul(r.i, a_row))
-                        with w.loop(0, size, line) as j:
-                            nearer(w.at(elt, place, j.i))
-                    along = w.pick(upright, height, a_col)
-                    w.store("i64", along, tables["step"])
-                    c_s = w.at(elt, c, w.mul(row, f["c_row"]))
-                    a_next, b_next = [w.at(elt, place, w.mul(row, size)) for place in following]
-                    computed = w.pick(w.is_("slt", height, f["rows"]), f["rest_rows"], f["rows"])
-                    first_kernel = w.sub(w.mul(w.sub(computed, 1), MAX_KERNEL_VECTORS), 1)
-                    c_row = w.pick(small, n, f["c_row"])
-                    with w.when(w.is_("ne", height, before)), w.loop(0, f["rows"]) as r:
-                        there = w.least(r.i, w.sub(height, 1))               # the last row stands for those not there
-                        w.store("i64", w.mul(there, w.pick(by_strips, far, a_row)), w.at("i64", tables["a_rows"], r.i))
-                        w.store("i64", w.mul(there, c_row), w.at("i64", tables["c_rows"], r.i))
-                    with w.when(w.both(small, w.is_("ne", more, 0))):
-                        copy(narrow, n, c_s, f["c_row"], height, cols)
-                    # the wider panels, the others, and the last one if it is not whole
-                    with w.loop(0, 3, 1, [("i64", g.i), ("i64", middle), ("i64", 1)]) as part:
-                        first, end, extra = part.values
-                        with w.when(w.is_("slt", first, end)):
-                            width, column = w.add(thin, extra), start(first)
-                            wide = w.mul(width, n)
-                            kernel = w.load("ptr", w.at("ptr", table, w.add(first_kernel, width)))
-                            copied = w.at(elt, b_pack, w.mul(w.sub(column, left), size))
-                            panel = w.pick(as_is, w.at(elt, b, column), copied, "ptr")
-                            b_row = w.pick(as_is, f["b_row"], wide)
-                            w.store("i64", b_row, w.at("i64", tables["step"], 1))
-                            col_table = w.pick(w.is_("eq", part.i, 2), tables["last"], tables["cols"], "ptr")
-                            to = w.pick(small, narrow, w.at(elt, c_s, column), "ptr")
-                            w.do(f"call void {kernel}(i64 {size}, ptr {tables['step']}, i64 0, "
-                                 f"i64 {w.sub(end, first)}, ptr {w.at(elt, a_s, w.sub(0, along))}, "
-                                 f"ptr {tables['a_rows']}, "
-                                 f"ptr {w.at(elt, panel, w.sub(0, b_row))}, ptr {col_table}, "
-                                 f"i64 {w.mul(wide, w.pick(as_is, 1, size))}, ptr {to}, ptr {tables['c_rows']}, "
-                                 f"ptr {col_table}, i64 {wide}, i64 {more}, i64 {many}, "
-                                 f"i64 {w.mul(f['rows'], a_row)}, i64 {w.mul(f['rows'], f['c_row'])}, "
-                                 f"ptr {a_next}, ptr {b_next})")
-                        part.next = [end, w.pick(w.is_("eq", part.i, 0), whole, until), 0]
-                    with w.when(small):
-                        copy(c_s, f["c_row"], narrow, n, height, cols)
-                    s.next = [w.add(row, w.mul(many, height)), w.add(strip, 1), height]
-
-            if each_tile is None:
-                strips(a, c, m)
-            else:
-                each_tile(lambda top, m: strips(packed_at_once(w.at(elt, a, w.mul(top, f["a_row"])), m),
-                                                w.at(elt, c, w.mul(top, f["c_row"])), m))
-
-    def pack_a(self, name, how):
-        """A block of A, `rows` by `cols`, to where it is read in order: by rows that lie `far` apart (GATHER, and COPY
-        where they are contiguous), or by strips of `height` rows (TURN), each [column, row] and with room for a vector
-        behind it."""
-        v, elt, n = self.v, self.element, self.lanes
-        w = LLVMWriter(f"define void @{name}(ptr %to, i64 %far, ptr %from, i64 %row, i64 %col, i64 %rows, i64 %cols, "
-                       "i64 %height)")
-        if how == GATHER:
-            w.do("call void @gather(ptr %to, i64 %far, ptr %from, i64 %row, i64 %col, i64 %rows, i64 %cols)")
-            return self.gather() + "\n" + w.text()
-        if how == COPY:
-            with w.loop(0, "%rows", 1, [("ptr", "%to"), ("ptr", "%from")]) as r:
-                to, source = r.values
-                v.move(w, to, source, "%cols")
-                r.next = [w.at(elt, to, "%far"), w.at(elt, source, "%row")]
-            return v.declarations() + w.text()
-        room = w.add(w.mul("%height", "%cols"), n)
-        together = w.mul(STRIPS_TOGETHER, "%height")
-
-        def strip(to, source, count):
-            """A strip of a number of rows that is known: one load and one store."""
-            kind = f"<{count} x {elt}>"
-            w.store(kind, w.load(kind, source, v.bytes), to, v.bytes)
-
-        with w.loop(0, "%rows", together, [("ptr", "%to")]) as s:       # what lies side by side is read together
-            until = w.least(w.add(s.i, together), "%rows")
-            with w.loop(0, "%cols", 1, [("ptr", w.at(elt, "%from", s.i))]) as k:
-                further = w.mul(w.least(COLUMNS_AHEAD, w.sub(w.sub("%cols", 1), k.i)), "%col")
-                with w.loop(s.i, until, "%height", [("ptr", s.values[0]), ("ptr", k.values[0])]) as r:
-                    to, source = r.values
-                    height = w.least("%height", w.sub(until, r.i))
-                    w.do(f"call void @llvm.prefetch.p0(ptr {w.at(elt, source, further)}, i32 0, i32 3, i32 1)")
-                    to_k = w.at(elt, to, w.mul(k.i, height))
-                    known = {rows: functools.partial(strip, to_k, source, rows) for rows in (4, 8)}
-                    other = w.both(*[w.is_("ne", height, rows) for rows in known])
-                    w.switch(height, known)
-                    with w.when(other):
-                        v.move(w, to_k, source, height)
-                    r.next = [w.at(elt, to, room), w.at(elt, source, "%height")]
-                k.next = [w.at(elt, k.values[0], "%col")]
-            s.next = [w.at(elt, s.values[0], w.mul(STRIPS_TOGETHER, room))]
-        return v.declarations() + w.text()
-
-    def pack_b(self, name, how):
-        """Panels `first` to `until` of B, each contiguous: [panel, row, column]. What is beyond the last column is left
-        as it was."""
-        v, elt, n = self.v, self.element, self.lanes
-        w = LLVMWriter(f"define void @{name}(ptr %to, ptr %from, i64 %row, i64 %col, i64 %rows, i64 %first, i64 "
-                       "%until, i64 %thin, i64 %wider, i64 %cols)")
-
-        def start(p):
-            return w.mul(w.add(w.mul(p, "%thin"), w.least(p, "%wider")), n)
-
-        origin = start("%first")
-        if how != COPY:
-            with w.loop("%first", "%until") as p:
-                left, after = start(p.i), start(w.add(p.i, 1))
-                to = w.at(elt, "%to", w.mul(w.sub(left, origin), "%rows"))
-                source, wide = w.at(elt, "%from", w.mul(left, "%col")), w.sub(after, left)
-                cols = w.sub(w.least(after, "%cols"), left)
-                if how == TURN:
-                    w.do(f"call void @turn(ptr {to}, i64 {wide}, ptr {source}, i64 %col, i64 %rows, i64 {cols})")
-                else:
-                    w.do(f"call void @gather(ptr {to}, i64 {wide}, ptr {source}, i64 %row, i64 %col, i64 %rows, "
-                         f"i64 {cols})")
-            return v.declarations() + (self.turn() if how == TURN else self.gather()) + "\n" + w.text()
-        # a few rows at a time through all panels: what lies side by side is read together
-        with w.loop(0, "%rows", COPIED_TOGETHER, [("ptr", "%from")]) as r:
-            count = w.least(COPIED_TOGETHER, w.sub("%rows", r.i))
-            with w.loop("%first", "%until") as p:
-                left, after = start(p.i), start(w.add(p.i, 1))
-                wide, cols = w.sub(after, left), w.sub(w.least(after, "%cols"), left)
-                to = w.at(elt, "%to", w.add(w.mul(w.sub(left, origin), "%rows"), w.mul(r.i, wide)))
-                source = w.at(elt, r.values[0], left)
-                with w.loop(0, cols, n) as j:
-                    rest, ends = w.sub(cols, j.i), [w.at(elt, place, j.i) for place in (source, to)]
-
-                    def rows(move, ends=ends, wide=wide, count=count):
-                        with w.loop(0, count, 1, [("ptr", end) for end in ends]) as i:
-                            old, new = i.values
-                            move(new, old)
-                            i.next = [w.at(elt, old, "%row"), w.at(elt, new, wide)]
-
-                    w.either(w.is_("sge", rest, n),
-                             lambda: rows(lambda to, source: v.store(w, v.load(w, source), to)),
-                             lambda rest=rest: rows(lambda to, source: v.move_rest(w, to, source, rest)))
-            r.next = [w.at(elt, r.values[0], w.mul(COPIED_TOGETHER, "%row"))]
-        return v.declarations() + w.text()
+        TileBlock(self, w, f, k, m, cols, a, b, room, following, each_tile).write(c, m, each_tile)
 
     def tiny(self, name, cols):
         """The step for matrices with few numbers and `cols` columns: one matrix a tile, number by number."""

@@ -43,7 +43,8 @@ from ....loops.step import in_room
 from ..threads import get_num_threads
 from .blocking import even_part, kernels, last_part, up, widest
 from .gemm import PIECE_CYCLES, PIECES_A_THREAD, LibraryCall, late_share
-from .gemm_kernels import MAX_KERNEL_ROWS, compiled_kernels
+from .gemm_kernels import compiled_kernels
+from .gemm_micro import MAX_KERNEL_ROWS
 from .winograd_kernels import (
     CHANNELS_TOGETHER,
     FILTER_FIELDS,

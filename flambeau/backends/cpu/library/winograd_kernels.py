@@ -5,7 +5,7 @@ A step's ints are the fields below, by name. Working memory begins with a flag: 
 from ..llvm_writer import LLVMWriter, _list
 from .blocking import up
 from .conv_kernels import TapKernels
-from .gemm_kernels import MAX_KERNEL_ROWS, MAX_KERNEL_VECTORS
+from .gemm_micro import MAX_KERNEL_ROWS, MAX_KERNEL_VECTORS
 
 TILE_PLACES = 16              # of a transformed tile
 FLAG_BYTES = 64               # at the head of working memory
@@ -213,7 +213,7 @@ class WinogradKernels(TapKernels):
 
     def clear(self, w, f, x_room):
         """Make the room for copies of inputs zeros: vectors are read beyond the rows of a copy, and what stands there
-        should not be slow to compute with, see `block` in gemm_kernels.py."""
+        should not be slow to compute with, see `pack_b` in gemm_block.py."""
         with w.loop(0, f["x_room"], self.lanes) as i:
             self.v.store(w, "zeroinitializer", w.at(self.element, x_room, i.i))
 
@@ -319,21 +319,26 @@ class WinogradKernels(TapKernels):
                 # what is read behind the products of the last channel is looked at too
                 with w.when(w.is_("slt", m, f["m_part"])), w.loop(0, TILE_PLACES) as q:
                     v.store(w, "zeroinitializer", w.at(elt, p_room, w.add(w.mul(q.i, p_place), w.mul(m, wide))))
-                with self.pieces(w, f, block) as p:
-                    image, col, row, rows, at = self.piece(w, f, block, p.i)
-                    down = w.mul(row, 2)
-                    y = w.at(elt, Y, w.add(w.add(w.add(w.mul(image, f["y_n"]), w.mul(part.i, f["y_m"])), f["y_0"]),
-                                           w.add(w.mul(down, f["y_h"]), w.mul(col, f["y_w"]))))
-                    high = w.least(w.mul(rows, 2), w.sub(f["out_h"], down))
-                    across = w.least(w.mul(f["cols"], 2), w.sub(f["out_w"], col))
-                    with w.loop(0, m, 1, [("ptr", y), ("ptr", w.at(elt, p_room, at))]) as i:
-                        to, source = i.values
-                        w.do(f"call void {w.function(f['back_of'])}(ptr {to}, i64 {f['y_h']}, i64 {f['y_w']}, "
-                             f"i64 {high}, i64 {across}, ptr {source}, i64 {p_place}, i64 {f['cols']}, ptr {line}, "
-                             f"ptr {check})")
-                        i.next = [w.at(elt, to, f["y_m"]), w.at(elt, source, wide)]
+                self.put_tiles(w, f, block, Y, part.i, m, p_room, p_place, line, check)
         self.note(w, room, check)
         return v.declarations() + w.text()
+
+    def put_tiles(self, w, f, block, Y, first_m, m, p_room, p_place, line, check):
+        """The outputs of a block of tiles, `m` channels from `first_m` on."""
+        elt, wide = self.element, block[3]
+        with self.pieces(w, f, block) as p:
+            image, col, row, rows, at = self.piece(w, f, block, p.i)
+            down = w.mul(row, 2)
+            y = w.at(elt, Y, w.add(w.add(w.add(w.mul(image, f["y_n"]), w.mul(first_m, f["y_m"])), f["y_0"]),
+                                   w.add(w.mul(down, f["y_h"]), w.mul(col, f["y_w"]))))
+            high = w.least(w.mul(rows, 2), w.sub(f["out_h"], down))
+            across = w.least(w.mul(f["cols"], 2), w.sub(f["out_w"], col))
+            with w.loop(0, m, 1, [("ptr", y), ("ptr", w.at(elt, p_room, at))]) as i:
+                to, source = i.values
+                w.do(f"call void {w.function(f['back_of'])}(ptr {to}, i64 {f['y_h']}, i64 {f['y_w']}, "
+                     f"i64 {high}, i64 {across}, ptr {source}, i64 {p_place}, i64 {f['cols']}, ptr {line}, "
+                     f"ptr {check})")
+                i.next = [w.at(elt, to, f["y_m"]), w.at(elt, source, wide)]
 
     # --- the weight's gradient --------------------------------------------------------------------------------------
 

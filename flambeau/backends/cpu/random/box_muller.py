@@ -117,66 +117,80 @@ def text(target):
                       for name, count in (("fma", 3), ("sqrt", 1))] + [w.text()])
 
 
+class FloatWords:
+    """Words on vectors of `lanes` floats, `v`, and on whole numbers of as many bits, `i`, for an LLVMWriter."""
+
+    def __init__(self, w, lanes):
+        self.w, self.lanes, self.v, self.i = w, lanes, f"<{lanes} x float>", f"<{lanes} x i32>"
+
+    def c(self, value):          return literal(value, "f32", self.lanes)
+    def n(self, value):          return literal(value, "i32", self.lanes)
+    def mul(self, a, b):         return self.w(f"fmul {self.v} {a}, {b}")
+    def add(self, a, b):         return self.w(f"fadd {self.v} {a}, {b}")
+    def sub(self, a, b):         return self.w(f"fsub {self.v} {a}, {b}")
+    def fma(self, a, b, more):
+        return self.w(f"call {self.v} @llvm.fma.v{self.lanes}f32({self.v} {a}, {self.v} {b}, {self.v} {more})")
+    def pick(self, which, a, b): return self.w(f"select <{self.lanes} x i1> {which}, {self.v} {a}, {self.v} {b}")
+    def bits(self, a):           return self.w(f"bitcast {self.v} {a} to {self.i}")
+    def number(self, a):         return self.w(f"bitcast {self.i} {a} to {self.v}")
+    def some(self, a, mask):     return self.w(f"and {self.i} {a}, {self.n(mask)}")
+
+
 def _blocks(w, words, out, at_once):
     """Write for one or two blocks what `from_units` computes."""
     lanes = 8 * at_once
-    v, i = f"<{lanes} x float>", f"<{lanes} x i32>"
-
-    def c(value):            return literal(value, "f32", lanes)
-    def n(value):            return literal(value, "i32", lanes)
-    def mul(a, b):           return w(f"fmul {v} {a}, {b}")
-    def add(a, b):           return w(f"fadd {v} {a}, {b}")
-    def sub(a, b):           return w(f"fsub {v} {a}, {b}")
-    def fma(a, b, more):     return w(f"call {v} @llvm.fma.v{lanes}f32({v} {a}, {v} {b}, {v} {more})")
-    def pick(which, a, b):   return w(f"select <{lanes} x i1> {which}, {v} {a}, {v} {b}")
-    def bits(a):             return w(f"bitcast {v} {a} to {i}")
-    def number(a):           return w(f"bitcast {i} {a} to {v}")
-    def some(a, mask):       return w(f"and {i} {a}, {n(mask)}")
-    def spread(a):           return _spread(w, a, lanes)
+    k = FloatWords(w, lanes)
 
     def unit(start):
         """One in [0, 1) from the low 24 bits of each word: eight of each block, from the block's place `start` on."""
         found = [w.load("<8 x i32>", w.at("i32", words, start + 16 * block), 4) for block in range(at_once)]
         if at_once == 2:
             found = [w(f"shufflevector <8 x i32> {found[0]}, <8 x i32> {found[1]}, <16 x i32> {_counted(0, 16)}")]
-        return mul(w(f"sitofp {i} {some(found[0], 2**24 - 1)} to {v}"), c(2.0**-24))
+        return k.mul(w(f"sitofp {k.i} {k.some(found[0], 2**24 - 1)} to {k.v}"), k.c(2.0**-24))
 
-    # the logarithm
-    x = bits(sub(c(1), unit(0)))
-    m = number(w(f"or {i} {some(x, MANTISSA)}, {n(HALF_BITS)}"))
-    small = w(f"fcmp olt {v} {m}, {c(CEPHES_SQRT_HALF)}")
-    e = w(f"sub {i} {w(f'lshr {i} {x}, {n(23)}')}, {n(126)}")
-    e = w(f"sitofp {i} {w(f'add {i} {e}, ' + w(f'sext <{lanes} x i1> {small} to {i}'))} to {v}")
-    m = add(sub(m, c(1)), pick(small, m, c(0)))
-    z, y = mul(m, m), c(CEPHES_LOG[0])
-    for coefficient in CEPHES_LOG[1:]:
-        y = fma(y, m, c(coefficient))
-    y = fma(mul(y, m), z, mul(e, c(LN2_LOW)))
-    y = fma(z, c(-0.5), y)
-    log = fma(e, c(LN2_HIGH), add(m, y))
-    radius = w(f"call {v} @llvm.sqrt.v{lanes}f32({v} {mul(c(-2), log)})")
-
-    # the sine and the cosine
-    x = mul(c(2 * math.pi), unit(8))
-    j = w(f"fptosi {v} {mul(x, c(FOUR_OVER_PI))} to {i}")
-    j = some(w(f"add {i} {j}, {n(1)}"), -2)
-    quarters = w(f"sitofp {i} {j} to {v}")
-    for part in MINUS_QUARTER_PI:
-        x = fma(quarters, c(part), x)
-    z, sine, cosine = mul(x, x), c(CEPHES_SIN[0]), c(CEPHES_COS[0])
-    for of_sine, of_cosine in zip(CEPHES_SIN[1:], CEPHES_COS[1:], strict=True):
-        sine, cosine = fma(sine, z, c(of_sine)), fma(cosine, z, c(of_cosine))
-    sine = fma(mul(sine, z), x, x)
-    cosine = add(fma(mul(cosine, z), z, mul(z, c(-0.5))), c(1))
-    crossed = w(f"icmp ne {i} {some(j, 2)}, {n(0)}")
-    for value, other, turned, start in ((cosine, sine, w(f"add {i} {j}, {n(2)}"), 0), (sine, cosine, j, 8)):
-        sign = w(f"shl {i} {some(turned, 4)}, {n(29)}")
-        value = number(w(f"xor {i} {bits(pick(crossed, other, value))}, {sign}"))
-        value = fma(mul(radius, value), spread("%std"), spread("%mean"))
+    log = _logarithm(k, k.sub(k.c(1), unit(0)))
+    radius = w(f"call {k.v} @llvm.sqrt.v{lanes}f32({k.v} {k.mul(k.c(-2), log)})")
+    for value, start in zip(_cosine_and_sine(k, k.mul(k.c(2 * math.pi), unit(8))), (0, 8), strict=True):
+        value = k.fma(k.mul(radius, value), _spread(w, "%std", lanes), _spread(w, "%mean", lanes))
         for block in range(at_once):
-            part = value if at_once == 1 else w(f"shufflevector {v} {value}, {v} poison, <8 x i32> "
+            part = value if at_once == 1 else w(f"shufflevector {k.v} {value}, {k.v} poison, <8 x i32> "
                                                 f"{_counted(8 * block, 8)}")
             w.store("<8 x float>", part, w.at("float", out, start + 16 * block), 4)
+
+
+def _logarithm(k, x):
+    w, v, i = k.w, k.v, k.i
+    x = k.bits(x)
+    m = k.number(w(f"or {i} {k.some(x, MANTISSA)}, {k.n(HALF_BITS)}"))
+    small = w(f"fcmp olt {v} {m}, {k.c(CEPHES_SQRT_HALF)}")
+    e = w(f"sub {i} {w(f'lshr {i} {x}, {k.n(23)}')}, {k.n(126)}")
+    e = w(f"sitofp {i} {w(f'add {i} {e}, ' + w(f'sext <{k.lanes} x i1> {small} to {i}'))} to {v}")
+    m = k.add(k.sub(m, k.c(1)), k.pick(small, m, k.c(0)))
+    z, y = k.mul(m, m), k.c(CEPHES_LOG[0])
+    for coefficient in CEPHES_LOG[1:]:
+        y = k.fma(y, m, k.c(coefficient))
+    y = k.fma(k.mul(y, m), z, k.mul(e, k.c(LN2_LOW)))
+    y = k.fma(z, k.c(-0.5), y)
+    return k.fma(e, k.c(LN2_HIGH), k.add(m, y))
+
+
+def _cosine_and_sine(k, x):
+    """One after the other, so that the numbers of the first are free when the second is made."""
+    w, v, i = k.w, k.v, k.i
+    j = w(f"fptosi {v} {k.mul(x, k.c(FOUR_OVER_PI))} to {i}")
+    j = k.some(w(f"add {i} {j}, {k.n(1)}"), -2)
+    quarters = w(f"sitofp {i} {j} to {v}")
+    for part in MINUS_QUARTER_PI:
+        x = k.fma(quarters, k.c(part), x)
+    z, sine, cosine = k.mul(x, x), k.c(CEPHES_SIN[0]), k.c(CEPHES_COS[0])
+    for of_sine, of_cosine in zip(CEPHES_SIN[1:], CEPHES_COS[1:], strict=True):
+        sine, cosine = k.fma(sine, z, k.c(of_sine)), k.fma(cosine, z, k.c(of_cosine))
+    sine = k.fma(k.mul(sine, z), x, x)
+    cosine = k.add(k.fma(k.mul(cosine, z), z, k.mul(z, k.c(-0.5))), k.c(1))
+    crossed = w(f"icmp ne {i} {k.some(j, 2)}, {k.n(0)}")
+    for value, other, turned in ((cosine, sine, w(f"add {i} {j}, {k.n(2)}")), (sine, cosine, j)):
+        sign = w(f"shl {i} {k.some(turned, 4)}, {k.n(29)}")
+        yield k.number(w(f"xor {i} {k.bits(k.pick(crossed, other, value))}, {sign}"))
 
 
 def _counted(first, count):

@@ -31,11 +31,8 @@ from .colour import (
 )
 from .convert import convert_image_dtype, is_pure_tensor, pil_to_tensor, to_dtype, to_image, to_pil_image, to_tensor
 from .geometry import (
-    affine,
     center_crop,
     crop,
-    elastic,
-    elastic_transform,
     five_crop,
     get_dimensions,
     get_image_num_channels,
@@ -46,16 +43,15 @@ from .geometry import (
     hflip,
     horizontal_flip,
     pad,
-    perspective,
     resize,
     resized_crop,
-    rotate,
     ten_crop,
     uniform_temporal_subsample,
     vertical_flip,
     vflip,
 )
 from .smooth import erase, gaussian_blur, gaussian_noise, jpeg, normalize
+from .warps import affine, elastic, elastic_transform, perspective, rotate
 
 IMAGE_FORMS = (
     adjust_brightness, adjust_contrast, adjust_gamma, adjust_hue, adjust_saturation, adjust_sharpness, affine,

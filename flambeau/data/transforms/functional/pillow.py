@@ -175,7 +175,7 @@ def center_crop(image, output_size):
 
 
 def affine(image, angle, translate, scale, shear, interpolation="nearest", fill=None, center=None):
-    from .geometry import affine_arguments, inverse_affine_matrix
+    from .warps import affine_arguments, inverse_affine_matrix
     number = PILLOW_NUMBERS[interpolation_mode(interpolation)]
     angle, translate, scale, shear, center = affine_arguments(angle, translate, scale, shear, center, 1)
     centre = [image.width * 0.5, image.height * 0.5] if center is None else center
@@ -189,7 +189,7 @@ def rotate(image, angle, interpolation="nearest", expand=False, center=None, fil
 
 
 def perspective(image, startpoints, endpoints, interpolation="bilinear", fill=None, coefficients=None):
-    from .geometry import perspective_arguments
+    from .warps import perspective_arguments
     found = perspective_arguments(startpoints, endpoints, coefficients, 1)[0].tolist()
     number = PILLOW_NUMBERS[interpolation_mode(interpolation)]
     return image.transform(image.size, Image.Transform.PERSPECTIVE, found, number, fillcolor=fill_of(fill, image))

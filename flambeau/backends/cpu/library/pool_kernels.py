@@ -1,0 +1,416 @@
+"""The LLVM text of pooling, of sums by taps, of rows that are added up, and of running sums. See pool.py, which plans
+them.
+
+A step's ints are the fields below, by name; the tables of `weigh` follow where the fields that end in `_at` say.
+"""
+import contextlib
+
+from ....loops.step import STEP_ARGUMENTS
+from ..llvm_writer import LLVMWriter, Vectors
+
+WINDOW_FIELDS = ("x_p x_h x_w size_h size_w y_p y_h y_w out_h out_w k_h step_h pad_h dil_h k_w step_w pad_w dil_w "
+                 "first last planes").split()
+DROP_FIELDS = "count size g_row index_row".split()
+ROWS_FIELDS = "count size cols wide skip".split()
+WEIGHTED_ROWS_FIELDS = "count size cols wide taps".split()
+SUMMED_ROWS_FIELDS = "cols taps".split()
+SCAN_FIELDS = "count inner".split()
+WEIGH_FIELDS = ("x_p x_h y_p y_h wide inner out_h out_w rows row_blocks mean runs down_at across_at runs_at "
+                "down_weights across_weights down_counts across_counts").split()
+SUMMED, SCATTERED = -1, -2    # columns that are sums, and single elements of which too few lie side by side for that
+VECTORS_SUMMED_TOGETHER = 4   # of a row, where rows are weighted and summed
+
+
+class PoolKernels:
+    """The LLVM text of the steps for one element type."""
+
+    word = "pool"
+    drivers = inner = ()
+
+    def every(self, machine):
+        """All functions that a plan may ask for."""
+        return [(what,) for what in ("max_pool", "weigh", "drop", "add_rows", "add_weighted_rows", "sum_weighted_rows",
+                                     "scan")]
+
+    def __init__(self, element, target):
+        self.v = Vectors(element, target)
+        self.element, self.lanes = element, self.v.lanes
+
+    def open(self, name, fields):
+        """A writer of a step, and its ints by name."""
+        w = LLVMWriter(f"define void @{name}({STEP_ARGUMENTS})")
+        return w, {field: w.load("i64", w.at("i64", "%ints", i)) for i, field in enumerate(fields)}
+
+    def max_pool(self, name):
+        """The step: one plane a tile; buffers x, values, places."""
+        elt, n = self.element, self.lanes
+        w, f = self.open(name, WINDOW_FIELDS)
+        X, Y, P = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in range(3)]
+        with w.loop("%begin", "%end") as t, w.loop(0, f["out_h"]) as o:
+            x, at = w.at(elt, X, w.mul(t.i, f["x_p"])), w.add(w.mul(t.i, f["y_p"]), w.mul(o.i, f["y_h"]))
+            top = w.sub(w.mul(o.i, f["step_h"]), f["pad_h"])
+            high = self.inside(w, top, f["k_h"], f["dil_h"], f["size_h"])
+
+            def single(c, x=x, at=at, top=top, high=high):
+                left = w.sub(w.mul(c, f["step_w"]), f["pad_w"])
+                wide = self.inside(w, left, f["k_w"], f["dil_w"], f["size_w"])
+
+                def look(place, _):
+                    return w.load(elt, w.at(elt, x, w.add(w.mul(place[0], f["x_h"]), w.mul(place[1], f["x_w"]))))
+
+                best, place = self.search(w, f, top, left, high, wide, look, elt, "i64", lambda p: p)
+                to = w.add(at, w.mul(c, f["y_w"]))
+                w.store(elt, best, w.at(elt, Y, to))
+                w.store("i64", place, w.at("i64", P, to))
+
+            inner = w.sub(f["last"], f["first"])
+            with w.loop(0, w.sub(f["out_w"], inner)) as c:
+                single(w.add(c.i, w.pick(w.is_("slt", c.i, f["first"]), 0, inner)))
+            with w.loop(f["first"], f["last"], n) as c:
+                self.many(w, f, c.i, x, w.add(at, c.i), top, high, Y, P)
+        return self.v.declarations() + w.text()
+
+    def inside(self, w, start, count, step, size):
+        """Which taps (from, to) of a window that starts at `start` are inside."""
+        low = w.most(w.div(w.sub(w.add(step, -1), start), step), 0)
+        return low, w.least(w.div(w.sub(w.add(size, w.sub(step, 1)), start), step), count)
+
+    def search(self, w, f, top, left, high, wide, look, kind, index_kind, spread):
+        """The largest element of a window and its place: of equals the first, of nans the last."""
+        mask = kind.replace(self.element, "i1")
+        first = w.add(w.mul(w.add(top, w.mul(high[0], f["dil_h"])), f["size_w"]),
+                      w.add(left, w.mul(wide[0], f["dil_w"])))
+        least = "0xFFF0000000000000"                             # minus infinity
+        if kind != self.element:
+            least = "<" + ", ".join([f"{self.element} {least}"] * self.lanes) + ">"
+        start = [(kind, least), (index_kind, spread(first))]
+        with w.loop(high[0], high[1], 1, start) as i:
+            h = w.add(top, w.mul(i.i, f["dil_h"]))
+            with w.loop(wide[0], wide[1], 1, list(zip((kind, index_kind), i.values, strict=True))) as j:
+                best, place = j.values
+                column = w.add(left, w.mul(j.i, f["dil_w"]))
+                value = look((h, column), j.i)
+                larger, nan = w(f"fcmp ogt {kind} {value}, {best}"), w(f"fcmp uno {kind} {value}, {value}")
+                better = w(f"or {mask} {larger}, {nan}")
+                here = spread(w.add(w.mul(h, f["size_w"]), column))
+                j.next = [w(f"select {mask} {better}, {kind} {value}, {kind} {best}"),
+                          w(f"select {mask} {better}, {index_kind} {here}, {index_kind} {place}")]
+            i.next = j.values
+        return i.values
+
+    def many(self, w, f, c, x, at, top, high, Y, P):
+        """A vector of outputs of a row, whose windows are all inside its columns."""
+        v, elt, n = self.v, self.element, self.lanes
+        left = w.sub(w.mul(c, f["step_w"]), f["pad_w"])
+        one = w.is_("eq", f["step_w"], 1)
+        if v.masks:
+            count = w.least(w.sub(f["last"], c), n)
+            two = w.sub(w.mul(count, 2), 1)
+            # by steps of two the elements of two vectors are needed, every other one of them
+            some, more = v.mask(w, w.pick(one, count, w.least(two, n))), v.mask(w, w.pick(one, 0, w.sub(two, n)))
+        index = f"<{n} x i64>"
+        lanes = f"<{', '.join(f'i64 {i}' for i in range(n))}>"
+        ahead = w(f"mul {index} {lanes}, {self.fill(w, f['step_w'])}")
+        evens = ", ".join(f"i32 {i}" for i in range(0, 2 * n, 2))
+
+        def look(place, _):
+            source = w.at(elt, x, w.add(w.mul(place[0], f["x_h"]), place[1]))
+            if v.masks:
+                a, b = v.load_some(w, source, some), v.load_some(w, w.at(elt, source, n), more)
+            else:
+                a, b = v.load(w, source), v.load(w, w.at(elt, source, w.pick(one, 0, n)))
+            both = w(f"shufflevector {v.type} {a}, {v.type} {b}, <{n} x i32> <{evens}>")
+            return w(f"select i1 {one}, {v.type} {a}, {v.type} {both}")
+
+        def spread(place):
+            return w(f"add {index} {ahead}, {self.fill(w, place)}")
+
+        best, place = self.search(w, f, top, left, high, (0, f["k_w"]), look, v.type, index, spread)
+        if not v.masks:
+            v.store(w, best, w.at(elt, Y, at))
+            w.store(index, place, w.at("i64", P, at), 8)
+            return
+        some = v.mask(w, count)
+        v.store_some(w, best, w.at(elt, Y, at), some)
+        w.do(f"call void @llvm.masked.store.v{n}i64.p0({index} {place}, ptr {w.at('i64', P, at)}, i32 8, "
+             f"<{n} x i1> {some})")
+
+    def weigh(self, name):
+        """The step: some rows of the result of one plane a tile; buffers x and y. See `weigh` in pool.py for the
+        tables."""
+        return WeighedRows(self, name).text()
+
+    def fill(self, w, number):
+        """A whole number in every lane."""
+        n = self.lanes
+        first = w(f"insertelement <{n} x i64> poison, i64 {number}, i64 0")
+        return w(f"shufflevector <{n} x i64> {first}, <{n} x i64> poison, <{n} x i32> zeroinitializer")
+
+    def drop(self, name):
+        """The step: one row a tile; buffers g, index, out."""
+        v, elt, n = self.v, self.element, self.lanes
+        w, f = self.open(name, DROP_FIELDS)
+        G, I, O = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in range(3)]
+        whole = w.down(f["size"], n)
+        with w.loop("%begin", "%end") as t:
+            g, index = w.at(elt, G, w.mul(t.i, f["g_row"])), w.at("i64", I, w.mul(t.i, f["index_row"]))
+            out = w.at(elt, O, w.mul(t.i, f["size"]))
+            with w.loop(0, whole, n) as i:
+                v.store(w, "zeroinitializer", w.at(elt, out, i.i))
+            with w.loop(whole, f["size"]) as i:
+                w.store(elt, "0.0", w.at(elt, out, i.i))
+            with w.loop(0, f["count"]) as i:
+                to = w.at(elt, out, w.load("i64", w.at("i64", index, i.i)))
+                w.store(elt, w(f"fadd {elt} {w.load(elt, to)}, {w.load(elt, w.at(elt, g, i.i))}"), to)
+        return v.declarations() + w.text()
+
+    def add_rows(self, name):
+        """The step: a few columns of the table a tile; buffers g, index, out."""
+        w, f = self.open(name, ROWS_FIELDS)
+        G, I, O = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in range(3)]
+        with self.columns(w, f, G, O) as (g, add):
+            with w.loop(0, f["count"]) as i:
+                at = w.load("i64", w.at("i64", I, i.i))
+                with w.when(w.is_("ne", at, f["skip"])):
+                    add(at, w.at(self.element, g, w.mul(i.i, f["cols"])))
+        return self.v.declarations() + w.text()
+
+    def add_weighted_rows(self, name):
+        """The step: a few columns of the table a tile; buffers g, index, weight, out."""
+        w, f = self.open(name, WEIGHTED_ROWS_FIELDS)
+        G, I, W, O = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in range(4)]
+        with self.columns(w, f, G, O) as (g, add):
+            with w.loop(0, f["count"]) as i:
+                row, first = w.at(self.element, g, w.mul(i.i, f["cols"])), w.mul(i.i, f["taps"])
+                with w.loop(0, f["taps"]) as j:
+                    place = w.add(first, j.i)
+                    weight = w.load(self.element, w.at(self.element, W, place))
+                    add(w.load("i64", w.at("i64", I, place)), row, self.v.spread(w, weight))
+        return self.v.declarations() + w.text()
+
+    def sum_weighted_rows(self, name):
+        """The step: one row of the result a tile; buffers table, index, weight, out."""
+        v, elt, n = self.v, self.element, self.lanes
+        w, f = self.open(name, SUMMED_ROWS_FIELDS)
+        T, I, W, O = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in range(4)]
+        together = VECTORS_SUMMED_TOGETHER * n
+        most, whole = w.down(f["cols"], together), w.down(f["cols"], n)
+        some = v.some(w, w.sub(f["cols"], whole))
+
+        def summed(first, row, left, load, count):
+            """The sums of so many vectors from column `left` on."""
+            with w.loop(0, f["taps"], 1, [(v.type, "zeroinitializer")] * count) as j:
+                place = w.add(first, j.i)
+                weight = v.spread(w, w.load(elt, w.at(elt, W, place)))
+                source = w.at(elt, T, w.add(w.mul(w.load("i64", w.at("i64", I, place)), f["cols"]), left))
+                j.next = [v.fma(w, load(w.at(elt, source, i * n)), weight, held) for i, held in enumerate(j.values)]
+            return [(made, w.at(elt, row, w.add(left, i * n))) for i, made in enumerate(j.values)]
+
+        with w.loop("%begin", "%end") as t:
+            first, row = w.mul(t.i, f["taps"]), w.at(elt, O, w.mul(t.i, f["cols"]))
+            with w.loop(0, most, together) as c:
+                for made, to in summed(first, row, c.i, lambda place: v.load(w, place), VECTORS_SUMMED_TOGETHER):
+                    v.store(w, made, to)
+            with w.loop(most, whole, n) as c:
+                for made, to in summed(first, row, c.i, lambda place: v.load(w, place), 1):
+                    v.store(w, made, to)
+            with w.when(w.is_("slt", whole, f["cols"])):
+                for made, to in summed(first, row, whole, lambda place: v.load_some(w, place, some), 1):
+                    v.store_some(w, made, to, some)
+        return v.declarations() + w.text()
+
+    @contextlib.contextmanager
+    def columns(self, w, f, G, O):
+        """For each tile, where its columns of `G` begin and how to add to those of a row of `O`; all are zero first."""
+        v, elt, n = self.v, self.element, self.lanes
+        with w.loop("%begin", "%end") as t:
+            left = w.mul(t.i, f["wide"])
+            cols = w.least(f["wide"], w.sub(f["cols"], left))
+            whole = w.down(cols, n)
+            some, ragged = v.some(w, w.sub(cols, whole)), w.is_("slt", whole, cols)
+            out = w.at(elt, O, left)
+            with w.loop(0, f["size"]) as r:
+                row = w.at(elt, out, w.mul(r.i, f["cols"]))
+                with w.loop(0, whole, n) as j:
+                    v.store(w, "zeroinitializer", w.at(elt, row, j.i))
+                with w.when(ragged):
+                    v.store_some(w, "zeroinitializer", w.at(elt, row, whole), some)
+
+            def added(more, held, weight):
+                return w(f"fadd {v.type} {held}, {more}") if weight is None else v.fma(w, more, weight, held)
+
+            def add(at, more, weight=None):
+                row = w.at(elt, out, w.mul(at, f["cols"]))
+                with w.loop(0, whole, n) as j:
+                    to = w.at(elt, row, j.i)
+                    v.store(w, added(v.load(w, w.at(elt, more, j.i)), v.load(w, to), weight), to)
+                with w.when(ragged):
+                    to, rest = w.at(elt, row, whole), v.load_some(w, w.at(elt, more, whole), some)
+                    v.store_some(w, added(rest, v.load_some(w, to, some), weight), to, some)
+
+            yield w.at(elt, G, left), add
+
+    def scan(self, name):
+        """The step: running sums of one [count, inner] a tile, added up in double precision; buffers x, out."""
+        v, elt, n = self.v, self.element, self.lanes
+        w, f = self.open(name, SCAN_FIELDS)
+        X, O = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in range(2)]
+        single = w.is_("eq", f["inner"], 1)
+
+        def along(x, out, kind, wide, load, store):
+            with w.loop(0, f["count"], 1, [(wide, "zeroinitializer" if kind != elt else "0.0")]) as i:
+                at = w.mul(i.i, f["inner"])
+                value = load(w.at(elt, x, at))
+                value = value if kind == wide else w(f"fpext {kind} {value} to {wide}")
+                total = w(f"fadd {wide} {i.values[0]}, {value}")
+                store(total if kind == wide else w(f"fptrunc {wide} {total} to {kind}"), w.at(elt, out, at))
+                i.next = [total]
+
+        with w.loop("%begin", "%end") as t:
+            start = w.mul(t.i, w.mul(f["count"], f["inner"]))
+            x, out = w.at(elt, X, start), w.at(elt, O, start)
+            with w.when(single):
+                along(x, out, elt, "double", lambda place: w.load(elt, place),
+                      lambda value, place: w.store(elt, value, place))
+            with w.loop(0, w.pick(single, 0, f["inner"]), n) as j:
+                some = v.some(w, w.least(w.sub(f["inner"], j.i), n))
+                along(w.at(elt, x, j.i), w.at(elt, out, j.i), v.type, f"<{n} x double>",
+                      lambda place, some=some: v.load_some(w, place, some),
+                      lambda value, place, some=some: v.store_some(w, value, place, some))
+        return v.declarations() + w.text()
+
+
+class WeighedRows:
+    """Writes `weigh`: for each row of the result, the rows that it reads are summed up, and then their columns."""
+
+    def __init__(self, kernels, name):
+        self.v, v = kernels.v, kernels.v
+        w, f = self.w, self.f = kernels.open(name, WEIGH_FIELDS)
+        self.buffers = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in range(2)]
+        self.made, = w.rooms((v.bytes, w.add(f["wide"], 2 * v.lanes)))
+        self.whole = w.down(f["wide"], v.lanes)
+        self.single = w.is_("eq", f["inner"], 1)
+        self.inner_whole = w.down(f["inner"], v.lanes)
+        # nothing is read behind a row
+        self.no_rest = w("or i1 " + self.single + ", " + w.is_("eq", self.inner_whole, f["inner"]))
+        self.inner_some = v.some(w, w.sub(f["inner"], self.inner_whole))
+
+    def text(self):
+        w, f, elt, (X, Y) = self.w, self.f, self.v.element, self.buffers
+        with w.loop("%begin", "%end") as t:
+            plane, block = w.div(t.i, f["row_blocks"]), w.rem(t.i, f["row_blocks"])
+            x, y = w.at(elt, X, w.mul(plane, f["x_p"])), w.at(elt, Y, w.mul(plane, f["y_p"]))
+            top = w.mul(block, f["rows"])
+            with w.loop(top, w.least(w.add(top, f["rows"]), f["out_h"])) as o:
+                row = self.row_of(x, o.i)
+                to, count = w.at(elt, y, w.mul(o.i, f["y_h"])), self.number(f["down_counts"], o.i)
+                weights = w.add(f["across_at"], w.add(f["out_w"], 1)), f["across_weights"]
+                w.either(w.is_("ne", f["mean"], 0), lambda row=row, to=to, weights=weights, count=count:
+                         self.put_means(row, to, weights, count),
+                         lambda row=row, to=to, weights=weights: self.put_sums(row, to, weights))
+        return self.v.declarations() + w.text()
+
+    # --- the tables -------------------------------------------------------------------------------------------------
+
+    def word(self, at, index):
+        return self.w.load("i64", self.w.at("i64", "%ints", self.w.add(at, index)))
+
+    def number(self, at, index):
+        """A number of the tables, which are in double precision."""
+        found = self.w.load("double", self.w.at("i64", "%ints", self.w.add(at, index)))
+        return found if self.v.element == "double" else self.w(f"fptrunc double {found} to float")
+
+    def taps_of(self, at, index):
+        return self.word(at, index), self.word(at, self.w.add(index, 1))
+
+    def summed(self, kind, taps, weights, part):
+        """The sum of what `part(place)` gives, each times its weight; -0.0 changes nothing that is added to it."""
+        w, v = self.w, self.v
+        zero = "-0.0" if kind == v.element else v.spread(w, "-0.0")
+        with w.loop(*taps, 1, [(kind, zero)]) as t:
+            place, weight = self.word(weights[0], t.i), self.number(weights[1], t.i)
+            weight = weight if kind == v.element else v.spread(w, weight)
+            product = w(f"fmul {kind} {part(place)}, {weight}")
+            t.next = [w(f"fadd {kind} {t.values[0]}, {product}")]
+        nothing = "0.0" if kind == v.element else "zeroinitializer"
+        return w.pick(w.is_("slt", *taps), t.values[0], nothing, kind)
+
+    # --- rows, and columns of one -----------------------------------------------------------------------------------
+
+    def row_of(self, x, o):
+        """Where the weighed sum of the rows that row `o` of the result reads is."""
+        w, v, f, elt = self.w, self.v, self.f, self.v.element
+        down = self.taps_of(f["down_at"], o)
+        weights = w.add(f["down_at"], w.add(f["out_h"], 1)), f["down_weights"]
+        # a row that is one of the input's is read there
+        alone = w.is_("eq", w.sub(down[1], down[0]), 1)
+        unweighed = w(f"fcmp oeq {elt} {self.number(weights[1], down[0])}, 1.0")
+        as_it_is = w.both(self.no_rest, w.both(alone, unweighed))
+        found = w.at(elt, x, w.mul(self.word(weights[0], down[0]), f["x_h"]))
+        with w.loop(0, w.pick(as_it_is, 0, self.whole), v.lanes) as j:
+            many = w.at(elt, x, j.i)
+            v.store(w, self.summed(v.type, down, weights, lambda r: v.load(w, w.at(elt, many, w.mul(r, f["x_h"])))),
+                    w.at(elt, self.made, j.i))
+        with w.loop(self.whole, w.pick(as_it_is, 0, f["wide"])) as j:
+            one = w.at(elt, x, j.i)
+            w.store(elt, self.summed(elt, down, weights, lambda r: w.load(elt, w.at(elt, one, w.mul(r, f["x_h"])))),
+                    w.at(elt, self.made, j.i))
+        return w.pick(as_it_is, found, self.made, "ptr")
+
+    def put_column(self, row, to, weights, c, count=None):
+        """Column `c` of the result, of one element or of all channels; a mean where there is a `count`."""
+        w, v, f, elt = self.w, self.v, self.f, self.v.element
+        across = self.taps_of(f["across_at"], c)
+        size = None if count is None else w(f"fmul {elt} {count}, {self.number(f['across_counts'], c)}")
+
+        def mean(kind, total):
+            if size is None:
+                return total
+            return w(f"fdiv {kind} {total}, {size if kind == elt else v.spread(w, size)}")
+
+        def one():
+            total = self.summed(elt, across, weights, lambda at: w.load(elt, w.at(elt, row, at)))
+            w.store(elt, mean(elt, total), w.at(elt, to, c))
+
+        def vector(i):
+            total = self.summed(v.type, across, weights, lambda at: v.load(w, w.at(elt, row, w.add(at, i))))
+            return mean(v.type, total)
+
+        def channels():
+            place = w.at(elt, to, w.mul(c, f["inner"]))
+            with w.loop(0, self.inner_whole, v.lanes) as i:
+                v.store(w, vector(i.i), w.at(elt, place, i.i))
+            with w.when(w.is_("slt", self.inner_whole, f["inner"])):       # there is room behind the row
+                v.store_some(w, vector(self.inner_whole), w.at(elt, place, self.inner_whole), self.inner_some)
+
+        w.either(self.single, one, channels)
+
+    def put_means(self, row, to, weights, count):
+        with self.w.loop(0, self.f["out_w"]) as c:
+            self.put_column(row, to, weights, c.i, count)
+
+    def put_sums(self, row, to, weights):
+        w, v, f, elt = self.w, self.v, self.f, self.v.element
+
+        def read(c):
+            """Where the first tap of column `c` reads."""
+            return self.word(weights[0], self.word(f["across_at"], c))
+
+        with w.loop(0, f["runs"]) as r:
+            first, end, source = [self.word(f["runs_at"], w.add(w.mul(r.i, 3), i)) for i in range(3)]
+            place = w.at(elt, to, w.mul(first, f["inner"]))
+
+            def beside():
+                v.move(w, place, w.at(elt, row, source), w.mul(w.sub(end, first), f["inner"]))
+
+            def summed_up():
+                with w.loop(first, end) as c:
+                    self.put_column(row, to, weights, c.i)
+
+            def scattered():
+                with w.loop(w.pick(self.single, first, end), end) as c:
+                    w.store(elt, w.load(elt, w.at(elt, row, read(c.i))), w.at(elt, to, c.i))
+                with w.loop(w.pick(self.single, end, first), end) as c:
+                    v.move(w, w.at(elt, to, w.mul(c.i, f["inner"])), w.at(elt, row, read(c.i)), f["inner"])
+
+            w.switch(w.least(source, 0), {0: beside, SUMMED: summed_up, SCATTERED: scattered})
