@@ -1,6 +1,6 @@
 """Which devices there are: what opens each, what runs an operation that touches several, which one a number means.
 
-A Backend (backend.py) is what one device does. Here they are found: `register` has `torch.device(kind)` name the
+A Backend (backend.py) is what one device does. Here they are found: `register` has `torch.device(device_type)` name the
 devices of a kind, and a Backend is made when a tensor is first asked for on its device.
 """
 from ..base import spec as specs
@@ -33,12 +33,12 @@ def _moved(array, spec, device):
 _opening = new_lock()         # one Backend for each device, whose memory it counts
 
 
-def register(kind, make, current=None):
-    """Let `torch.device(kind)` name the devices that `make(index)` gives a Backend for; it raises for one that is not
-    there. `current` gives the index of the one that is meant where none is named; else that is the first."""
+def register(device_type, make, current=None):
+    """Let `torch.device(device_type)` name the devices that `make(index)` gives a Backend for; it raises for one
+    that is not there. `current` gives the index of the one that is meant where none is named; else the first is."""
     def opened(device):
         if device.index is None:
-            device = specs.device(kind, 0 if current is None else current())
+            device = specs.device(device_type, 0 if current is None else current())
         if device.backend is None:
             with _opening:
                 if device.backend is None:
@@ -46,7 +46,7 @@ def register(kind, make, current=None):
                     backend.device = device
                     device.backend = backend
         return device
-    specs.openers[kind] = opened
+    specs.openers[device_type] = opened
 
 
 def _open_cuda(index):

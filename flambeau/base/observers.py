@@ -68,8 +68,8 @@ class Observer:
     def made(self, value):
         """Contents were made without an instruction: from an array or from numbers."""
 
-    def drew(self, draw, kind, value):
-        """A Value holds random numbers of spec `kind`, from `draw(count)`."""
+    def drew(self, draw, spec, value):
+        """A Value holds random numbers of spec `spec`, from `draw(count)`."""
 
     def shared(self, storage):
         """A Storage was made over the memory of an outside array."""

@@ -1004,18 +1004,18 @@ class broadcast_shapes(Composite):
 # --- joining ------------------------------------------------------------------------------------------------
 
 
-def promoted(kinds):
-    """The dtype that all of `kinds` (Specs or arrays) become together."""
+def promoted(parts):
+    """The dtype that all of `parts` (Specs or arrays) become together."""
     def dtype_of(k): return k.dtype if k.dtype.__class__ is dtypes.dtype else dtypes.from_numpy(k.dtype)
-    return dtypes.result_of([(dtype_of(k), 2 if k.ndim else 1) for k in kinds])
+    return dtypes.result_of([(dtype_of(k), 2 if k.ndim else 1) for k in parts])
 
 
-def joined_spec(kinds, dim):
-    """The Spec of `kinds` put one after the other along `dim`, or a refusal."""
-    for at, k in enumerate(kinds):
+def joined_spec(specs, dim):
+    """The Spec of `specs` put one after the other along `dim`, or a refusal."""
+    for at, k in enumerate(specs):
         need(k.ndim, f"zero-dimensional tensor (at position {at}) cannot be concatenated")
-    real = [(at, k) for at, k in enumerate(kinds) if k.shape != (0,)]    # PyTorch lets anything join a [0]
-    first = real[0][1] if real else kinds[0]
+    real = [(at, k) for at, k in enumerate(specs) if k.shape != (0,)]    # PyTorch lets anything join a [0]
+    first = real[0][1] if real else specs[0]
     d = shapes.wrap_dim(dim, first.ndim) if real else 0
     total = 0
     for at, k in real:
@@ -1025,8 +1025,8 @@ def joined_spec(kinds, dim):
                                    f"size {b} for tensor number {at} in the list.")
         total += k.shape[d]
     shape = (*first.shape[:d], total, *first.shape[d + 1:])
-    lasts = all(shapes.suggests_channels_last(k.shape, k.strides) for k in kinds)
-    return spec(promoted(kinds), shape, shapes.channels_last_strides(shape) if lasts else None, first.device)
+    lasts = all(shapes.suggests_channels_last(k.shape, k.strides) for k in specs)
+    return spec(promoted(specs), shape, shapes.channels_last_strides(shape) if lasts else None, first.device)
 
 
 def need_list(tensors, words, error_class=RuntimeError):
