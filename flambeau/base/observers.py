@@ -158,7 +158,7 @@ TELLING_FILES = (__file__, os.path.join(PACKAGE, "trace", "value.py"))
 
 
 def who_looked():
-    """The frame of who wants contents; for the `looked` of an observer, which asks at once."""
+    """The frame of the code that wants contents; for the `looked` of an observer, which asks at once."""
     frame = sys._getframe(2)
     while frame.f_code.co_filename in TELLING_FILES:
         frame = frame.f_back

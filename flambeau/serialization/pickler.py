@@ -44,7 +44,8 @@ def written(path):
 
 
 class Pickler:
-    """Pickles one object. Storages are only numbered: `storages` holds them, `tensors` says who looks at which."""
+    """Pickles one object. Storages are only numbered: `storages` holds them, `tensors` says which tensor looks at
+    which."""
 
     def __init__(self):
         self.out = bytearray()
