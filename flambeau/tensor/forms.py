@@ -123,43 +123,43 @@ def operands(op, args, public):
     c = type(args[1]) if len(args) == 2 else None
     if c is Tensor or c in tensor_types:
         other: TensorBase = args[1]
-        kind = other._spec
+        second = other._spec
         inputs = args
     else:
-        kind = c
+        second = c
         inputs = args[:1]
     known_calls = operand_calls.get(op)
     seconds = known_calls.get(tensor._spec) if known_calls is not None else None
-    found = seconds.get(kind) if seconds is not None else None
+    found = seconds.get(second) if seconds is not None else None
     if found is NOT_QUICK:
         return call_cached(op, args, {}, public)
     if found is not None:
         entry, tail, asks = found
         if asks and overrides.regions:
             return call(op, args, {}, public)
-        if kind is not c or c is None:
+        if second is not c or c is None:
             return record_one(entry, args + tail, inputs, tail, 4)
         if c is not int or LEAST_INT <= args[1] <= MOST_INT:
             return record_one(entry, args + tail, inputs, args[1:] + tail, 4)
     made = call(op, args, {}, public)
-    remember_operands(op, args, kind, c)
+    remember_operands(op, args, second, c)
     return made
 
 
-def remember_operands(op, args, kind, c):
+def remember_operands(op, args, second, c):
     """Have `operands` find what a call like this one is, if no mode and no `__torch_function__` takes part in it."""
     facts = known.get(op)                                    # none as yet, if a function mode took the call
-    if facts is None or overrides.modes_active or kind is c is not None and c not in number_types:
+    if facts is None or overrides.modes_active or second is c is not None and c not in number_types:
         return                                               # a table that held a program's class would keep it alive
     found = NOT_QUICK
-    if not op.composite and (kind is not c or c is None or op.pointwise):
+    if not op.composite and (second is not c or c is None or op.pointwise):
         asks = op in cast_of_operation or any(asks_autocast(op, a) for a in args if isinstance(a, Tensor))
         if asks and overrides.regions:
             return                                           # it may have been called with other operands than these
         _, entry, full, _ = find(op, facts, args, None)
         if entry is not None and entry.quick and (entry.fits is None or facts.fits_by_name):
             found = entry, full[len(args):], asks
-    operand_calls.setdefault(op, {}).setdefault(args[0]._spec, {})[kind] = found
+    operand_calls.setdefault(op, {}).setdefault(args[0]._spec, {})[second] = found
 
 
 def asks_autocast(op, tensor):
@@ -249,13 +249,13 @@ def operator(op, name, reverse):
         if (plain or c in number_types) and type(self) in tensor_types and op.prepared and op.pointwise \
                 and not overrides.modes_active and not asks_autocast(op, self) \
                 and not (plain and asks_autocast(op, other)):
-            kind = other._spec if plain else c
+            second = other._spec if plain else c
             args = (other, self, *op.tail) if reverse else (self, other, *op.tail)
             made = call_primitive(op, args)
             entry = find(op, known[op], args, None, True)[1]
             if entry is not None and entry.quick:
                 tail = op.tail
-                table.setdefault(self._spec, {})[kind] = entry
+                table.setdefault(self._spec, {})[second] = entry
             return made
         if not takes(other) or isinstance(other, np.ndarray):        # an array's own operator comes to __array_ufunc__
             return NotImplemented
@@ -298,8 +298,8 @@ def augmented(op, name):
 def spelled(op, form, suffix=""):
     """The method that an operator stands for, as overrides see it: `x + y` is `Tensor.add`."""
     name = op.__name__ + suffix
-    for kind in Tensor.__mro__:           # not `getattr`, which would look for words to say that there is none
-        if name in vars(kind):
+    for cls in Tensor.__mro__:            # not `getattr`, which would look for words to say that there is none
+        if name in vars(cls):
             return getattr(Tensor, name)
     return form
 
