@@ -6,7 +6,7 @@ EXAMPLES_COMMIT := 77f55b912142e11fcfdf5b530231fb9c52f181e8
 VISION_COMMIT := 8fb87713a24951e639c494b0f2a8a81b5f8e33a6
 TORCHVISION_SOURCE ?= https://github.com/pytorch/vision
 
-.PHONY: run test core compiled data executors pinned processors pythons thorough cuda conformance programs programs-quick torchvision-tests check images docs bench clean
+.PHONY: run quick test core compiled data executors pinned processors pythons thorough cuda conformance programs programs-quick torchvision-tests check images docs bench clean
 # The tests start hundreds of Pythons, and each would compile what the one before it has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -15,6 +15,9 @@ unexport PYTHONDONTWRITEBYTECODE
 
 run: $(VENV)/.has-examples            ## from a table in a database to a page about the run; DEVICE=cuda: on a GPU
 	$(PY) examples/demo.py $(if $(DEVICE),--device $(DEVICE))
+
+quick: check core $(VENV)/.has-test   ## check, and the tests that a change since main most likely breaks, with both cores
+	$(PY) -m tests.quick $(SINCE)
 
 test: $(VENV)/.has-test               ## every test that does not need PyTorch; of the longest tables of cases a part
 	$(PY) -m pytest -n 2 -q --ignore=tests/torch

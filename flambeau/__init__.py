@@ -19,7 +19,13 @@ from .autograd.modes import (
 )
 from .backends.cpu import threads as _threads
 from .backends.cpu.memory.allocator import OutOfMemoryError
-from .base import dtypes as _dtypes, layout as _layout, settings as _settings, tracebacks as _tracebacks
+from .base import (
+    dtypes as _dtypes,
+    errors as _errors,
+    layout as _layout,
+    settings as _settings,
+    tracebacks as _tracebacks,
+)
 from .base.dtypes import can_cast, dtype, finfo, get_default_dtype, iinfo, promote_types, set_default_dtype
 from .base.layout import layout, memory_format
 from .base.once import imported as _imported
@@ -154,6 +160,7 @@ def _noticed(what, *facts):
         return None
     if _noticing is None:
         _noticing = _imported("watch.noticed", __name__)
+    _errors.told += 1
     return getattr(_noticing, what)(*facts)
 
 

@@ -138,13 +138,13 @@ def argument_error(words):
     return TypeError(f"{called()}(): {words}")
 
 
-warned = 0                    # how often `warn` was called
+told = 0                      # how often a warning was given, or `watch` told of something: neither is on a tape
 
 
 def warn(message, category=UserWarning):
     """Warn with `message`, at the innermost line of the user's."""
-    global warned
-    warned += 1
+    global told
+    told += 1
     frame, level = _getframe(0), 1
     while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
         frame, level = frame.f_back, level + 1

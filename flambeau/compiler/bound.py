@@ -4,13 +4,14 @@
 A part of the compiled core: see Note [One source, two speeds] in base/core.py. What is rare (steps of the reference
 executor, a second thread, a check that does not hold) stands in replay.py, head.py and runtime.py.
 """
+from functools import partial
+
 from ..backends.backend import DeviceFailed
 from ..base import observers, settings
 from ..base.spec import CPU
 from ..trace.exclusive import are_sole
 from ..trace.planning.lower import cell
-from ..trace.running.one_call import give_spare, new_value, taken_spare
-from ..trace.running.program import handed
+from ..trace.running.one_call import new_value, taken_spare
 from .rebuild import in_memory_of
 
 events, switches = vars(observers), vars(settings)
@@ -22,13 +23,12 @@ class BoundBase:
     `free`: places of the inputs that are donated; `read`: (place of an input, index in the table of addresses);
     `outputs`: (place of a result, spec, index, what makes an array of it, and its size class where that may be a spare
     one); `takes`: (place of a result, spec, place of the input whose memory it takes); `floats`, `halves`, `others`:
-    (cell, place of a number), with a dtype where it is to be converted. Of the working memory, `rooms` are (spec, size
-    class, index) of what is little and taken from the spare arrays, `blocks` (device, bytes, index) of the rest.
-    `call` runs all of a program of the CPU's; `again` serves for every run of another device's, where there is such.
+    (cell, place of a number), with a dtype where it is to be converted. `memory` is what is needed meanwhile. `call`
+    runs all of a program of the CPU's; `again` serves for every run of another device's, where there is such.
     """
 
     __slots__ = ("plan", "program", "runner", "free", "read", "at", "outputs", "takes", "floats", "halves", "others",
-                 "rooms", "blocks", "words", "table", "scalars", "cells", "native", "call", "again", "lock")
+                 "memory", "words", "table", "scalars", "cells", "native", "call", "again", "lock")
 
     def run(self, values, numbers, made, happened):
         """Run, unless what would be donated is held elsewhere. Returns True if it ran."""
@@ -62,17 +62,9 @@ class BoundBase:
         for index, at, dtype in self.others:
             self.scalars[index] = cell(numbers[at], dtype)
         if events["during_runs"] or self.call is None:
-            self._run_observed(values, made)
+            self._run_program(values, made)
             return True
-        blocks, rooms = [], []
-        for device, nbytes, index in self.blocks:
-            block = device.backend.block(nbytes)
-            blocks.append(block)
-            table[index] = block.address
-        for spec, size_class, index in self.rooms:
-            room = taken_spare(spec, size_class)
-            rooms.append(room)
-            table[index] = room[1]
+        blocks = self.memory.take(table)
         for at, spec, index, blank, size_class in self.outputs:
             value = made[at]
             if value is None:                            # otherwise memory that may be written over
@@ -83,21 +75,14 @@ class BoundBase:
             made[at] = in_memory_of(values[index], spec)
         made[-1] = True                       # no interrupt comes between this and the end of the call
         self.call()
-        for index in range(len(rooms)):
-            give_spare(self.rooms[index][0], rooms[index])
+        self.memory.give(blocks)
         return True
 
-    def _run_observed(self, values, made):
+    def _run_program(self, values, made):
         """The rest of a run that is observed, or of one that is more than one call."""
-        code = self.runner.code
-        makers = self.program.makers(code, code) if events["during_runs"] and observers.gathering() else None
-        blocks, table = [], self.words
-        for device, nbytes, index in self.program.blocks:
-            if makers is not None:
-                observers.begin(*makers[None])
-            block = device.backend.block(nbytes)
-            blocks.append(block)
-            table[index] = block.address
+        code, program, table = self.runner.code, self.program, self.words
+        makers = program.makers(code, code) if events["during_runs"] and observers.gathering() else None
+        blocks = program.working_memory(table, makers)
         for at, spec, index, blank, _ in self.outputs:
             value = made[at]
             if value is None:
@@ -109,26 +94,13 @@ class BoundBase:
             table[index] = value._address
         for at, spec, index in self.takes:
             made[at] = in_memory_of(values[index], spec)
-        for stretch in self.program.before:
-            self.program.run_stretch(stretch, self.words, self.scalars, self.runner.code, makers is not None)
-        times = self.native.times() if makers is not None else None
-        run = self.again if times is None else None
-        if run is None:
-            run = self.native.bound(self.words, self.scalars, times)
         try:
-            made[-1] = True                       # no interrupt comes between this and the end of the call
-            run()
-        except DeviceFailed as error:
-            self.native.explain(error, self.runner.code)
+            program.run_native(table, self.scalars, code, makers is not None, partial(made.__setitem__, -1, True),
+                               self.again)
+        except DeviceFailed:
+            made[-1] = True                      # what it has overwritten by then is not known
             raise
-        except BaseException:
-            if made[-1] and hasattr(run, "resume"):
-                run.resume()
-            raise
-        if self.native.runs_ahead:
-            handed.append((self.native, self.runner.code))
-        if times is not None:
-            self.native.tell(times, self.runner.code)
+        del blocks                               # which had to stay until here
 
 
 class RunnerBase:

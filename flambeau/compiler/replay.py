@@ -9,18 +9,17 @@ effect raises, the call ends there: those before it have happened, and those aft
 from array import array
 
 from ..backends.cpu.memory.allocator import class_of
-from ..backends.cpu.memory.array_pool import LARGE_SPARE_BYTES, SPARE_ROOM_BYTES
+from ..backends.cpu.memory.array_pool import LARGE_SPARE_BYTES
 from ..base import observers, settings
 from ..base.core import COMPILED
-from ..base.dtypes import uint8
 from ..base.locks import new_lock
-from ..base.spec import CPU, spec as make_spec
+from ..base.spec import CPU
 from ..trace.exclusive import are_sole
 from ..trace.planning import plan as plans
 from ..trace.planning.lower import HALVES, Unfusable
 from ..trace.recording.record import Trace
 from ..trace.running import effects
-from ..trace.running.one_call import bound_call
+from ..trace.running.one_call import WorkingMemory, bound_call
 from ..trace.running.runner import Failure
 from ..trace.value import Value
 from .bound import BoundBase, RunnerBase
@@ -175,13 +174,7 @@ class BoundPlan(BoundBase):
             self.again = self.native.bound(self.words, self.scalars)
             if not program.before and hasattr(self.native.program, "direct"):
                 self.call = bound_call(self.native.program, self.words, self.scalars)
-        self.rooms, self.blocks = [], []
-        for device, nbytes, index in program.blocks:
-            if COMPILED and device is CPU and nbytes <= SPARE_ROOM_BYTES:
-                room = make_spec(uint8, (nbytes,))
-                self.rooms.append((room, class_of(room), index))
-            else:
-                self.blocks.append((device, nbytes, index))
+        self.memory = WorkingMemory(program.blocks)
         self.lock = new_lock()
 
     def _run_step_by_step(self, values, numbers, made, happened):

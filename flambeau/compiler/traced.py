@@ -17,10 +17,23 @@ import threading
 from sys import _getframe
 
 from ..base.op import Op
-from ..tensor import call, composite, find, forms, history, infer, overrides, results, subclass, views, write
+from ..tensor import (
+    call,
+    composite,
+    find,
+    forms,
+    history,
+    infer,
+    known_calls,
+    overrides,
+    results,
+    subclass,
+    views,
+    write,
+)
 
-OPERATION_FILES = frozenset(module.__file__ for module in (call, composite, find, forms, history, infer, overrides,
-                                                           results, subclass, views, write))
+OPERATION_FILES = frozenset(module.__file__ for module in (call, composite, find, forms, history, infer, known_calls,
+                                                           overrides, results, subclass, views, write))
 # Composites that hand a number on to the operations they are made of, untouched but for comparisons.
 PASS_NUMBERS_ON = frozenset(("div", "divide", "_rdiv", "__rdiv__", "pow", "pow_", "fill", "_fill", "_fill_inplace",
                              "clamp", "clip", "dropout"))

@@ -233,6 +233,7 @@ class empty_strided(Composite):
     """An uninitialised tensor with the given size and strides."""
 
     forms = "function"
+    by_specs = False          # but a look at memory of its own, which no tape has
 
     def of(size, stride, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
         dtype, where = options(dtype, dtypes.get_default_dtype(), device, layout, pin_memory)
@@ -393,6 +394,7 @@ class _new_empty_strided(Composite):
     """
 
     names = "Tensor.new_empty_strided"
+    by_specs = False          # the same
 
     def of(input, size, stride, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
         dtype, where = options_of(input, dtype, device, layout, pin_memory)

@@ -142,8 +142,17 @@ class view(Composite):
         if dtype is not None:
             if dtype is input.dtype:
                 return input.detach()                      # which is what PyTorch makes of it: no view, no history
-            return _view_dtype(input, dtype, input._offset % max(1, dtype.itemsize // input.dtype.itemsize))
+            return _view_as(input, dtype)
         return _view(input, several(shape, size, "size"))
+
+
+class _view_as(Composite):
+    """The same memory read as `dtype`."""
+
+    by_specs = False          # but by where the tensor starts
+
+    def of(input, dtype):
+        return _view_dtype(input, dtype, input._offset % max(1, dtype.itemsize // input.dtype.itemsize))
 
 
 class _view(View):

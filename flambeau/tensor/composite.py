@@ -9,13 +9,15 @@ from .messages import explained
 from .results import named
 from .tensor import Tensor, wrap
 
-NOT_REPLAYABLE = object()     # on a tape that cannot be followed: its operations would have nodes of their own
+NOT_REPLAYABLE = object()     # on a tape, which then cannot be followed
 
 
 def call_composite(op, facts, args, kwargs):
     """Run a composite. All that it records inside belongs to the line that called the outermost one."""
     run = _ruled if facts.ruled else _unruled
     trace = _local.trace
+    if trace.tape is not None and not op.by_specs:        # it goes by more than the key of the one around it says
+        trace.tape.append(NOT_REPLAYABLE)
     if trace.site is not None:
         return run(op, facts, args, kwargs)
     trace.site = here(4)
@@ -73,7 +75,7 @@ def _ruled(op, facts, args, kwargs):
         out._node = None
     add_history(op, entry, args, inputs, outs, site)
     if _local.trace.tape is not None and any(out._node is not None for out in outs):
-        _local.trace.tape.append(NOT_REPLAYABLE)
+        _local.trace.tape.append(NOT_REPLAYABLE)          # its operations would have nodes of their own
     return named(op, outs) if many else outs[0]
 
 

@@ -5,12 +5,13 @@ A part of the compiled core: see Note [One source, two speeds] in base/core.py.
 Note [Followed functions]: the rules of gradients, and composites, decide by the specs of their tensors, by whether
 these want a gradient, and by their other arguments. So a call like one before comes to the same operations over other
 tensors. One of them is taped (`trace.tape` has what `record_one`, `record_several` and `view_one` made), and from the
-next on the tape is followed: the same entries, with the tensors of this call, whose data is verified, and their
-history as ever. What did anything else meanwhile cannot be followed, and False stands in the place of its tape: it
-looked at contents, wrote or drew in place, ran an operation at the call, warned, moved something to another device,
-made a leaf that wants a gradient, or took a tensor from elsewhere. Composites that decide by more, or tell an observer,
-say so: `by_specs = False`. Nothing is followed while a mode has to be asked or new tensors go elsewhere than to the
-CPU, and nothing is taped that was given the same tensor twice.
+next on the tape is followed: the same entries, with the tensors of this call, whose data is verified, and their history
+as ever. What did anything else meanwhile cannot be followed, and False stands in the place of its tape: it looked at
+contents, wrote or drew in place, ran an operation at the call, warned or told `watch`, moved something to another
+device, made a leaf that wants a gradient, or took a tensor from elsewhere. Composites that decide by more than the key
+says declare it: `by_specs = False`; tests/tensor/test_follow.py reads the code of all others. Nothing is followed while
+a mode has to be asked or new tensors go elsewhere than to the CPU, and nothing is taped that was given the same tensor
+twice.
 """
 from math import copysign
 
@@ -107,7 +108,7 @@ def follow(trace, tape, held):
 
 def taped(trace, key, function, args, given):
     """What `function(*args)` gives; notes under `key` how it can be followed. `given`: all tensors it is given."""
-    outer, before, emptied, looked, warned = trace.tape, _count(trace), trace.emptied, looks(), errors.warned
+    outer, before, emptied, looked, told = trace.tape, _count(trace), trace.emptied, looks(), errors.told
     versions = [t._storage.version for t in given]
     trace.tape = tape = []
     try:
@@ -122,7 +123,7 @@ def taped(trace, key, function, args, given):
         if len(tapes) >= MAX_TAPES:
             forget_tapes()
         recorded = len([one for one in tape if one is not NOT_REPLAYABLE and one[4] < 0])
-        tapes[key] = looked == looks() and warned == errors.warned and _count(trace) - before == recorded \
+        tapes[key] = looked == looks() and told == errors.told and _count(trace) - before == recorded \
             and versions == [t._storage.version for t in given] and _as_tape(tape, given, made)
     return made
 

@@ -9,20 +9,15 @@ import sys
 
 import numpy as np
 
-from ..base.arguments import LEAST_INT, MOST_INT, beyond_64_bits
 from ..base.core import COMPILED
-from ..base.op import Op, _snake_to_camel, door, known
-from ..trace.value import TensorBase
-from . import overrides
-from .autocast import cast_of_operation, casts_on, note
-from .call import call, call_primitive, record
-from .find import UNKNOWN_KEY, find, number_types
+from ..base.op import Op, _snake_to_camel, door
+from .autocast import note
+from .call import call
+from .find import number_types
 from .follow import followed
-from .infer import check_fits, tables
+from .known_calls import call_cached, operands
 from .overrides import tensor_types
-from .recorder import record_one
 from .tensor import Tensor
-from .views import view_one
 from .write import inplace
 
 OPS_MODULES = ("create", "convert", "arith", "math", "compare", "reduce", "order", "shape", "arrange", "index",
@@ -33,10 +28,6 @@ OPS_MODULES = ("create", "convert", "arith", "math", "compare", "reduce", "order
 
 namespace: dict = {"": {}, "nn.functional": {}, "linalg": {}, "special": {}}
 declared: dict = {}           # class name → operation
-operand_calls: dict = {}      # operation → spec of the first operand → spec or type of the second, None: none → (Entry,
-                              # the other arguments, whether autocast is to be asked where it is on)
-tables.append(operand_calls)
-NOT_QUICK = ()                # what stands there for calls that go by way of `call`
 
 # operator → (operation, arguments reversed)
 BINARY_OPERATORS = {"add": "add", "sub": "sub", "mul": "mul", "truediv": "true_divide", "floordiv": "floor_divide",
@@ -50,121 +41,21 @@ UNARY_OPERATORS = {"neg": "neg", "invert": "bitwise_not", "abs": "abs", "pos": "
 
 
 def method(op, name):
-    """The method form: the tensor comes first. Alone, of a spec seen before, it goes straight to the recorder."""
-    table: dict = {}          # spec of self → entry, the other arguments, its parameters
-    tables.append(table)
+    """The method form: the tensor comes first."""
     primitive, by_specs = not op.composite, op.by_specs
-    asks = op in cast_of_operation                           # in `call`
 
     def form(self, *args, **kwargs):
-        if primitive and not asks and not args and not kwargs and (type(self) is Tensor or
-                                                                   type(self) in tensor_types):
-            tensor: TensorBase = self
-            found = table.get(tensor._spec)
-            if found is not None:
-                entry, tail, params = found
-                inputs = (self,)
-                if entry.quick:
-                    return record_one(entry, inputs + tail, inputs, params, 3)
-                return view_one(entry, inputs + tail, self, 0, 3)
-            made = call(op, (self,), {}, form)
-            facts = known.get(op)                            # none as yet, if a function mode took the call
-            _, entry, full, _ = find(op, facts, (self,), None) if facts is not None else UNKNOWN_KEY
-            if entry is not None and (entry.quick or entry.look is not None) and not asks_autocast(op, self) \
-                    and not overrides.modes_active:
-                table[self._spec] = entry, full[1:], full[1:] if entry.pick is not None else ()
-            return made
-        if COMPILED and primitive and len(args) == 1 and not kwargs and (type(self) is Tensor or
-                                                                         type(self) in tensor_types):
-            return operands(op, (self, *args), form)
-        if COMPILED and by_specs:
+        if primitive:
+            if not kwargs and len(args) < 2 and (type(self) is Tensor or type(self) in tensor_types):
+                return operands(op, (self, *args), form)
+            if COMPILED:
+                return call_cached(op, (self, *args), kwargs, form)
+        elif COMPILED and by_specs:
             made = followed(op, (self, *args), kwargs)
             if made is not None:
                 return made
-        elif COMPILED and primitive:
-            return call_cached(op, (self, *args), kwargs, form)
         return call(op, (self, *args), kwargs, form)
     return with_metadata(form, op, name, op.docstring)
-
-
-def function(op, args, kwargs):
-    """The function form, where the core is compiled; else it is `call`, and there is no time to be won.
-
-    One tensor, two of them, or a tensor and a number, of specs that were seen before, go straight to the recorder.
-    """
-    if op.by_specs:
-        made = followed(op, args, kwargs)
-        if made is not None:
-            return made
-    if kwargs or not 0 < len(args) <= 2 or type(args[0]) is not Tensor and type(args[0]) not in tensor_types:
-        return call_cached(op, args, kwargs, None)
-    return operands(op, args, None)
-
-
-def call_cached(op, args, kwargs, public):
-    """`call`, shorter for a call of a primitive that is like one before: no mode and no `__torch_function__` takes part
-    in it, and its Entry is known."""
-    facts = known.get(op)
-    if facts is not None and not facts.composite and not overrides.regions and "pin_memory" not in kwargs:
-        _, entry, full, inputs = find(op, facts, args, kwargs)
-        if entry is not None:
-            if entry.fits is not None and (kwargs or not facts.fits_by_name):
-                check_fits(entry, full)
-            params = entry.pick(full) if entry.pick is not None else ()
-            if entry.quick:
-                return record_one(entry, full, inputs, params, 4)
-            return record(entry, op, full, inputs, params, 4)
-    return call(op, args, kwargs, public)
-
-
-def operands(op, args, public):
-    """The call of `op` over one or two operands, the first of them a plain tensor. `public`: see `call`."""
-    tensor: TensorBase = args[0]
-    c = type(args[1]) if len(args) == 2 else None
-    if c is Tensor or c in tensor_types:
-        other: TensorBase = args[1]
-        second = other._spec
-        inputs = args
-    else:
-        second = c
-        inputs = args[:1]
-    known_calls = operand_calls.get(op)
-    seconds = known_calls.get(tensor._spec) if known_calls is not None else None
-    found = seconds.get(second) if seconds is not None else None
-    if found is NOT_QUICK:
-        return call_cached(op, args, {}, public)
-    if found is not None:
-        entry, tail, asks = found
-        if asks and overrides.regions:
-            return call(op, args, {}, public)
-        if second is not c or c is None:
-            return record_one(entry, args + tail, inputs, tail, 4)
-        if c is not int or LEAST_INT <= args[1] <= MOST_INT:
-            return record_one(entry, args + tail, inputs, args[1:] + tail, 4)
-    made = call(op, args, {}, public)
-    remember_operands(op, args, second, c)
-    return made
-
-
-def remember_operands(op, args, second, c):
-    """Have `operands` find what a call like this one is, if no mode and no `__torch_function__` takes part in it."""
-    facts = known.get(op)                                    # none as yet, if a function mode took the call
-    if facts is None or overrides.modes_active or second is c is not None and c not in number_types:
-        return                                               # a table that held a program's class would keep it alive
-    found = NOT_QUICK
-    if not op.composite and (second is not c or c is None or op.pointwise):
-        asks = op in cast_of_operation or any(asks_autocast(op, a) for a in args if isinstance(a, Tensor))
-        if asks and overrides.regions:
-            return                                           # it may have been called with other operands than these
-        _, entry, full, _ = find(op, facts, args, None)
-        if entry is not None and entry.quick and (entry.fits is None or facts.fits_by_name):
-            found = entry, full[len(args):], asks
-    operand_calls.setdefault(op, {}).setdefault(args[0]._spec, {})[second] = found
-
-
-def asks_autocast(op, tensor):
-    """Whether a call over `tensor` has to go by way of `call`, which asks autocast, although it does not on the CPU."""
-    return op in casts_on["cuda"] and tensor._spec.device.type == "cuda"
 
 
 def with_metadata(form, op, name, docstring):
@@ -208,58 +99,24 @@ def in_place(op, name):
 
 
 def operator(op, name, reverse):
-    """The operator form. Plain operands of a primitive that were seen before go straight to the recorder."""
-    table: dict = {}          # spec of self → spec, or type, of other → entry
-    tables.append(table)
-    tail = ()                 # the other arguments of the operation
-    composite, by_specs = op.composite, op.by_specs
+    """The operator form. Operands that it does not take are left to their own operators."""
+    primitive, by_specs = not op.composite, op.by_specs
 
     def form(self, other):
         c = type(other)       # not `__class__`: a number that is being traced says there what it stands for
-        if type(self) is not Tensor and type(self) not in tensor_types:
-            return general(self, other, c)
-        plain = c is Tensor or c in tensor_types
-        if composite:
-            if plain or c in number_types:
-                if COMPILED and by_specs:
-                    made = followed(op, (other, self) if reverse else (self, other), {})
-                    if made is not None:
-                        return made
-                return call(op, (other, self) if reverse else (self, other), {})
-            return general(self, other, c)
-        left: TensorBase = self
-        try:
-            if plain:
-                right: TensorBase = other
-                entry = table[left._spec][right._spec]
-            else:
-                entry = table[left._spec][c]
-        except KeyError:
-            return general(self, other, c)
         args = (other, self) if reverse else (self, other)
-        if plain:
-            return record_one(entry, args + tail if tail else args, args, tail, 3)
-        if c is int and not LEAST_INT <= other <= MOST_INT:
-            beyond_64_bits(other)
-        return record_one(entry, args + tail if tail else args, (self,), (other, *tail), 3)
-
-    def general(self, other, c):
-        nonlocal tail
-        plain = c in tensor_types
-        if (plain or c in number_types) and type(self) in tensor_types and op.prepared and op.pointwise \
-                and not overrides.modes_active and not asks_autocast(op, self) \
-                and not (plain and asks_autocast(op, other)):
-            second = other._spec if plain else c
-            args = (other, self, *op.tail) if reverse else (self, other, *op.tail)
-            made = call_primitive(op, args)
-            entry = find(op, known[op], args, None, True)[1]
-            if entry is not None and entry.quick:
-                tail = op.tail
-                table.setdefault(self._spec, {})[second] = entry
-            return made
+        if (type(self) is Tensor or type(self) in tensor_types) \
+                and (c is Tensor or c in tensor_types or c in number_types):
+            if primitive:
+                return operands(op, args, None)
+            if COMPILED and by_specs:
+                made = followed(op, args, {})
+                if made is not None:
+                    return made
+            return call(op, args, {})
         if not takes(other) or isinstance(other, np.ndarray):        # an array's own operator comes to __array_ufunc__
             return NotImplemented
-        return call(op, (other, self) if reverse else (self, other), {}, None if reverse else spelled(op, form))
+        return call(op, args, {}, None if reverse else spelled(op, form))
     form.__name__, form.__qualname__, form.op = name, f"Tensor.{name}", op
     return form
 
@@ -368,7 +225,6 @@ def attach_all():
     door.ones_like, door.zeros_like, door.stack = declared["ones_like"], declared["zeros_like"], declared["stack"]
     door.to_copy = declared["_to_copy"]
     door.page = page
-    door.call = function if COMPILED else call
 
 
 def page(op):

@@ -1,8 +1,7 @@
 """What a call will give, before there is data: its Entry, found again by the operation, specs and parameters.
 
-What of the arguments decides it is Note [Keys] in find.py. The forms of single operations (forms.py) know in small
-tables of their own, for one or two operands, what `find` has said of them before: a dictionary by the spec, and no key
-at all.
+What of the arguments decides it is Note [Keys] in find.py. For one or two operands each operation has a table of what
+`find` has said of them before, by their specs, with no key at all: Note [Known calls] in known_calls.py.
 """
 from operator import itemgetter
 
@@ -16,8 +15,8 @@ from .find import calls, entries, number_types
 from .messages import explained
 from .tensor import Tensor
 
-MAX_REMEMBERED_CALLS = 50_000     # some three KiB each, with what the forms remember
-tables: list = []             # what the forms remember of it for themselves
+MAX_REMEMBERED_CALLS = 50_000     # some three KiB each, with what is remembered elsewhere
+tables: list = []             # what is remembered of it elsewhere
 
 
 def forget():

@@ -25,7 +25,8 @@ MAKES_ONES = re.compile(r"\b(None|newaxis|unsqueeze|view|reshape|expand|expand_a
 KEEPS_ONES = re.compile(r"\bkeepdims?\b")            # for a table of all pairs, or to fit the tensor it was made from
 LINES_NEAR = 8                # an operand that was shaped so few lines above was shaped for this line
 OWN_DOOR = tuple(os.path.join(PACKAGE, "tensor", f"{name}.py")
-                 for name in ("call", "forms", "ufuncs", "functions", "write", "overrides", "function_modes"))
+                 for name in ("call", "known_calls", "forms", "ufuncs", "functions", "write", "overrides",
+                              "function_modes"))
 DIFFERENCES = ("sub", "rsub", "eq", "ne", "lt", "le", "gt", "ge", "isclose")
 
 

@@ -343,7 +343,7 @@ def test_a_forked_child_has_its_own_workers():
         def compiling():
             n = 0
             while not stop:
-                cpu.function(f"f{n}", f"define i64 @f{n}() {{ ret i64 {n} }}")
+                machine_code.function(f"f{n}", f"define i64 @f{n}() {{ ret i64 {n} }}")
                 n += 1
         others = [threading.Thread(target=work) for work in (busy, busy, compiling)]
         for thread in others: thread.start()

@@ -64,7 +64,7 @@ def test_an_edited_source_runs_as_it_stands(package, module, suffix):
 
 
 def test_all_of_them_or_none(package):
-    next((package / "_compiled").glob("trace_append*")).unlink()
+    next((package / "_compiled").glob("trace_recording_append*")).unlink()
     assert core.choose("", "somewhere")[0] is False
 
 

@@ -8,15 +8,18 @@ from flambeau.overrides import TorchFunctionMode
 from flambeau.trace.recording.record import current
 from flambeau.trace.running.key import key_of
 
-OPTIMIZERS = {
+from .every import EVERY, ORDINARY
+
+OPTIMIZERS = {name: EVERY[name] for name in ORDINARY} | {
     "SGD": lambda p: torch.optim.SGD(p, lr=0.1),
     "momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.01),
     "nesterov": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True),
     "Adam": lambda p: torch.optim.Adam(p, lr=0.01),
     "AdamW": lambda p: torch.optim.AdamW(p, lr=0.01, amsgrad=True),
     "RMSprop": lambda p: torch.optim.RMSprop(p, momentum=0.5, centered=True),
-    "Adadelta": torch.optim.Adadelta, "Adamax": torch.optim.Adamax,
 }
+# what their state is made from is held by something else in the first step: a trace, and a plan, more
+WITH_A_FIRST_TRACE = {"ASGD", "Adafactor", "NAdam", "Rprop"}
 
 
 def drawn(*shape):
@@ -29,14 +32,14 @@ def test_all_steps_are_one_trace(name):
     optimizer = OPTIMIZERS[name]([weight, bias])
     torch.cpu.synchronize()
     seen = []
-    for _ in range(3):
+    for _ in range(4):
         optimizer.zero_grad()
         loss = torch.tanh(torch.nn.functional.linear(x, weight, bias)).square().sum()
         loss.backward()
         optimizer.step()
         seen.append(key_of(current())[0])         # the instructions without their numbers, and who holds what
         loss.item()
-    assert seen[0] == seen[1] == seen[2]
+    assert len(set(seen[name in WITH_A_FIRST_TRACE:])) == 1
 
 
 def test_what_was_recorded_before_runs_when_an_optimizer_is_made(monkeypatch):

@@ -16,6 +16,8 @@ from flambeau.optim.optimizer import (
 )
 from flambeau.trace.recording.record import current
 
+from .every import ORDINARY
+
 
 def param(*values):
     return torch.nn.Parameter(torch.tensor(values))
@@ -213,12 +215,7 @@ def test_the_closure_runs_with_gradients():
 # --- saving ----------------------------------------------------------------------------------------------------------
 
 
-def names():
-    return ["ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop",
-            "SGD"]
-
-
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", ORDINARY)
 @pytest.mark.parametrize("way", ["state_dict", "pickle", "deepcopy", "file"])
 def test_training_goes_on_from_what_was_saved(name, way, tmp_path):
     options = {"momentum": 0.9} if name == "SGD" else {}

@@ -3,17 +3,27 @@
 Everything is computed twice: by a first call, which is taped, and by others like it over other numbers, which are
 followed where the core is compiled. They are held against NumPy, or against the first way, with all tapes forgotten.
 """
+import ast
+import importlib
+import inspect
+import pkgutil
 import sys
+import textwrap
 import threading
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
 import flambeau as torch
+from flambeau.autograd.modes import modes
+from flambeau.base import errors
 from flambeau.base.core import COMPILED
-from flambeau.base.op import Composite
+from flambeau.base.op import Composite, door
+from flambeau.tensor.infer import prepared
+from flambeau.watch import noticed
 
 follow = sys.modules["flambeau.tensor.follow"]
 tapes = follow.tapes
@@ -461,3 +471,129 @@ def test_a_warning_comes_every_time():
     for _ in range(3):
         with pytest.warns(UserWarning, match="Using a target size"):
             F.mse_loss(x, y)
+
+
+# --- what every composite reads ---------------------------------------------------------------------------------------
+
+# What may not be asked of a tensor, or of the process, by what is followed: no key of a tape says it.
+NOT_IN_A_KEY = frozenset((
+    "data_ptr storage_offset storage untyped_storage _offset _storage _version _base _view_of _is_view is_leaf grad_fn "
+    "_node grad retains_grad is_inference is_pinned is_shared _site _cut names "               # of a tensor
+    "deterministic benchmark executor environ perf_counter monotonic current_device getrefcount").split())
+
+
+def functions_of(function, seen):
+    """`function` and, through the names it reads, the plain functions of flambeau.ops that it calls."""
+    function = inspect.unwrap(function)
+    if function in seen or not function.__module__.startswith("flambeau.ops"):
+        return
+    seen.add(function)
+    names = {name for code in codes_of(function.__code__) for name in code.co_names}
+    for name in sorted(names):
+        called = function.__globals__.get(name)
+        if inspect.isfunction(called):
+            functions_of(called, seen)
+
+
+def codes_of(code):
+    yield code
+    for part in code.co_consts:
+        if inspect.iscode(part):
+            yield from codes_of(part)
+
+
+def read_beside_the_key(function):
+    """`line: what` for everything that `function` reads and that no key of a tape says."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    parameters = {arg.arg for node in ast.walk(tree) if isinstance(node, ast.arguments)
+                  for arg in (*node.posonlyargs, *node.args, *node.kwonlyargs)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and ast.unparse(node) != "modes.grad":
+            on = node.value.id if isinstance(node.value, ast.Name) else ""
+            if node.attr in NOT_IN_A_KEY or on in ("modes", "settings") and on in function.__globals__:
+                yield f"{node.lineno}: {ast.unparse(node)}"
+        elif isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Is | ast.IsNot):
+            sides = [node.left, *node.comparators]
+            if all(isinstance(side, ast.Name) and side.id in parameters for side in sides):
+                yield f"{node.lineno}: {ast.unparse(node)}"                       # whether two are the same tensor
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("id", "globals", "open", "hash"):
+            yield f"{node.lineno}: {ast.unparse(node)}"
+
+
+def composites():
+    """Every composite of ours, by name, called or not."""
+    for _, name, _ in pkgutil.iter_modules([str(Path(torch.__file__).with_name("ops"))]):
+        for op in vars(importlib.import_module(f"flambeau.ops.{name}")).values():
+            if isinstance(op, Composite) and op.__module__ == f"flambeau.ops.{name}":
+                yield op
+
+
+def test_what_is_followed_goes_by_what_a_key_says():
+    wrong, followed = [], 0
+    for op in composites():
+        if not prepared(op).follows:
+            continue
+        followed += 1
+        functions: set = set()
+        functions_of(op.of, functions)
+        wrong += [f"{op.__module__}.{op.__name__} reads {what} in {function.__qualname__}"
+                  for function in functions for what in read_beside_the_key(function)]
+    assert followed > 300 and not wrong, "\n".join(sorted(wrong))
+
+
+def by_memory(x):
+    return x * 2 if x.storage_offset() else x + 1
+
+
+def by_mode(x):
+    return x * 2 if modes.level else x + (1 if modes.grad else 2)
+
+
+def by_identity(x, y):
+    return x * 2 if x is y else x * y
+
+
+def by_none(x, y):
+    return x * 2 if y is None else x * y
+
+
+@pytest.mark.parametrize("function, found", [(by_memory, "x.storage_offset"), (by_mode, "modes.level"),
+                                             (by_identity, "x is y"), (by_none, None)])
+def test_the_reading_itself(function, found):
+    assert [what.partition(": ")[2] for what in read_beside_the_key(function)] == ([] if found is None else [found])
+
+
+def test_nothing_is_followed_around_what_cannot_be():
+    factor = [1]
+
+    class by_more(Composite):
+        __module__ = "flambeau.ops.math"
+        by_specs = False
+        def of(input): return input * factor[0]
+
+    class around(Composite):
+        __module__ = "flambeau.ops.math"
+        def of(input): return by_more(input) + 1
+
+    for factor[0] in range(5):
+        assert around(torch.ones(2)).tolist() == [factor[0] + 1] * 2
+
+
+@pytest.mark.parametrize("tell", [lambda: errors.warn("said"), lambda: door.noticed("loss_sizes", *drawn(2, 3))],
+                         ids=["a warning", "watch"])
+def test_what_tells_is_not_followed(tell, monkeypatch):
+    """With the compiled core the calls after the second would say nothing."""
+    said = []
+    monkeypatch.setattr(warnings, "warn", lambda *args, **kwargs: said.append(args))
+    monkeypatch.setattr(noticed, "loss_sizes", lambda *sizes: said.append(sizes))
+
+    class doubled(Composite):
+        __module__ = "flambeau.ops.math"
+
+        def of(input):
+            tell()
+            return input * 2
+
+    for _ in range(5):
+        assert doubled(torch.ones(2)).tolist() == [2, 2]
+    assert len(said) == 5

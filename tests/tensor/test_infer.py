@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 import flambeau as torch
 from flambeau.base.core import COMPILED
 from flambeau.base.op import known
-from flambeau.tensor import call as calling, find, forms, infer, overrides
+from flambeau.tensor import call as calling, find, forms, infer, known_calls, overrides
 from flambeau.tensor.forms import declared
 from flambeau.tensor.subclass import opted_out
 from flambeau.trace.recording.record import instruction_of
@@ -154,7 +154,7 @@ def test_the_short_way_of_an_operator_is_the_long_way(name, self, other):
         recorded.append((entry, args, list(inputs), tuple(params)))
         return PLAIN[0]
     with pytest.MonkeyPatch.context() as patch:
-        for module in (forms, calling):
+        for module in (known_calls, calling):
             patch.setattr(module, "record_one", recorder)
         infer.forget()
         for _ in range(2):                     # the second comes the short way

@@ -20,6 +20,8 @@ from torch.nn.utils import prune  # noqa: F401  (torch.nn does not import it)
 import flambeau as fb
 import flambeau.nn.utils.prune
 
+from ..optim.every import ORDINARY
+
 BOTH_WAYS = pytest.mark.parametrize("source, target", [(torch, fb), (fb, torch)], ids=["theirs", "ours"])
 pytestmark = pytest.mark.filterwarnings("ignore")        # that a file holds more than tensors; schedules and steps
 
@@ -59,8 +61,7 @@ def train(lib, model, optimizer, steps=2):
 
 # --- optimizers, schedulers, scalers ---
 
-OPTIMIZERS = ["ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "LBFGS", "NAdam", "RAdam",
-              "RMSprop", "Rprop", "SGD"]
+OPTIMIZERS = [*ORDINARY, "LBFGS"]
 
 
 @BOTH_WAYS

@@ -319,7 +319,7 @@ def test_without_failures(executor):
 @pytest.mark.usefixtures("sort_without_kernel")
 def test_stopped_at_any_operation_then_run_again(executor, monkeypatch, kind, late):
     """Stop before or after the k-th thing is done that is no effect, for every k: each effect has happened once."""
-    execute, update, native = record.execute, record.Trace._update, program.NativeStretch.run
+    execute, update, native = record.execute, record.Trace._update, program.Program.run_stretch
     by_reference = program.execute
     assert [t.tolist() for t in mixed()] == RESULTS
     for k in range(1, 40):
@@ -341,7 +341,7 @@ def test_stopped_at_any_operation_then_run_again(executor, monkeypatch, kind, la
             patch.setattr(program, "execute", stop(by_reference))
             patch.setattr(record.Trace, "_update", stop(update))
             if kind is not Broken:               # which native code cannot raise
-                patch.setattr(program.NativeStretch, "run", stop(native))
+                patch.setattr(program.Program, "run_stretch", staticmethod(stop(native)))
             for _ in range(3):
                 for tensor in tensors:
                     try:

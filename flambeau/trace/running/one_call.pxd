@@ -3,13 +3,21 @@ from flambeau.trace.value cimport Value
 
 
 cpdef tuple taken_spare(spec, size_class)
-cpdef give_spare(spec, tuple one)
 cpdef Value new_value(spec, tuple made, bint whole_block)
+
+
+cdef class WorkingMemory:
+    cdef list large, little       # (device, bytes, index of the table), and (spec, size class, index)
+
+    cpdef list take(self, long long[::1] table)
+    cdef list taken(self, long long* table)
+    cpdef give(self, list taken)
 
 
 cdef class OneCall:
     cdef object program
-    cdef list specs, size_classes, blocks, small_blocks, small_classes, takes, numbers
+    cdef WorkingMemory memory
+    cdef list specs, size_classes, takes, numbers
     cdef bytes cells, constants
     cdef Py_ssize_t table_size, n_inputs, n_outputs, n_numbers, n_constants
     cdef Py_ssize_t* places       # (slot, index of the table) of the inputs, and then of the outputs
@@ -22,8 +30,7 @@ cdef class OneCall:
 
 
 cdef class DeviceCall:
-    cdef object program, native
+    cdef object program
     cdef list outputs
 
     cpdef bint run(self, TraceRunner trace, bint keeps_turn=*) except -1
-    cdef finish(self, TraceRunner trace, list made)

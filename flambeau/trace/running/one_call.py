@@ -27,5 +27,20 @@ def taken_spare(spec, size_class):
     return spec.device.backend.blank(spec)
 
 
-def give_spare(spec, one):
-    """Keep (array, address), which nothing else holds, for the next caller."""
+class WorkingMemory:
+    """The `blocks` of a program of the CPU's, (device, bytes, index of the table)."""
+
+    def __init__(self, blocks):
+        self.blocks = blocks
+
+    def take(self, table):
+        """Memory for one run, whose addresses stand in `table` from here on."""
+        taken = []
+        for device, nbytes, index in self.blocks:
+            block = device.backend.block(nbytes)
+            taken.append(block)
+            table[index] = block.address
+        return taken
+
+    def give(self, taken):
+        """Keep what was taken, which nothing reads any more, for the next run."""

@@ -5,6 +5,8 @@ the native call and the end: an interrupt comes before it, and finds the trace a
 out. Programs of other devices are called by Python, and what an interrupt leaves of them is brought to its end, as
 `Program.run` does it.
 """
+from functools import partial
+
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.string cimport memcpy, memset
 from flambeau.backends.cpu.memory.address cimport address
@@ -13,11 +15,10 @@ from flambeau.trace.running.runner cimport TraceRunner
 from flambeau.trace.value cimport Value
 
 from ...backends.backend import DeviceFailed
-from ...backends.cpu.memory.allocator import blank, block, class_of, notice_peak
+from ...backends.cpu.memory.allocator import blank, class_of, notice_peak
 from ...backends.cpu.memory.array_pool import LARGE_SPARE_BYTES, SPARE_ROOM_BYTES
 from ...base import dtypes
 from ...base.spec import CPU, spec as make_spec
-from .program import handed
 
 cdef extern from "Python.h":
     long long PyLong_AsLongLongAndOverflow(object, int*)
@@ -53,9 +54,36 @@ cpdef tuple taken_spare(spec, size_class):
     return found
 
 
-cpdef give_spare(spec, tuple one):
-    """Keep an array that nothing else holds."""
-    keep_spare(spec, one)
+cdef class WorkingMemory:
+    """Little blocks are taken from the spare arrays, and given back there: see Note [Spare arrays]."""
+
+    def __init__(self, blocks):
+        self.large = [(device, nbytes, index) for device, nbytes, index in blocks
+                      if device is not CPU or nbytes > SPARE_ROOM_BYTES]
+        self.little = [(spec, class_of(spec), index) for spec, index in
+                       [(make_spec(dtypes.uint8, (nbytes,)), index) for device, nbytes, index in blocks
+                        if device is CPU and nbytes <= SPARE_ROOM_BYTES]]
+
+    cpdef list take(self, long long[::1] table):
+        return self.taken(&table[0]) if self.little or self.large else []
+
+    cdef list taken(self, long long* table):
+        cdef list found = []
+        cdef tuple one, spare
+        for one in self.little:                       # first, as `give` finds them
+            spare = taken_spare(one[0], one[1])
+            found.append(spare)
+            table[<Py_ssize_t>one[2]] = spare[1]
+        for one in self.large:
+            block = one[0].backend.block(one[1])
+            found.append(block)
+            table[<Py_ssize_t>one[2]] = block.address
+        return found
+
+    cpdef give(self, list taken):
+        cdef Py_ssize_t i
+        for i in range(len(self.little)):
+            keep_spare((<tuple>self.little[i])[0], <tuple>taken[i])
 
 
 cpdef Value new_value(spec, tuple made, bint whole_block):
@@ -97,11 +125,7 @@ cdef class OneCall:
         self.specs = [spec for _, spec, _ in program.outputs]
         self.size_classes = [class_of(spec) if spec.nbytes <= LARGE_SPARE_BYTES else None for spec in self.specs]
         self.takes, self.numbers = program.takes, program.numbers
-        self.blocks = [one for one in program.blocks if one[1] > SPARE_ROOM_BYTES]
-        # Little ones are taken from the spare arrays, and given back there: see Note [Spare arrays].
-        self.small_blocks = [(make_spec(dtypes.uint8, (nbytes,)), index) for _, nbytes, index in program.blocks
-                             if nbytes <= SPARE_ROOM_BYTES]
-        self.small_classes = [class_of(kind) for kind, _ in self.small_blocks]
+        self.memory = WorkingMemory(program.blocks)
         self.cells, self.constants = program.cells.encode(), program.constants.tobytes()
         self.table_size, self.n_inputs, self.n_outputs = program.table_size, len(program.inputs), len(program.outputs)
         self.n_numbers, self.n_constants = len(program.numbers), len(program.constants)
@@ -132,22 +156,14 @@ cdef class OneCall:
         return True
 
     cdef _run(self, TraceRunner trace, long long* table, long long* cells, bint keeps_turn):
-        cdef list values = trace.values, made = [], held = [], scratch = []
+        cdef list values = trace.values, made = [], held = [], blocks
         cdef Py_ssize_t i
         cdef Py_ssize_t* place = self.places
         cdef Value value, old
         cdef tuple one
         cdef Runner runner = <Runner>self.runner
         memset(table, 0, 8 * self.table_size)
-        for one in self.blocks:
-            taken = block(one[1])
-            held.append(taken)
-            table[<Py_ssize_t>one[2]] = taken.address
-        for i in range(len(self.small_blocks)):
-            spec, index = <tuple>self.small_blocks[i]
-            one = taken_spare(spec, self.small_classes[i])
-            scratch.append(one)
-            table[<Py_ssize_t>index] = one[1]
+        blocks = self.memory.taken(table)
         for i in range(self.n_inputs):
             value = <Value>values[place[0]]
             if value._address is None:
@@ -169,8 +185,7 @@ cdef class OneCall:
         else:
             with nogil:
                 runner(self.words, self.steps, table, cells)
-        for i in range(len(scratch)):
-            give_spare((<tuple>self.small_blocks[i])[0], <tuple>scratch[i])
+        self.memory.give(blocks)
         place = self.places + 2 * self.n_inputs
         for i in range(self.n_outputs):
             value = <Value>values[place[0]]
@@ -182,7 +197,7 @@ cdef class OneCall:
         for i in range(len(self.takes)):
             value = <Value>values[<Py_ssize_t>(<tuple>self.takes[i])[0]]
             old = <Value>values[<Py_ssize_t>(<tuple>self.takes[i])[2]]
-            value.array, value._address = held[len(self.blocks) + i], old._address
+            value.array, value._address = held[i], old._address
             value._memory = None
             value.trace = None
         old_ones = (trace.code, trace.values, trace.last, trace.slots)       # what they hold goes when all is done
@@ -215,7 +230,7 @@ cdef class DeviceCall:
     """A program whose last stretch is another device's."""
 
     def __init__(self, program):
-        self.program, self.native = program, program.native
+        self.program = program
         by_device = {}
         for slot, spec, index in program.outputs:
             by_device.setdefault(spec.device, []).append((spec, slot, index))
@@ -225,16 +240,13 @@ cdef class DeviceCall:
     cpdef bint run(self, TraceRunner trace, bint keeps_turn=False) except -1:
         if keeps_turn:                                # Python runs in it, and with it any other thread
             return False
-        cdef list values = trace.values, code = trace.code, made = [], held = []
+        cdef list values = trace.values, code = trace.code, made = []
         cdef Py_ssize_t slot, index
         cdef Value value
-        program, native = self.program, self.native
+        program = self.program
         words = program.zeros[:]
         cdef long long[::1] table = words
-        for device, nbytes, index in program.blocks:
-            block = device.backend.block(nbytes)
-            held.append(block)
-            table[index] = block.address
+        blocks = program.working_memory(words)
         for slot, index in program.inputs:
             value = <Value>values[slot]
             table[index] = value.address() if value._address is None else value._address
@@ -244,27 +256,18 @@ cdef class DeviceCall:
                 made.append((slot, array_, address))
         scalars = program.scalars([code[i][3][n] for i, n, _ in program.numbers]) if program.numbers \
             else program.constants
-        for stretch in program.before:
-            program.run_stretch(stretch, words, scalars, code, False)
-        run = native.bound(words, scalars)
-        trace.found = None                            # from here on it must not be run again
         try:
-            run()
-        except DeviceFailed as error:
-            native.explain(error, code)
+            program.run_native(words, scalars, code, False, partial(self.hand_out, trace, made))
+        except DeviceFailed:
+            trace.found = None                        # it must not be run again
             raise
-        except BaseException:                         # an interrupt, when all is done or in the middle
-            if hasattr(run, "resume"):
-                run.resume()
-            self.finish(trace, made)
-            raise
-        self.finish(trace, made)
-        if native.runs_ahead:
-            handed.append((native, code))
         return True
 
-    cdef finish(self, TraceRunner trace, list made):
-        """Hand out what was made, and what stands in memory that was taken over."""
+    def hand_out(self, TraceRunner trace, list made):
+        """Hand out what was made, and what stands in memory that was taken over; an interrupted run does it twice."""
+        if not trace.code:
+            return
+        trace.found = None                            # from here on it must not be run again
         cdef list values = trace.values
         cdef Value value, old
         cdef Py_ssize_t slot, source

@@ -8,6 +8,7 @@ import re
 import struct
 from array import array
 from collections import deque
+from functools import partial
 from itertools import groupby
 
 from ...backends.backend import DeviceFailed, NotCompiled, Task, on_late_failure
@@ -97,12 +98,6 @@ class NativeStretch:
         self.steps, self.program, self.bound, self.lasts = steps, program, program.bound, program.lasts
         self.runs_ahead = steps[0].device.backend.runs_ahead
 
-    def run(self, table, cells, observed):
-        """Run over addresses and the numbers in `cells`; gives the times of steps if `observed`."""
-        times = self.times() if observed else None
-        self.program.run(table, cells, times)
-        return times
-
     def explain(self, error, code):
         """Say in a DeviceFailed which of the steps it was, for instructions of `code`."""
         if error.task is None:
@@ -115,9 +110,11 @@ class NativeStretch:
         """Room for the time of its beginning and those at the ends of its tasks."""
         return array("q", bytes(8 * (len(self.steps) + 1)))
 
-    def tell(self, times, code):
-        """Tell observers that the steps were run, for instructions of `code`."""
-        for step, start, end in zip(self.steps, times, times[1:], strict=False):
+    def has_run(self, times, code):
+        """Note that it was run for instructions of `code`, and tell observers, if there are `times` of its steps."""
+        if self.runs_ahead:
+            handed.append((self, code))
+        for step, start, end in zip(self.steps, times or (), (times or ())[1:], strict=False):
             observers.tell_ran(step, tuple([code[i] for i in step.instructions]), start, end)
 
 
@@ -224,13 +221,9 @@ class Program:
         """Run the instructions `code` over ready `values` by slot; then `finish` with (slot, array, address) of what
         was made. See Note [All or nothing] in planning/plan.py. `perform(index, arrays)` has an effect happen. `slots`:
         the same instructions with the slots of these values, where `code` has those of a longer trace."""
-        table, blocks = self.zeros[:], {}
+        table = self.zeros[:]
         makers = self.makers(code, slots or code) if observers.during_runs and observers.gathering() else None
-        for device, nbytes, index in self.blocks:
-            if makers is not None:
-                observers.begin(*makers[None])
-            blocks[index] = block = device.backend.block(nbytes)
-            table[index] = block.address
+        blocks = self.working_memory(table, makers)
         for slot, index in self.inputs:
             try:
                 table[index] = values[slot]._address         # most know it: a call would cost more than all of this
@@ -261,40 +254,61 @@ class Program:
                     self._call_reference(stretch, table, values, code, blocks, held, arrays, perform)
             for slot, index in self.givens:
                 made.append((slot, arrays[index], None))
-        times = last.times() if last is not None and makers is not None else None
-        run = last.bound(table, scalars, times) if last is not None else None
+        self.end(last, table, scalars, code, makers is not None, partial(finish, made))
+
+    def working_memory(self, table, makers=None):
+        """The blocks that are needed while it runs, by their place in `table`. `makers`: what observers are told."""
+        blocks = {}
+        for device, nbytes, index in self.blocks:
+            if makers is not None:
+                observers.begin(*makers[None])
+            blocks[index] = block = device.backend.block(nbytes)
+            table[index] = block.address
+        return blocks
+
+    def run_native(self, table, scalars, code, observed, hand_out, again=None):
+        """Run a program whose stretches are all native, and then `hand_out()`. `again`: what runs the last of them."""
+        for stretch in self.before:
+            self.run_stretch(stretch, table, scalars, code, observed)
+        self.end(self.native, table, scalars, code, observed, hand_out, again)
+
+    @staticmethod
+    def run_stretch(stretch, table, scalars, code, observed):
+        """Run a stretch that is not the last."""
+        times = stretch.times() if observed else None
+        try:
+            stretch.program.run(table, scalars, times)
+        except DeviceFailed as error:
+            stretch.explain(error, code)
+            raise
+        stretch.has_run(times, code)
+
+    @staticmethod
+    def end(last, table, scalars, code, observed, hand_out, again=None):
+        """Run the last stretch, None where that was no native one, and hand out what was made: both, or neither.
+
+        An interrupt in the middle of what can be gone on with, or while results are handed out, comes after the end.
+        """
+        times = last.times() if last is not None and observed else None
+        run = None if last is None else again if again is not None and times is None else \
+            last.bound(table, scalars, times)
         started = False
         try:
             started = True                        # no interrupt comes between this and the end of the call
             if run is not None:
                 run()
-            finish(made)
+            hand_out()
         except DeviceFailed as error:
             last.explain(error, code)
             raise
-        except BaseException:                     # an interrupt while the results were handed out: once more
+        except BaseException:
             if started:
-                if hasattr(run, "resume"):        # or in the middle of a program that can be gone on with
+                if hasattr(run, "resume"):
                     run.resume()
-                finish(made)
+                hand_out()
             raise
-        if last is not None and last.runs_ahead:
-            handed.append((last, code))
-        if times is not None:
-            last.tell(times, code)
-
-    @staticmethod
-    def run_stretch(stretch, table, scalars, code, observed):
-        """Run a stretch that is not the last."""
-        try:
-            times = stretch.run(table, scalars, observed)
-        except DeviceFailed as error:
-            stretch.explain(error, code)
-            raise
-        if stretch.runs_ahead:
-            handed.append((stretch, code))
-        if times is not None:
-            stretch.tell(times, code)
+        if last is not None:
+            last.has_run(times, code)
 
     def makers(self, code, slots):
         """For observers: the instruction of `code` that makes each slot, and under None all those whose steps share the

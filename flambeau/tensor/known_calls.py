@@ -1,0 +1,135 @@
+"""Calls like one before, whose Entry is known: past binding, modes and overrides, straight to the recorder.
+
+A part of the compiled core: see Note [One source, two speeds] in base/core.py.
+
+Note [Known calls]: `x + y`, `x.add(y)`, `torch.add(x, y)` and `2 ** x` are found in one table, that of the operation:
+what the first operand is → what the second is → a KnownCall. Of a tensor that is its spec, of a number its class, and
+None where there is no second. All other calls of a primitive that are like one before are found by their arguments
+(`find`), and the rest goes through `call`, after which a call of this kind is known. While a mode takes part nothing is
+remembered, and tables are emptied before it begins (function_modes.py).
+"""
+from ..base.arguments import LEAST_INT, MOST_INT, beyond_64_bits
+from ..base.core import COMPILED
+from ..base.op import door, known
+from ..trace.value import TensorBase
+from . import overrides
+from .autocast import cast_of_operation, casts_on
+from .call import call, record
+from .find import find, number_types
+from .follow import followed
+from .infer import check_fits, tables
+from .overrides import tensor_types
+from .recorder import record_one
+from .tensor import Tensor
+from .views import view_one
+
+known_calls: dict = {}        # operation → the table of its calls: see Note [Known calls]
+tables.append(known_calls)
+
+
+class KnownCall:
+    """What calls over one or two operands come to.
+
+    `tail` are all arguments behind the operands, `params` those of them that are no tensors, and `number_at` the place
+    of the operand that is a number, or -1. It `asks` autocast where that is on.
+    """
+
+    __slots__ = ("entry", "tail", "params", "number_at", "asks")
+
+    def __init__(self, entry, tail, params, number_at, asks):
+        self.entry, self.tail, self.params, self.number_at, self.asks = entry, tail, params, number_at, asks
+
+
+OTHERWISE = KnownCall(None, (), (), -1, False)        # stands in the table for calls that `find` is to find
+
+
+def function(op, args, kwargs):
+    """The function form, where the core is compiled; else it is `call`, and there is no time to be won."""
+    if op.by_specs:
+        made = followed(op, args, kwargs)
+        if made is not None:
+            return made
+    if kwargs or not 0 < len(args) <= 2 or type(args[0]) is not Tensor and type(args[0]) not in tensor_types:
+        return call_cached(op, args, kwargs, None)
+    return operands(op, args, None)
+
+
+def call_cached(op, args, kwargs, public):
+    """`call`, shorter for a call of a primitive that is like one before: no mode and no `__torch_function__` takes part
+    in it, and its Entry is known."""
+    facts = known.get(op)
+    if facts is not None and not facts.composite and not overrides.regions and "pin_memory" not in kwargs:
+        _, entry, full, inputs = find(op, facts, args, kwargs)
+        if entry is not None:
+            if entry.fits is not None and (kwargs or not facts.fits_by_name):
+                check_fits(entry, full)
+            params = entry.pick(full) if entry.pick is not None else ()
+            if entry.quick:
+                return record_one(entry, full, inputs, params, 4)
+            return record(entry, op, full, inputs, params, 4)
+    return call(op, args, kwargs, public)
+
+
+def operands(op, args, public):
+    """The call of `op` over one or two operands, at least one of them a plain tensor. `public`: see `call`."""
+    one, two = type(args[0]), type(args[1]) if len(args) == 2 else None
+    if one is Tensor or one in tensor_types:
+        left: TensorBase = args[0]
+        first = left._spec
+    else:
+        first = one
+    if two is Tensor or two in tensor_types:
+        right: TensorBase = args[1]
+        second = right._spec
+    else:
+        second = two
+    table = known_calls.get(op)
+    row = table.get(first) if table is not None else None
+    found: KnownCall = row.get(second) if row is not None else None
+    if found is None:
+        made = call(op, args, {}, public)
+        remember(op, args, first, second)
+        return made
+    if found is OTHERWISE:
+        return call_cached(op, args, {}, public)
+    if found.asks and overrides.regions:
+        return call(op, args, {}, public)
+    entry = found.entry
+    if found.number_at < 0:
+        full = args + found.tail if found.tail else args
+        if entry.quick:
+            return record_one(entry, full, args, found.params, 4)
+        return view_one(entry, full, args[0], 0, 4)
+    number = args[found.number_at]
+    if type(number) is int and not LEAST_INT <= number <= MOST_INT:
+        beyond_64_bits(number)
+    return record_one(entry, args + found.tail if found.tail else args, args[:1] if found.number_at else args[1:],
+                      (number, *found.params), 4)
+
+
+def remember(op, args, first, second):
+    """Have `operands` find what a call like this one is, if no mode and no `__torch_function__` takes part in it."""
+    facts = known.get(op)                                    # none as yet, if a function mode took the call
+    numbers = [a for a in args if type(a) not in tensor_types]
+    if facts is None or overrides.modes_active or any(type(a) not in number_types for a in numbers):
+        return                                               # a table that held a program's class would keep it alive
+    found = OTHERWISE
+    if not op.composite and (not numbers or op.pointwise):
+        asks = op in cast_of_operation or any(asks_autocast(op, a) for a in args if isinstance(a, Tensor))
+        if asks and overrides.regions:
+            return                                           # it may have been called with other operands than these
+        _, entry, full, _ = find(op, facts, args, None)
+        if entry is not None and (entry.quick or entry.look is not None and len(args) == 1) \
+                and (entry.fits is None or facts.fits_by_name):
+            params = entry.pick(full) if entry.pick is not None else ()
+            number_at = next((at for at, a in enumerate(args) if type(a) not in tensor_types), -1)
+            found = KnownCall(entry, full[len(args):], params[len(numbers):], number_at, asks)
+    known_calls.setdefault(op, {}).setdefault(first, {})[second] = found
+
+
+def asks_autocast(op, tensor):
+    """Whether a call over `tensor` has to go by way of `call`, which asks autocast, although it does not on the CPU."""
+    return op in casts_on["cuda"] and tensor._spec.device.type == "cuda"
+
+
+door.call = function if COMPILED else call
