@@ -165,7 +165,7 @@ def reset_accumulated_memory_stats(device_index=None, /):
 
 
 def get_memory_info(device_index=None, /):
-    """(bytes free, bytes in all) of a device, whoever uses them."""
+    """(bytes free, bytes in all) of a device, of all processes."""
     where = _there(device_index)
     found = where.backend.memory_info()
     if found is None:

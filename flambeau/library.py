@@ -146,7 +146,7 @@ def impl(qualname, types, func=None, *, lib=None):
             qualname.impl(types, fn, func or "")
             return fn
         return decorate
-    keys = [_key_for(kind) for kind in ((types,) if isinstance(types, str) else types)]
+    keys = [_key_for(device_type) for device_type in ((types,) if isinstance(types, str) else types)]
     namespace, name = _parts(qualname)
 
     def register(fn):
@@ -337,11 +337,12 @@ def _library_for(namespace, lib):
     return lib
 
 
-def _key_for(kind):
+def _key_for(device_type):
     """The dispatch key of a device type."""
-    if kind == "default":
+    if device_type == "default":
         return _ops.EXPLICIT
-    return kind if kind in _ops.DEVICES or kind.startswith(("Composite", "Autograd")) else _ops._key_of(kind)
+    is_key = device_type in _ops.DEVICES or device_type.startswith(("Composite", "Autograd"))
+    return device_type if is_key else _ops._key_of(device_type)
 
 
 def _custom(op, what):

@@ -70,9 +70,9 @@ class CustomOpDef:
     def register_kernel(self, device_types, fn=None, /):
         """Let a function be the kernel for these device types; a decorator, or called with the function."""
         def register(fn):
-            for kind in (None,) if device_types is None else (device_types,) if isinstance(device_types, str) \
+            for device_type in (None,) if device_types is None else (device_types,) if isinstance(device_types, str) \
                     else device_types:
-                self._kernels[kind] = fn
+                self._kernels[device_type] = fn
             return fn
         return register if fn is None else register(fn)
 

@@ -128,12 +128,12 @@ class Argument:
 
 
 def _default_text(argument):
-    held = argument.default_value
-    if isinstance(held, str):
-        return f'"{held}"'
-    if isinstance(held, dtype):
-        return held.name
-    return str(held).removesuffix("0") if isinstance(held, float) and str(held).endswith(".0") else str(held)
+    value = argument.default_value
+    if isinstance(value, str):
+        return f'"{value}"'
+    if isinstance(value, dtype):
+        return value.name
+    return str(value).removesuffix("0") if isinstance(value, float) and str(value).endswith(".0") else str(value)
 
 
 class FunctionSchema:
@@ -159,28 +159,28 @@ class FunctionSchema:
         if len(args) > len(given):
             raise RuntimeError(f"{self.name}() expected at most {len(given)} argument(s) but received {len(args)} "
                                f"argument(s). Declaration: {self}")
-        held = dict(zip([a.name for a in given], args))
+        by_name = dict(zip([a.name for a in given], args))
         for name, value in kwargs.items():
             if name not in self.named:
                 raise RuntimeError(f"Unknown keyword argument '{name}' for operator '{self.name}'. Schema: {self}")
-            if name in held:
+            if name in by_name:
                 raise RuntimeError(f"{self.name}() got multiple values for argument '{name}'. Declaration: {self}")
-            held[name] = value
+            by_name[name] = value
         for a in self.arguments:
-            if a.name not in held:
+            if a.name not in by_name:
                 if not a.has_default_value():
                     raise RuntimeError(f"{self.name}() is missing value for argument '{a.name}'. Declaration: {self}")
-                held[a.name] = a.default_value
-            elif not a.type.accepts(held[a.name]):
-                found = held[a.name]
+                by_name[a.name] = a.default_value
+            elif not a.type.accepts(by_name[a.name]):
+                found = by_name[a.name]
                 raise RuntimeError(f"{self.name}() Expected a value of type '{a.type}' for argument '{a.name}' but "
                                    f"instead found type '{_type_words(found)}'.\n"
                                    f"Position: {self.arguments.index(a)}\nValue: {found!r:.100}\nDeclaration: {self}")
-            elif a.type.base == "Device" and isinstance(held[a.name], str):
-                held[a.name] = device(held[a.name])
-            elif a.N is not None and not isinstance(held[a.name], (list, tuple, type(None))):
-                held[a.name] = [held[a.name]] * a.N
-        return [held[a.name] for a in given], {a.name: held[a.name] for a in self.arguments if a.kwarg_only}
+            elif a.type.base == "Device" and isinstance(by_name[a.name], str):
+                by_name[a.name] = device(by_name[a.name])
+            elif a.N is not None and not isinstance(by_name[a.name], (list, tuple, type(None))):
+                by_name[a.name] = [by_name[a.name]] * a.N
+        return [by_name[a.name] for a in given], {a.name: by_name[a.name] for a in self.arguments if a.kwarg_only}
 
     def __str__(self):
         words, starred = [], False
@@ -325,10 +325,10 @@ def parse(text):
             kwarg_only = True
         else:
             type, alias = reader.type()
-            held = reader.name()
+            argument_name = reader.name()
             has_default = reader.next_is("=")
-            arguments.append(Argument(held, type, alias, reader.default(type) if has_default else None, has_default,
-                                      kwarg_only))
+            arguments.append(Argument(argument_name, type, alias, reader.default(type) if has_default else None,
+                                      has_default, kwarg_only))
         if reader.peek() != ")":
             reader.take("," if reader.peek() is not None else ")")
     reader.take(")")

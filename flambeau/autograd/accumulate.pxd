@@ -12,7 +12,7 @@ cdef dict _broadcast_dims
 cpdef add(dict buffers, NodeBase node, Py_ssize_t nr, TensorBase g)
 
 
-cpdef TensorBase match_spec(TensorBase g, kind)
+cpdef TensorBase match_spec(TensorBase g, wanted)
 
 
 @cython.locals(leaf=TensorBase, held=TensorBase)

@@ -22,17 +22,17 @@ def add(buffers, node, nr, g):
     held[nr] = g if held[nr] is None else held[nr] + g
 
 
-def match_spec(g, kind):
+def match_spec(g, wanted):
     """`g` summed to the shape and cast to the dtype of the input it is for."""
     spec = g._spec
-    if spec.shape != kind.shape:
-        g = _summed(g, spec.shape, kind.shape)
+    if spec.shape != wanted.shape:
+        g = _summed(g, spec.shape, wanted.shape)
         spec = g._spec
-    if spec.dtype is not kind.dtype:
-        if spec.dtype.is_complex and not kind.dtype.is_complex:
+    if spec.dtype is not wanted.dtype:
+        if spec.dtype.is_complex and not wanted.dtype.is_complex:
             g = g.real
-        if g.dtype is not kind.dtype:
-            g = g.to(kind.dtype)
+        if g.dtype is not wanted.dtype:
+            g = g.to(wanted.dtype)
     return g
 
 

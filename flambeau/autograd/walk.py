@@ -102,14 +102,14 @@ def run_nodes(ready, readers, buffers, reached, targets, careful, retain_graph, 
                 node.release(site)
             kinds = node.kinds or itertools.repeat(None)
         node = None
-        for edge, g, kind in zip(edges, made, kinds, strict=False):
+        for edge, g, spec in zip(edges, made, kinds, strict=False):
             if edge is None:
                 continue
             target, nr = edge
             if reached is not None and target not in reached:
                 continue
-            if g is not None and kind is not None and g._spec is not kind:
-                g = match_spec(g, kind)
+            if g is not None and spec is not None and g._spec is not spec:
+                g = match_spec(g, spec)
             readers[target] = left = readers[target] - 1
             if left == 0 and type(target) is AccumulateGrad and g is not None and target not in buffers \
                     and not careful and not target.hooked and (reached is None or target not in targets):
@@ -187,10 +187,10 @@ def fetch(node, how, what):
     if how == OUT and node.n_outputs == 1:
         held = node.kept[-1]
         if type(held) is not Kept:
-            storage, version, kind, offset = held                     # see Note [What is kept] in node.py
+            storage, version, spec, offset = held                     # see Note [What is kept] in node.py
             if storage.version == version and storage.fingerprint is None:
-                tensor = door.wrap(storage, kind, offset)
-                if kind.dtype.category >= 2:
+                tensor = door.wrap(storage, spec, offset)
+                if spec.dtype.category >= 2:
                     tensor._node, tensor._nr = node, 0
                 return tensor
     return node.result(what)

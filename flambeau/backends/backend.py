@@ -328,7 +328,7 @@ class Backend:
         raise NotImplementedError(f"{type(self).__name__} has no streams")
 
     def default_stream(self):
-        """The stream that work goes to where nobody has chosen another."""
+        """The stream that work goes to where no other was chosen."""
         raise NotImplementedError(f"{type(self).__name__} has no streams")
 
     def use_stream(self, stream):
@@ -358,7 +358,7 @@ class Backend:
         """Have `statistics` count what is given out from now on."""
 
     def memory_info(self):
-        """(bytes free, bytes in all) of its memory, whoever uses them; None where nobody knows."""
+        """(bytes free, bytes in all) of its memory, of all processes; None where that is not known."""
         return None
 
     def block_of(self, array):

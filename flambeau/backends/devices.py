@@ -114,13 +114,13 @@ def need_accelerator(what=""):
 
 
 def in_use(*of_kinds):
-    """The devices that somebody has asked for, of these kinds, or of all besides the CPU."""
+    """The devices that were asked for, of these kinds, or of all besides the CPU."""
     named = [specs.device(kind, index) for kind in of_kinds or accelerators if available(kind)
              for index in range(kinds[kind].count())]
     return [device for device in named if device.backend is not None]
 
 
-# --- NVIDIA's GPUs: loaded when somebody asks for one, and with them CuPy, which programs on the CPU never need
+# --- NVIDIA's GPUs: loaded when one is asked for, and with them CuPy, which programs on the CPU never need
 
 
 def _open_cuda(index):

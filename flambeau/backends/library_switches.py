@@ -19,7 +19,7 @@ class Switches(ModuleType):
         super().__init__(f"torch.backends.{name}", says)
         methods = {method: getattr(self, method) for method in dir(type(self)) if not method.startswith("_")
                    and not isinstance(getattr(type(self), method), property)}
-        self.__dict__.update(methods, **switches)             # functions of the module, to who walks it
+        self.__dict__.update(methods, **switches)             # functions of the module, to code that walks it
 
     @_Question
     def is_available(self):

@@ -262,11 +262,11 @@ def lanczos_filter(x):
 ANTIALIAS_FILTERS = {"linear": (2, triangle_filter), "cubic": (4, cubic_filter), "lanczos": (6, lanczos_filter)}
 
 
-def smooth(size, out, align_corners, scale, kind):
+def smooth(size, out, align_corners, scale, filter_name):
     """A filter as wide as one output, so that shrinking averages over all it leaves out."""
     if size == out:
         return same(size)
-    width, weigh = ANTIALIAS_FILTERS[kind]
+    width, weigh = ANTIALIAS_FILTERS[filter_name]
     step = step_of(size, out, align_corners, scale)
     stretch = max(step, 1.0)
     support = width * 0.5 * stretch

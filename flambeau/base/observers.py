@@ -68,8 +68,8 @@ class Observer:
     def made(self, value):
         """Contents were made without an instruction: from an array or from numbers."""
 
-    def drew(self, draw, kind, value):
-        """A Value holds random numbers of spec `kind`, from `draw(count)`."""
+    def drew(self, draw, spec, value):
+        """A Value holds random numbers of spec `spec`, from `draw(count)`."""
 
     def shared(self, storage):
         """A Storage was made over the memory of an outside array."""
@@ -158,7 +158,7 @@ TELLING_FILES = (__file__, os.path.join(PACKAGE, "trace", "value.py"))
 
 
 def who_looked():
-    """The frame of who wants contents; for the `looked` of an observer, which asks at once."""
+    """The frame of the code that wants contents; for the `looked` of an observer, which asks at once."""
     frame = sys._getframe(2)
     while frame.f_code.co_filename in TELLING_FILES:
         frame = frame.f_back

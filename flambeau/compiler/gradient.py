@@ -69,7 +69,7 @@ def is_live(tensor):
 
 @contextmanager
 def undrawn(recorder):
-    """What is drawn at random inside will be drawn again by who comes next."""
+    """What is drawn at random inside will be drawn again by the next run."""
     drawn, watching = len(recorder.draws), sys.getprofile()
     sys.setprofile(None)                          # no part of the call: see watch.py
     streams, of_numpy = Positions(), np.random.get_state(legacy=False) if "numpy.random" in sys.modules else None

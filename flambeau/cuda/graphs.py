@@ -128,10 +128,10 @@ class GraphObserver(Observer):
         if _local.trace is self.trace:
             self.trace.born.add(value)
 
-    def drew(self, draw, kind, value):
+    def drew(self, draw, spec, value):
         if _local.trace is self.trace:
             self.trace.born.add(value)
-            self.trace.draws.append((draw, kind, value))
+            self.trace.draws.append((draw, spec, value))
 
     def wrote(self, storage):
         trace = self.trace
@@ -265,9 +265,9 @@ class graph:
             self.stream_ctx.__exit__()
             raise
 
-    def __exit__(self, kind, error, trace):
+    def __exit__(self, cls, error, trace):
         try:
-            if kind is None:
+            if cls is None:
                 self.cuda_graph.capture_end()
             else:
                 self._give_up()

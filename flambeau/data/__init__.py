@@ -10,7 +10,7 @@ Nothing here is PyTorch's; `torch.utils.data` has PyTorch's datasets and its loa
 from ..base.lazy import import_when_asked
 from ..base.names import attribute_error
 
-# A name, and the module that is imported when it is asked for: no one pays for what he does not use.
+# A name, and the module that is imported when it is asked for: a program does not pay for what it does not use.
 _DATA_PLACES = {"sql": "data.sql", "SQLDataset": "data.sql:SQLDataset", "datasets": "data.datasets",
                 "pictures": "data.pictures", "transforms": "data.transforms"}
 __getattr__ = import_when_asked(__name__, _DATA_PLACES,

@@ -44,12 +44,12 @@ biject_to, transform_to = ConstraintRegistry(), ConstraintRegistry()
 _IDENTITY = transforms.identity_transform
 
 
-def _both(*kinds):
+def _both(*classes):
     """A decorator: the factory serves both registries, for these constraints."""
     def register(factory):
-        for kind in kinds:
-            biject_to.register(kind, factory)
-            transform_to.register(kind, factory)
+        for cls in classes:
+            biject_to.register(cls, factory)
+            transform_to.register(cls, factory)
         return factory
     return register
 

@@ -373,13 +373,13 @@ class CodeWriter:
         body = "\n".join(f"    {line}" for line in lines)
         return PythonCode(f"\n\n\n{start}\n{body}\n    ", self.globals)
 
-    def annotation(self, kind):
-        text = type_text(kind)
-        if isinstance(kind, type) and kind.__module__ != "builtins":
-            return self.name_for(text, kind)
-        if isinstance(kind, type) or isinstance(kind, str):
+    def annotation(self, hint):
+        text = type_text(hint)
+        if isinstance(hint, type) and hint.__module__ != "builtins":
+            return self.name_for(text, hint)
+        if isinstance(hint, type) or isinstance(hint, str):
             return text
-        return self.name_for("annotation", kind)
+        return self.name_for("annotation", hint)
 
     def line(self, node, free):
         """The line of one node; None for an argument, whose text goes to `free`."""

@@ -27,9 +27,9 @@ class GraphModule(Module):
 
     def __new__(cls, *args, **kwargs):
         # Each has a class of its own, since `forward` belongs to the class.
-        for kind in cls.__mro__:
-            if "GraphModuleImpl" not in kind.__qualname__:
-                cls = kind
+        for parent in cls.__mro__:
+            if "GraphModuleImpl" not in parent.__qualname__:
+                cls = parent
                 break
         return super().__new__(type(cls.__name__, (cls,),
                                     {"__qualname__": "GraphModule.__new__.<locals>.GraphModuleImpl",

@@ -94,10 +94,10 @@ def nonempty(input, dim, name, error_class=RuntimeError):
             need(input.shape[d], f"{name}(): Expected reduction dim {d} to have non-zero size.", IndexError)
 
 
-def not_for(dtype, kinds, kernel):
-    """Refuse dtypes of the categories `kinds` ("bool int float complex") as PyTorch's kernel does."""
-    kind = ("bool", "int", "float", "complex")[dtype.category]
-    need(kind not in kinds.split(), f"\"{kernel}\" not implemented for '{dtype.cname}'", NotImplementedError)
+def not_for(dtype, categories, kernel):
+    """Refuse dtypes of the categories `categories` ("bool int float complex") as PyTorch's kernel does."""
+    name = ("bool", "int", "float", "complex")[dtype.category]
+    need(name not in categories.split(), f"\"{kernel}\" not implemented for '{dtype.cname}'", NotImplementedError)
 
 
 # --- sums and products ----------------------------------------------------------------------------------------------

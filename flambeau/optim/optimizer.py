@@ -68,18 +68,18 @@ def _why_empty(used_up, module):
     return f": {own} has no parameters"
 
 
-def _unseen(held):
+def _unseen(value):
     """What is wrong with an attribute of a module that holds layers, or parameters, where the module does not look."""
     from ..nn import Module, Parameter
-    if isinstance(held, Tensor) and held.requires_grad:
+    if isinstance(value, Tensor) and value.requires_grad:
         return "holds `{name}` as a plain tensor; make it an nn.Parameter"
-    container = "Dict" if isinstance(held, dict) else "List"
-    inside = held.values() if isinstance(held, dict) else held if isinstance(held, (list, tuple, set)) else ()
+    container = "Dict" if isinstance(value, dict) else "List"
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple, set)) else ()
     for one in inside:
         if isinstance(one, (Module, Parameter)):
             what = "layers" if isinstance(one, Module) else "parameters"
             better = f"nn.{'Module' if isinstance(one, Module) else 'Parameter'}{container}"
-            return f"holds {what} in a plain Python {type(held).__name__}, `{{name}}`; use {better}"
+            return f"holds {what} in a plain Python {type(value).__name__}, `{{name}}`; use {better}"
     return None
 
 
@@ -395,17 +395,17 @@ class Optimizer:
         return "\n".join([*lines, ")"])
 
 
-def fitted(p, held, exact, name=None):
-    """`held`, part of a state, with its tensors as those of parameter `p` have to be."""
-    if isinstance(held, Tensor):
+def fitted(p, value, exact, name=None):
+    """`value`, part of a state, with its tensors as those of parameter `p` have to be."""
+    if isinstance(value, Tensor):
         if name == "step":
-            return held.to(dtype=dtypes.float32, device=p.device) if exact else held
-        return held.to(dtype=p.dtype, device=p.device) if p.is_floating_point() else held.to(device=p.device)
-    if isinstance(held, dict):
-        return {key: fitted(p, part, exact, key) for key, part in held.items()}
-    if isinstance(held, (list, tuple, set)):
-        return type(held)(fitted(p, part, exact, name) for part in held)
-    return held
+            return value.to(dtype=dtypes.float32, device=p.device) if exact else value
+        return value.to(dtype=p.dtype, device=p.device) if p.is_floating_point() else value.to(device=p.device)
+    if isinstance(value, dict):
+        return {key: fitted(p, part, exact, key) for key, part in value.items()}
+    if isinstance(value, (list, tuple, set)):
+        return type(value)(fitted(p, part, exact, name) for part in value)
+    return value
 
 
 # --- for optimizers that are written elsewhere ----------------------------------------------------------------------

@@ -51,8 +51,8 @@ def _spans(recorder, end):
         found.append(Span("operation", name, start, stop, thread, line=line_of(site), shapes=list(kinds[0]),
                           dtypes=list(kinds[1]), stack=stack, flops=flops))
     for thread, held in recorder.open.items():               # what goes on when the profile ends
-        found += [Span(kind, name, start, end, thread, line=line_of(site), module=module)
-                  for kind, name, start, module, site in held]
+        found += [Span(category, name, start, end, thread, line=line_of(site), module=module)
+                  for category, name, start, module, site in held]
     for span in found:
         span.start = max(span.start, recorder.began)
     found = [span for span in found if span.end >= span.start and span.end > recorder.began]

@@ -128,7 +128,7 @@ class ProfileRow(PlainData):
     name: str
     count: int = 0
     recording: int = 0
-    preparing: int = 0                # planning, compiling and launching, for who looked at a result
+    preparing: int = 0                # planning, compiling and launching, during a look at a result
     running: int = 0
     copying: int = 0
     waiting: int = 0

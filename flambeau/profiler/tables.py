@@ -19,10 +19,10 @@ def rows(profile, by):
         return found.get(name) or found.setdefault(name, ProfileRow(name, device=device))
     for step in profile.steps:
         limit = profile.limits.get(step.device)
-        kind = "copying" if step.kind == "transfer" else "running"
+        doing = "copying" if step.kind == "transfer" else "running"
         for share in _shares(step, by):
             one, part = row(share.name, step.device), share.part
-            setattr(one, kind, getattr(one, kind) + round(step.nanoseconds * part))
+            setattr(one, doing, getattr(one, doing) + round(step.nanoseconds * part))
             one.nbytes += round(step.nbytes * part)
             one.flops += round(step.flops * part)
             one.count += share.count

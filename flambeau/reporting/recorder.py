@@ -67,7 +67,7 @@ class RunReport(Observer):
     def __enter__(self):
         return self
 
-    def __exit__(self, kind, error, traceback):
+    def __exit__(self, cls, error, traceback):
         self.close(error)
 
     def close(self, error=None):

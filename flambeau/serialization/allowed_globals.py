@@ -256,7 +256,7 @@ def has_setstate(made):
 
 def defines(cls, name):
     """Whether a class, or one that it comes from, has `name`; `hasattr` would look for names that are near."""
-    return any(name in vars(kind) for kind in cls.__mro__)
+    return any(name in vars(parent) for parent in cls.__mro__)
 
 
 # --- the table --------------------------------------------------
@@ -402,11 +402,11 @@ def size(unpickler, dims=()):
 
 
 @allow("torch.device", value=device)
-def place(unpickler, kind, index=None):
-    if type(kind) is not str or not (index is None or type(index) is int):
+def place(unpickler, device_type, index=None):
+    if type(device_type) is not str or not (index is None or type(index) is int):
         raise unpickler.broken("a device has no name")
     try:
-        return device(kind, index)
+        return device(device_type, index)
     except (RuntimeError, ValueError) as error:
         raise NotSupported(f"it names a device that Flambeau does not know: {error}") from error
 

@@ -99,21 +99,21 @@ class PickleStream:
         if type(pid) is tuple and len(pid) == 4 and type(pid[0]) is str and isinstance(pid[1], type) \
                 and (id(pid[1]) in self.names.ids or isinstance(unpickler, TrustedReader)):
             return pid[1]                           # a class with its source, which is not looked at
-        kind, key, location, count = check_pid(unpickler, pid)
+        storage_class, key, location, count = check_pid(unpickler, pid)
         if len(pid) > 5 and pid[5] is not None:
             raise NotSupported("it holds views of storages, as PyTorch wrote them before 0.4; load and save it with a "
                                "newer PyTorch")
         if key in self.storages:
             return self.storages[key][0]
-        if kind.dtype is None and self.swapped:
+        if storage_class.dtype is None and self.swapped:
             raise NotSupported(f"storage {shown(key)} is of the other byte order, and it is not said what it holds")
-        size = count * (1 if kind.dtype is None else kind.dtype.itemsize)
+        size = count * (1 if storage_class.dtype is None else storage_class.dtype.itemsize)
         self.announced += size
         if self.announced > len(self.data):
             raise unpickler.broken(f"it announces {self.announced} bytes of storages and has {len(self.data)} in all")
         memory, _ = blank(spec(dtypes.uint8, (size,)))
         cell = Storage.of(Value.of_bytes(memory), size, CPU)
-        found = loaded_storage(self.restore(UntypedStorage(storage=cell), location)._storage, kind.dtype)
+        found = loaded_storage(self.restore(UntypedStorage(storage=cell), location)._storage, storage_class.dtype)
         self.storages[key] = found, count
         return found
 

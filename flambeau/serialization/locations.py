@@ -77,9 +77,9 @@ def needs_accelerator(name, question):
                         "map your storages to the CPU.")
 
 
-def on_accelerator(kind, name, question):
+def on_accelerator(device_type, name, question):
     def absent(storage, location):
-        if location.partition(":")[0] == kind:
+        if location.partition(":")[0] == device_type:
             raise needs_accelerator(name, question)
     return absent
 

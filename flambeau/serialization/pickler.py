@@ -44,7 +44,8 @@ def written(path):
 
 
 class Pickler:
-    """Pickles one object. Storages are only numbered: `storages` holds them, `tensors` says who looks at which."""
+    """Pickles one object. Storages are only numbered: `storages` holds them, `tensors` says which tensor looks at
+    which."""
 
     def __init__(self):
         self.out = bytearray()
@@ -189,8 +190,8 @@ class Pickler:
         self._float(z.imag)
         self.out += b"\x86R"
 
-    def _dtype(self, kind):
-        self._global("torch", kind.name)
+    def _dtype(self, dtype):
+        self._global("torch", dtype.name)
 
     def _device(self, where):
         self._global("torch", "device")
@@ -206,9 +207,9 @@ class Pickler:
         self._ints(shape)
         self.out += b"\x85R"
 
-    def _layout(self, kind):
+    def _layout(self, layout):
         self._global("torch.serialization", "_get_layout")
-        self._text(repr(kind))
+        self._text(repr(layout))
         self.out += b"\x85R"
 
     def _ints(self, numbers):
@@ -272,15 +273,15 @@ class Pickler:
             n = self.numbers[id(cell)] = len(self.storages)
             self.storages.append((cell, cell.value.ready()))
             self.types[id(cell)] = dtype
-        kind = ("torch.storage", "UntypedStorage") if dtype is None else ("torch", STORAGE_NAMES[dtype])
-        return n, kind, cell.nbytes // (1 if dtype is None else dtype.itemsize)
+        storage_class = ("torch.storage", "UntypedStorage") if dtype is None else ("torch", STORAGE_NAMES[dtype])
+        return n, storage_class, cell.nbytes // (1 if dtype is None else dtype.itemsize)
 
     def _storage(self, handle, dtype):
         """The persistent id of a storage; the bytes follow in a record of their own."""
-        n, kind, count = self.numbered(handle, dtype)
+        n, storage_class, count = self.numbered(handle, dtype)
         self.out += b"("
         self._text("storage")
-        self._global(*kind)
+        self._global(*storage_class)
         self._text(str(n))
         self._text(location_tag(handle))
         self._int(count)

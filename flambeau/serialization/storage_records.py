@@ -23,13 +23,13 @@ def check_pid(unpickler, pid):
     """The parts of a persistent id: ("storage", class, key, location, number of elements)."""
     if type(pid) is not tuple or len(pid) < 5 or type(pid[0]) not in (str, bytes) or plain_text(pid[0]) != "storage":
         raise unpickler.broken(f"Only persistent_load of storage is allowed, but got {shown(pid)}")
-    kind, count = pid[1], pid[4]
+    storage_class, count = pid[1], pid[4]
     key, location = map(plain_text, pid[2:4])
-    if type(kind) is not StorageClass or type(key) is not str or type(location) is not str or type(count) is not int \
-            or not 0 <= count < 1 << 63:
+    if type(storage_class) is not StorageClass or type(key) is not str or type(location) is not str \
+            or type(count) is not int or not 0 <= count < 1 << 63:
         raise unpickler.broken(f"a storage is described by {shown(pid)}")
     unpickler.burn_bytes(key, location)
-    return kind, key, location, count
+    return storage_class, key, location, count
 
 
 def ways_to(made, cells):

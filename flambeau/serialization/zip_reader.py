@@ -140,30 +140,31 @@ class ZipLoader:
 
     def stored(self, unpickler, pid):
         """The storage that a persistent id of the pickle means."""
-        kind, key, location, count = check_pid(unpickler, pid)
+        storage_class, key, location, count = check_pid(unpickler, pid)
         name = f"data/{key}"
         record = self.record(name)
         if record is None:
             raise unpickler.broken(f"it mentions the storage {shown(key)}, which the file does not have")
-        if record.size // (1 if kind.dtype is None else kind.dtype.itemsize) != count:
-            raise unpickler.broken(f"storage {shown(key)} should hold {count} of {kind!r} and has {record.size} bytes")
+        if record.size // (1 if storage_class.dtype is None else storage_class.dtype.itemsize) != count:
+            raise unpickler.broken(f"storage {shown(key)} should hold {count} of {storage_class!r} and has "
+                                   f"{record.size} bytes")
         found = self.storages.get(key)
         if found is not None:
-            if self.swapped and found.dtype is not kind.dtype:
+            if self.swapped and found.dtype is not storage_class.dtype:
                 raise NotSupported(f"storage {shown(key)} is of the other byte order, and of two dtypes")
-            return found if found.dtype is kind.dtype else loaded_storage(found._storage, kind.dtype)
+            return found if found.dtype is storage_class.dtype else loaded_storage(found._storage, storage_class.dtype)
         if needs_no_contents(self.map_location, location):
             cell = Storage.of(None, record.size, META)
         else:
-            cell = self.cell(name, record, kind)
+            cell = self.cell(name, record, storage_class)
             cell = self.restore(UntypedStorage(storage=cell), location)._storage
-        found = self.storages[key] = loaded_storage(cell, kind.dtype)
+        found = self.storages[key] = loaded_storage(cell, storage_class.dtype)
         return found
 
-    def cell(self, name, record, kind):
+    def cell(self, name, record, storage_class):
         """A storage with the contents of a record, mapped where that was asked for and can be."""
         size, intact = record.size, True
-        width = ALIGNMENT_BYTES if kind.dtype is None else kind.dtype.itemsize
+        width = ALIGNMENT_BYTES if storage_class.dtype is None else storage_class.dtype.itemsize
         if self.map is not None and record.method == STORED and record.offset % width == 0:
             start = self.source.base + record.offset
             memory = self.map[start:start + size]
@@ -176,7 +177,7 @@ class ZipLoader:
         if not intact:
             self.damaged.append(name)               # the way to its tensors is known when the structure is
         if self.swapped:
-            if kind.dtype is None and size:
+            if storage_class.dtype is None and size:
                 raise NotSupported(f"storage {name} is of the other byte order, and it is not said what it holds")
-            swap(memory, kind.dtype)
+            swap(memory, storage_class.dtype)
         return Storage.of(Value.of_bytes(memory), size, CPU)

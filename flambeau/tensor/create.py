@@ -174,8 +174,8 @@ def from_file(filename, shared=None, size=0, *, dtype=None, layout=None, device=
     if where is META:
         raise NotImplementedError("from_file on the meta device: a file has contents; use torch.empty(size, "
                                   "device='meta')")
-    held = UntypedStorage.from_file(filename, bool(shared), size * element_dtype.itemsize)
-    out = wrap(held._storage, spec(element_dtype, (size,)))
+    storage = UntypedStorage.from_file(filename, bool(shared), size * element_dtype.itemsize)
+    out = wrap(storage._storage, spec(element_dtype, (size,)))
     out._site = here()
     return asked(out, requires_grad)
 
@@ -275,12 +275,12 @@ def flattened(data):
             joined = np.stack([np.asarray(a) for a in flat]).astype(common.np, copy=False)
             return None, None, joined.reshape(*shape, *first.shape)
         length = len(first)
-        for held in flat:
-            if not is_sequence(held):
-                raise TypeError(f"not a sequence: {held!r:.60} stands at dim {len(shape)} beside a sequence of length "
+        for item in flat:
+            if not is_sequence(item):
+                raise TypeError(f"not a sequence: {item!r:.60} stands at dim {len(shape)} beside a sequence of length "
                                 f"{length}")
-            if len(held) != length:
-                raise ValueError(f"expected sequence of length {length} at dim {len(shape)} (got {len(held)})")
+            if len(item) != length:
+                raise ValueError(f"expected sequence of length {length} at dim {len(shape)} (got {len(item)})")
         shape.append(length)
         flat = list(itertools.chain.from_iterable(flat)) if length else []
     return flat, tuple(shape), None
@@ -298,40 +298,40 @@ def inferred(types):
 def unwrapped(flat, dtype):
     """(Python numbers, their common dtype) of elements that are not all Python numbers."""
     common, numbers = None, []
-    for held in flat:
-        if isinstance(held, Tensor):
-            if held._spec.numel != 1:
+    for element in flat:
+        if isinstance(element, Tensor):
+            if element._spec.numel != 1:
                 instead = ": a list of tensors is put together by torch.stack"
-                if held._spec.dtype.category < 2:
+                if element._spec.dtype.category < 2:
                     raise TypeError("only integer tensors of a single element can be converted to an index" + instead)
                 raise ValueError("only one element tensors can be converted to Python scalars" + instead)
-            own_dtype, held = held._spec.dtype, held.item()
-        elif isinstance(held, (np.generic, np.ndarray)):
-            own_dtype, held = dtypes.from_numpy(held.dtype), held.item()
-        elif isinstance(held, bool):
+            own_dtype, element = element._spec.dtype, element.item()
+        elif isinstance(element, (np.generic, np.ndarray)):
+            own_dtype, element = dtypes.from_numpy(element.dtype), element.item()
+        elif isinstance(element, bool):
             own_dtype = dtypes.bool
-        elif isinstance(held, (int, float, complex)):
-            own_dtype = dtypes.of_number(next(c for c in (int, float, complex) if isinstance(held, c)))
-        elif is_sequence(held):
-            raise TypeError(f"'{type(held).__name__}' object cannot be interpreted as an integer: it stands beside "
+        elif isinstance(element, (int, float, complex)):
+            own_dtype = dtypes.of_number(next(c for c in (int, float, complex) if isinstance(element, c)))
+        elif is_sequence(element):
+            raise TypeError(f"'{type(element).__name__}' object cannot be interpreted as an integer: it stands beside "
                             "numbers")
         elif dtype is None:
-            raise RuntimeError(f"Could not infer dtype of {type_words(held)}")
+            raise RuntimeError(f"Could not infer dtype of {type_words(element)}")
         else:
-            own_dtype, held = dtype, number_in(held, dtype)
-        numbers.append(held)
+            own_dtype, element = dtype, number_in(element, dtype)
+        numbers.append(element)
         if dtype is None:
             common = own_dtype if common is None else dtypes.promote_types(common, own_dtype)
     return numbers, common
 
 
-def number_in(held, dtype):
+def number_in(number, dtype):
     """An object of a foreign number type as the Python number that `dtype` asks for."""
     if dtype.is_complex:
-        return complex(held)
+        return complex(number)
     if dtype.is_floating_point:
-        return float(held)
-    return held.__index__() if hasattr(held, "__index__") else int(float(held))
+        return float(number)
+    return number.__index__() if hasattr(number, "__index__") else int(float(number))
 
 
 def elements(flat, dtype):
@@ -399,10 +399,10 @@ def legacy(dtype, args, kwargs, what="new"):
         return _empty(data if isinstance(data, Size) and len(args) < 2 else args, element_dtype)
     cell = getattr(data, "_storage", None)
     if cell is not None and not isinstance(data, Tensor):            # a storage, typed or untyped
-        held = getattr(data, "dtype", None) or element_dtype
-        if held is not element_dtype:
+        own_dtype = getattr(data, "dtype", None) or element_dtype
+        if own_dtype is not element_dtype:
             raise RuntimeError(f"Expected a Storage of type {element_dtype.name} or an UntypedStorage, but got type "
-                               f"{held.cname} for argument 1 'storage'")
+                               f"{own_dtype.cname} for argument 1 'storage'")
         out = wrap(cell, spec(element_dtype, (cell.nbytes // element_dtype.itemsize,), None, cell.device))
         out._site = here()
         return out

@@ -157,8 +157,8 @@ def augmented(op, name):
 def spelled(op, form, suffix=""):
     """The method that an operator stands for, as overrides see it: `x + y` is `Tensor.add`."""
     name = op.__name__ + suffix
-    for kind in Tensor.__mro__:           # not `getattr`, which would look for words to say that there is none
-        if name in vars(kind):
+    for cls in Tensor.__mro__:            # not `getattr`, which would look for words to say that there is none
+        if name in vars(cls):
             return getattr(Tensor, name)
     return form
 

@@ -54,9 +54,9 @@ def updated_whole(op, tensors, numbers):
         if type(n) not in plain_types:
             return False
     first = tensors[0]
-    kind = first._spec.dtype
+    dtype = first._spec.dtype
     for t in tensors:
-        if t is not None and t._spec.dtype is not kind:
+        if t is not None and t._spec.dtype is not dtype:
             return False
     _, entry, full, inputs = find(op, known.get(op) or prepared(op), tensors + numbers, None,
                                   bool(overrides.modes_active))

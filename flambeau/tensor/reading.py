@@ -11,26 +11,26 @@ from .messages import said
 
 def array_of(tensor):
     """The tensor's contents as a NumPy array to read, run if pending. Not to be written or handed out."""
-    kind = tensor._spec
-    if kind.device is META:
+    spec = tensor._spec
+    if spec.device is META:
         raise NotImplementedError("Cannot copy out of meta tensor; no data!" + said(tensor))
     value = tensor._storage.value
     value.ready()
-    return value.read(kind, tensor._offset)
+    return value.read(spec, tensor._offset)
 
 
 def number_of(tensor):
     """The only element as a Python number."""
-    kind = tensor._spec
-    if kind.numel != 1:
-        raise RuntimeError(f"a Tensor with {kind.numel} elements cannot be converted to Scalar" + said(tensor)
+    spec = tensor._spec
+    if spec.numel != 1:
+        raise RuntimeError(f"a Tensor with {spec.numel} elements cannot be converted to Scalar" + said(tensor)
                            + "\n  Use .tolist() for all of them, or reduce it first (.sum(), .mean(), .max()).")
-    if kind.device is META:
+    if spec.device is META:
         raise RuntimeError("Tensor.item() cannot be called on meta tensors" + said(tensor))
     value = tensor._storage.value             # as `array_of` does: a call is a tenth of what this costs
     value.ready()
-    found = value.read(kind, tensor._offset).item()
-    if kind.dtype.foreign:
+    found = value.read(spec, tensor._offset).item()
+    if spec.dtype.foreign:
         found = float(found)
     if tensor._node is not None and found - found != 0:      # infinite, or not a number
         door.noticed("non_finite_seen", tensor, found)
@@ -39,10 +39,10 @@ def number_of(tensor):
 
 def lists_of(tensor):
     """The elements as nested lists of Python numbers; the number itself for a zero-dimensional tensor."""
-    kind = tensor._spec
-    if kind.device is META:
+    spec = tensor._spec
+    if spec.device is META:
         return array_of(tensor)                   # which refuses it
     value = tensor._storage.value
     value.ready()
-    array = value.read(kind, tensor._offset)
-    return (array.astype(np.float32) if kind.dtype.foreign else array).tolist()
+    array = value.read(spec, tensor._offset)
+    return (array.astype(np.float32) if spec.dtype.foreign else array).tolist()

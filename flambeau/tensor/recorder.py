@@ -24,17 +24,17 @@ def record_one(entry, args, inputs, params, inside):
         value = TraceBase.append(trace, entry, inputs, params, site)
     else:
         value = trace.append(entry, inputs, params, site)
-    kind = value.spec
+    spec = value.spec
     storage = new.storage()
     storage.value = value
     storage.nbytes = entry.nbytes
-    storage.device = kind.device
+    storage.device = spec.device
     storage.version = 0
     storage.exported = storage.inference = False
     storage.fingerprint = None
     tensor = new.tensor(Tensor)
     tensor._storage = storage
-    tensor._spec = kind
+    tensor._spec = spec
     tensor._offset = 0
     tensor._node = tensor._base = tensor._cut = None
     tensor._requires_grad = False
@@ -69,17 +69,17 @@ def record_several(entry, args, inputs, params, inside):
     site = trace.site or quick.here(inside)
     outs, exported = [], False
     for value in trace.append(entry, inputs, params, site):
-        kind = value.spec
+        spec = value.spec
         storage = new.storage()
         storage.value = value
-        storage.nbytes = kind.nbytes
-        storage.device = kind.device
+        storage.nbytes = spec.nbytes
+        storage.device = spec.device
         storage.version = 0
         storage.exported = storage.inference = False
         storage.fingerprint = None
         tensor = new.tensor(Tensor)
         tensor._storage = storage
-        tensor._spec = kind
+        tensor._spec = spec
         tensor._offset = 0
         tensor._node = tensor._base = tensor._cut = None
         tensor._requires_grad = False

@@ -1,4 +1,4 @@
 from flambeau.trace.value cimport TensorBase, Value
 
 
-cpdef Value drawn_indices(TensorBase weights, kind, source)
+cpdef Value drawn_indices(TensorBase weights, wanted, source)

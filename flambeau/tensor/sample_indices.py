@@ -17,8 +17,8 @@ MAX_WEIGHTS = 256             # of all rows together
 UNIT_MASK = 2**53 - 1         # what counts of two words
 
 
-def drawn_indices(weights, kind, source):
-    """A Value of `kind`, int64, with an index for each row of the plain tensor `weights`, drawn in proportion to them
+def drawn_indices(weights, wanted, source):
+    """A Value of `wanted`, int64, with an index for each row of the plain tensor `weights`, drawn in proportion to them
     from the stream `source`. None, and nothing is drawn, where they are many, lie elsewhere, or cannot be weights: it
     is for others to draw, or to say what is wrong."""
     spec = weights._spec
@@ -40,4 +40,4 @@ def drawn_indices(weights, kind, source):
     waits = [-math.log1p(-unit) for unit in units]            # of unit 0 it is 0, and not -0
     with np.errstate(all="ignore"):
         race = array / np.array(waits, array.dtype).reshape(array.shape)
-    return Value.of(race.argmax(-1).reshape(kind.shape), kind)
+    return Value.of(race.argmax(-1).reshape(wanted.shape), wanted)

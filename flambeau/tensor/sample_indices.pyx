@@ -38,7 +38,7 @@ cdef uint64_t unit_mask = (<uint64_t>1 << 53) - 1
 
 
 @cython.cdivision(True)                               # by nothing too: a number over zero is infinite
-cpdef Value drawn_indices(TensorBase weights, kind, source):
+cpdef Value drawn_indices(TensorBase weights, wanted, source):
     cdef object spec = weights._spec
     cdef bint single = spec.dtype is float32
     cdef Py_ssize_t count = spec.numel, row, i, first
@@ -72,12 +72,12 @@ cpdef Value drawn_indices(TensorBase weights, kind, source):
             some |= weight > 0
         if not some:
             return None
-    size_class = size_classes.get(kind)
+    size_class = size_classes.get(wanted)
     if size_class is None:
         if len(size_classes) > most:
             size_classes.clear()
-        size_class = size_classes[kind] = class_of(kind)
-    memory = taken_spare(kind, size_class)            # see Note [Spare arrays] in backends/cpu/memory/array_pool.py
+        size_class = size_classes[wanted] = class_of(wanted)
+    memory = taken_spare(wanted, size_class)        # see Note [Spare arrays] in backends/cpu/memory/array_pool.py
     out = <int64_t*><uintptr_t>memory[1]
     with source._lock:
         stream = <flambeau_bitgen*>PyCapsule_GetPointer(source._stream().capsule, "BitGenerator")
@@ -95,7 +95,7 @@ cpdef Value drawn_indices(TensorBase weights, kind, source):
     made = new.value()
     made.trace = None
     made.array, made._address = memory
-    made.spec = kind
+    made.spec = wanted
     made._memory = None
-    made.whole_block = kind.nbytes <= spare_bytes
+    made.whole_block = wanted.nbytes <= spare_bytes
     return made

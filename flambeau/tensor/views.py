@@ -22,8 +22,8 @@ def view_one(entry, args, source, moved, inside):
     base = source._base
     tensor = new.tensor(Tensor)
     tensor._storage = storage
-    kind, delta = entry.look
-    tensor._spec = kind
+    spec, delta = entry.look
+    tensor._spec = spec
     tensor._offset = source._offset + delta + moved
     tensor._node = tensor._cut = None
     tensor._requires_grad = False
@@ -60,9 +60,9 @@ def view_any(entry, op, args, source, moved, inside):
     storage = source._storage
     itemsize = source._spec.dtype.itemsize
     outs = []
-    for kind, delta in zip(entry.outs, entry.deltas, strict=True):
-        tensor = wrap(storage, kind)
-        scale = kind.dtype.itemsize
+    for spec, delta in zip(entry.outs, entry.deltas, strict=True):
+        tensor = wrap(storage, spec)
+        scale = spec.dtype.itemsize
         tensor._offset = (source._offset if scale == itemsize else source._offset * itemsize // scale) + delta + moved
         tensor._site = site
         if source._data_version is not None:

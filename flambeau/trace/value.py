@@ -183,18 +183,18 @@ class DataVersion:
 def overlap(nbytes, a, b):
     """Whether two looks, each (spec, offset), at a storage of `nbytes` have a cell in common."""
     spans = []
-    for kind, offset in (a, b):
-        if not kind.numel:
+    for spec, offset in (a, b):
+        if not spec.numel:
             return False
-        start = offset * kind.dtype.itemsize
-        spans.append((start, start + extent(kind.shape, kind.strides) * kind.dtype.itemsize))
+        start = offset * spec.dtype.itemsize
+        spans.append((start, start + extent(spec.shape, spec.strides) * spec.dtype.itemsize))
     if spans[0][0] >= spans[1][1] or spans[1][0] >= spans[0][1]:
         return False
     if a[0].dense and b[0].dense:
         return True
     memory = np.empty(nbytes, np.uint8)                      # asked for its addresses only
-    looks = [host.laid_out(memory, kind.shape, kind.dtype.np, kind.np_strides, offset * kind.dtype.itemsize)
-             for kind, offset in (a, b)]
+    looks = [host.laid_out(memory, spec.shape, spec.dtype.np, spec.np_strides, offset * spec.dtype.itemsize)
+             for spec, offset in (a, b)]
     return host.overlap(*looks, OVERLAP_WORK)
 
 
@@ -230,7 +230,7 @@ class Storage:
         self.fingerprint = None
         return self
 
-    def hide_write(self, kind, offset):
+    def hide_write(self, spec, offset):
         """The write that was counted last came through `.data`, to the cells of that look."""
         self.hidden += 1
         if self.hidden_writes is None:
@@ -238,9 +238,9 @@ class Storage:
         before, log = self.version - 1, self.hidden_writes
         if log and log[-1].end == before and self.saved_at < before:         # and nothing was kept in between
             log[-1].end = self.version
-            log[-1].cells.add((kind, offset))
+            log[-1].cells.add((spec, offset))
             return
-        log.append(HiddenWrites(before, (kind, offset)))
+        log.append(HiddenWrites(before, (spec, offset)))
         if len(log) > HIDDEN_STRETCHES:
             del log[:HIDDEN_STRETCHES // 2]
 

@@ -60,19 +60,19 @@ def bytes_given(data):
 
 
 @contextlib.contextmanager
-def damaged_is(kind, words):
+def damaged_is(error_class, words):
     """What Pillow raises for a damaged picture, a dozen kinds that follow from where in the file it is damaged, is one
-    `kind`, whose message is `words` and Pillow's."""
+    `error_class`, whose message is `words` and Pillow's."""
     try:
         yield
-    except (kind, MemoryError):
+    except (error_class, MemoryError):
         raise
     except OSError as error:
         if error.errno is not None:                       # the file itself could not be read
             raise
-        raise kind(f"{words}: {error}") from error
+        raise error_class(f"{words}: {error}") from error
     except Exception as error:
-        raise kind(f"{words}: {str(error) or type(error).__name__}") from error
+        raise error_class(f"{words}: {str(error) or type(error).__name__}") from error
 
 
 DECODING = RuntimeError, "the picture cannot be decoded"

@@ -81,14 +81,14 @@ def _site(code, line):
     return code, next((start for start, _, number in code.co_lines() if number == line), 0)
 
 
-def catcher(kinds, frames):
+def catcher(class_names, frames):
     """(code, line of the handler, (code, line) of the program that raised) of a broad `except` that took an error."""
     raised = None
     for code, line in frames:
         ours = code.co_filename.startswith(PACKAGE)
         raised = raised or (None if ours else (code, line))
         for handler in handlers_around(code, line):
-            if handler.takes(kinds):
+            if handler.takes(class_names):
                 if handler.raises:
                     break                                     # perhaps another error: on with who takes that
                 return (code, handler.line, raised) if handler.broad and not handler.speaks and not ours else None
@@ -102,9 +102,9 @@ class Catches:
         self.first, self.last, self.line, self.names, self.broad = first, last, line, names, broad
         self.raises, self.speaks = raises, speaks
 
-    def takes(self, kinds):
+    def takes(self, class_names):
         """Whether it takes an error of these classes."""
-        return self.broad or not self.names.isdisjoint(kinds)
+        return self.broad or not self.names.isdisjoint(class_names)
 
 
 def handlers_around(code, line):

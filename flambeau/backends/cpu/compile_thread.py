@@ -141,7 +141,7 @@ def _take(left, done):
             return
         try:
             answer = number, work(), None
-        except BaseException as error:                            # raised again by who shares the work
+        except BaseException as error:                            # raised again in the threads that share the work
             answer = number, None, error
         done.put(answer)
 

@@ -1,4 +1,4 @@
-"""NVIDIA's software by way of CuPy, which is imported when the first device is asked for, and by nobody else."""
+"""NVIDIA's software by way of CuPy, which is imported when the first device is asked for, and by this module alone."""
 import contextlib
 import ctypes
 import functools
@@ -40,7 +40,7 @@ class CuPyDriver(Driver):
         if configuration().expandable_segments:               # CUDA's own pool, which maps pages as it grows
             self._pool = cupy.cuda.MemoryAsyncPool()
         self._give = self._pool.malloc
-        if cupy.cuda.get_allocator() == default.malloc:       # else somebody chose another, before us
+        if cupy.cuda.get_allocator() == default.malloc:       # else the program chose another, before us
             cupy.cuda.set_allocator(self._malloc)
         else:
             self._give = cupy.cuda.get_allocator()
@@ -101,7 +101,7 @@ class CuPyDriver(Driver):
     # --- memory
 
     def _malloc(self, nbytes):
-        """The allocator of CuPy's own arrays, too, so that whoever counts sees what a reference takes on the way."""
+        """The allocator of CuPy's own arrays, too, so that an observer sees what a reference takes on the way."""
         made = self._give(nbytes)
         if self.on_allocation is not None:
             self.on_allocation(made.device_id, nbytes)
@@ -317,7 +317,7 @@ STAY = contextlib.nullcontext()
 
 
 class DeviceMemory:
-    """Memory of CuPy's pool, which goes back there when nobody holds `pointer` any more."""
+    """Memory of CuPy's pool, which goes back there when nothing holds `pointer` any more."""
 
     __slots__ = ("pointer", "nbytes", "address")
 
@@ -326,7 +326,7 @@ class DeviceMemory:
 
 
 class Staging:
-    """Page-locked memory through which few bytes go to a device without anybody's waiting.
+    """Page-locked memory through which few bytes go to a device without waiting.
 
     It is filled from front to back. When it is full, the streams that read from it are waited for.
     """

@@ -133,7 +133,7 @@ class Driver:
         raise NotImplementedError
 
     def array_at(self, index, address, nbytes, shape, dtype, strides=None, owner=None):
-        """An array of xp over memory of somebody else's, `owner`, which it keeps alive."""
+        """An array of xp over memory of another library's, `owner`, which it keeps alive."""
         raise NotImplementedError
 
     def address(self, array) -> int:
@@ -153,7 +153,7 @@ class Driver:
         raise NotImplementedError
 
     def memory_info(self, index):
-        """(bytes free, bytes in all) of the device, whoever uses them."""
+        """(bytes free, bytes in all) of the device, of all processes."""
         raise NotImplementedError
 
     def pinned(self, nbytes):
@@ -209,11 +209,11 @@ class Driver:
         raise NotImplementedError
 
     def external_stream(self, index, handle):
-        """A Stream of somebody else's."""
+        """A Stream of another library's."""
         raise NotImplementedError
 
     def default_stream(self, index):
-        """The Stream that is current where nobody chose another."""
+        """The Stream that is current where no other was chosen."""
         raise NotImplementedError
 
     def current_stream(self, index):

@@ -322,7 +322,7 @@ class DuckDBSource(RowSource):
             con.execute("USE memory; DETACH flambeau_file")
             self.prepare(con)
             self.enter(con)
-        except (duckdb.Error, ConnectionLost, ValueError):        # said by who opens the file next
+        except (duckdb.Error, ConnectionLost, ValueError):        # raised again where the file is opened next
             return False
         return True
 

@@ -471,12 +471,12 @@ def gathered(steps):
     for number, count in enumerate(readers):
         if not count:
             put_off(number)
-    kind = None
+    chosen = None
     while len(placed) < len(units):
-        if not ready.get(kind):
-            kind = min((heap[0], at) for at, heap in enumerate(ready.values()) if heap)[1]
-            kind = list(ready)[kind]
-        number = -heappop(ready[kind])
+        if not ready.get(chosen):
+            chosen = min((heap[0], at) for at, heap in enumerate(ready.values()) if heap)[1]
+            chosen = list(ready)[chosen]
+        number = -heappop(ready[chosen])
         placed.append(number)
         for other in waits[number]:
             readers[other] -= 1

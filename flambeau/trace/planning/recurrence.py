@@ -52,9 +52,9 @@ class Recurrence(NamedTuple):
 _entries: dict = {}           # (operation, kinds, template, params) → Entry
 
 
-def step_entry(op, kinds, template, params):
-    """The Entry of a call of `op` over the specs `kinds`."""
-    key = op, kinds, template, params
+def step_entry(op, specs, template, params):
+    """The Entry of a call of `op` over the specs `specs`."""
+    key = op, specs, template, params
     entry = _entries.get(key)
     if entry is None:
         if len(_entries) > 10_000:
@@ -62,15 +62,15 @@ def step_entry(op, kinds, template, params):
         if not op.prepared:
             op.prepare()
         entry = Entry()
-        entry.op, entry.kinds, entry.zeros = op, kinds, (0,) * len(kinds)
+        entry.op, entry.kinds, entry.zeros = op, specs, (0,) * len(specs)
         entry.template = (*template, *(None,) * len(params))
         entry.param_at = tuple(range(len(template), len(template) + len(params)))
         entry.casts = entry.rounded = entry.wrap = entry.compute = None
-        made = op.meta(*[None if slot is None else kinds[slot] for slot in template], *params)
+        made = op.meta(*[None if slot is None else specs[slot] for slot in template], *params)
         entry.many = made.__class__ is tuple
         entry.outs = made if entry.many else (made,)
         entry.nbytes = entry.weight = sum(spec.nbytes for spec in entry.outs)
-        entry.simple, entry.device, entry.compiles = False, kinds[0].device, True
+        entry.simple, entry.device, entry.compiles = False, specs[0].device, True
         entry = _entries.setdefault(key, entry)           # as a whole: see Note [First use] in base/once.py
     return entry
 

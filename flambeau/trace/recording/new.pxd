@@ -3,5 +3,5 @@ from flambeau.trace.value cimport Storage, TensorBase, Value
 
 cdef Value value()
 cdef Storage storage()
-cdef TensorBase tensor(kind)
-cdef instance(base, kind)
+cdef TensorBase tensor(cls)
+cdef instance(base, cls)

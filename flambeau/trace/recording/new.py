@@ -5,13 +5,13 @@ See Note [One source, two speeds] in base/core.py.
 from ..value import Storage, TensorBase, Value
 
 value, storage = Value, Storage       # value(), storage()
-tensor = TensorBase.__new__           # tensor(kind): one of class `kind`
+tensor = TensorBase.__new__           # tensor(cls): one of class `cls`
 
 
-def wrapper(kind):
-    """wrap(storage, spec, offset=0): a tensor of class `kind` that looks at `storage`, without a history."""
+def wrapper(cls):
+    """wrap(storage, spec, offset=0): a tensor of class `cls` that looks at `storage`, without a history."""
     def wrap(storage, spec, offset=0):
-        made = tensor(kind)
+        made = tensor(cls)
         made._storage = storage
         made._spec = spec
         made._offset = offset
@@ -21,6 +21,6 @@ def wrapper(kind):
     return wrap
 
 
-def instance(base, kind):
-    """An object of class `kind`, which derives from the class `base` of the core."""
-    return base.__new__(kind)
+def instance(base, cls):
+    """An object of class `cls`, which derives from the class `base` of the core."""
+    return base.__new__(cls)

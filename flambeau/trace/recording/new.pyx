@@ -13,14 +13,14 @@ cdef Storage storage():
     return Storage.__new__(Storage)
 
 
-cdef TensorBase tensor(kind):
-    # Not `kind.__new__`, which is for the user. The class gives room for its dictionary.
-    return <TensorBase>instance(TensorBase, kind)
+cdef TensorBase tensor(cls):
+    # Not `cls.__new__`, which is for the user. The class gives room for its dictionary.
+    return <TensorBase>instance(TensorBase, cls)
 
 
-def wrapper(kind):
+def wrapper(cls):
     def wrap(Storage storage, spec, Py_ssize_t offset=0):
-        cdef TensorBase made = tensor(kind)
+        cdef TensorBase made = tensor(cls)
         made._storage = storage
         made._spec = spec
         made._offset = offset
@@ -28,6 +28,6 @@ def wrapper(kind):
     return wrap
 
 
-cdef instance(base, kind):
-    """An empty object of class `kind`, which derives from the compiled class `base`."""
-    return (<PyTypeObject*>base).tp_new(<type>kind, <PyObject*>nothing, NULL)
+cdef instance(base, cls):
+    """An empty object of class `cls`, which derives from the compiled class `base`."""
+    return (<PyTypeObject*>base).tp_new(<type>cls, <PyObject*>nothing, NULL)

@@ -48,7 +48,7 @@ class Trace(TraceRunner):
         self.failures = {}    # slot → Failure, of the run now going on
         self.aside = False    # whether this is what another has set aside; see `_set_aside`
         self.asides = []      # what this one has
-        self.found = None     # what `key_of` has said of it, for who runs it next
+        self.found = None     # what `key_of` has said of it, for the next run
         self.ran = None       # the plan of the last run; None: it had none
         self.site = None      # the line that everything recorded now belongs to, while a backward runs
         self.backward = None  # what the latest backward of this thread ran, as a HeldRecording

@@ -18,7 +18,7 @@ from ...base.pytree import tree_flatten
 from ...tensor import function_modes
 from ...tensor.tensor import Tensor
 
-PRODUCER = 22                      # the version that TensorBoard expects of who made a graph
+PRODUCER = 22                      # the version that TensorBoard expects of the producer of a graph
 
 
 def graph(model, input_to_model, verbose=False):

@@ -33,12 +33,12 @@ def array_of(given):
     raise NotImplementedError(f"Got {type(given)}, but numpy array or torch tensor are expected.")
 
 
-def _one(tag, plugin=None, content=b"", **held):
+def _one(tag, plugin=None, content=b"", **fields):
     """A Summary of one value, for the plugin of that name."""
     if plugin is not None:
-        held["metadata"] = SummaryMetadata(
+        fields["metadata"] = SummaryMetadata(
             plugin_data=SummaryMetadata.PluginData(plugin_name=plugin, content=content))
-    return Summary(value=[Summary.Value(tag=tag, **held)])
+    return Summary(value=[Summary.Value(tag=tag, **fields)])
 
 
 def _shape(*sizes):
@@ -47,16 +47,16 @@ def _shape(*sizes):
 
 def scalar(tag, given, new_style=False, double_precision=False):
     """One number: as a plain field, or in the newer form that loads faster."""
-    held = array_of(given).squeeze()
-    if held.ndim:
-        raise AssertionError(f"Tensor should contain one element (0 dimensions). Was given size: {held.size} and "
-                             f"{held.ndim} dimensions.")
-    number = float(held)
+    array = array_of(given).squeeze()
+    if array.ndim:
+        raise AssertionError(f"Tensor should contain one element (0 dimensions). Was given size: {array.size} and "
+                             f"{array.ndim} dimensions.")
+    number = float(array)
     if not new_style:
         return _one(tag, simple_value=number)
-    kind = {"double_val": [number], "dtype": "DT_DOUBLE"} if double_precision else \
+    fields = {"double_val": [number], "dtype": "DT_DOUBLE"} if double_precision else \
         {"float_val": [number], "dtype": "DT_FLOAT"}
-    return _one(tag, "scalars", tensor=TensorProto(**kind))
+    return _one(tag, "scalars", tensor=TensorProto(**fields))
 
 
 # --- histograms ---
@@ -106,15 +106,15 @@ def histogram_raw(tag, min, max, num, sum, sum_squares, bucket_limits, bucket_co
 def image(tag, given, dataformats="NCHW"):
     """A picture, or several side by side, as a PNG; numbers from 0 to 1, bytes as they are."""
     from PIL import Image
-    held = _bytes_of(given, dataformats)
-    return _one(tag, image=_encoded(Image.fromarray(held), held.shape))
+    pixels = _bytes_of(given, dataformats)
+    return _one(tag, image=_encoded(Image.fromarray(pixels), pixels.shape))
 
 
 def _bytes_of(given, dataformats):
     """A picture as bytes (height, width, colours)."""
-    held = array_of(given)
-    scale = 1 if held.dtype == np.uint8 else 255
-    return (rows_columns_colours(held, dataformats).astype(np.float32) * scale).clip(0, 255).astype(np.uint8)
+    pixels = array_of(given)
+    scale = 1 if pixels.dtype == np.uint8 else 255
+    return (rows_columns_colours(pixels, dataformats).astype(np.float32) * scale).clip(0, 255).astype(np.uint8)
 
 
 def _encoded(picture, shape):
@@ -128,8 +128,8 @@ def _encoded(picture, shape):
 def image_boxes(tag, given, boxes, rescale=1, dataformats="CHW", labels=None):
     """A picture with red boxes (left, top, right, bottom), and words at the lower left of each."""
     from PIL import Image, ImageDraw, ImageFont
-    held, boxes = _bytes_of(given, dataformats), array_of(boxes)
-    picture = Image.fromarray(held)
+    pixels, boxes = _bytes_of(given, dataformats), array_of(boxes)
+    picture = Image.fromarray(pixels)
     draw, font = ImageDraw.Draw(picture), ImageFont.load_default()
     if labels is not None and len(labels) != len(boxes):
         raise AssertionError(f"{len(boxes)} boxes, and {len(labels)} labels")
@@ -140,24 +140,24 @@ def image_boxes(tag, given, boxes, rescale=1, dataformats="CHW", labels=None):
             wide, high, margin = c - a, d - b, float(np.ceil(0.05 * (d - b)))
             draw.rectangle([(left, bottom - high - 2 * margin), (left + wide, bottom)], fill="Red")
             draw.text((left + margin, bottom - high - margin), labels[number], fill="black", font=font)
-    height, width, _ = held.shape
+    height, width, _ = pixels.shape
     if rescale != 1:
         picture = picture.resize((int(width * rescale), int(height * rescale)), Image.Resampling.LANCZOS)
-    return _one(tag, image=_encoded(picture, held.shape))
+    return _one(tag, image=_encoded(picture, pixels.shape))
 
 
 def video(tag, given, fps=4):
     """Pictures in time (n, time, colours, height, width) as a moving GIF, the n side by side in a grid."""
     from PIL import Image
-    held = array_of(given)
-    if held.ndim != 5:
-        raise AssertionError(f"a video is (n, time, colours, height, width), and this has the shape {held.shape}")
-    many, time, colours, height, width = held.shape
-    held = held if held.dtype == np.uint8 else (held.astype(np.float32) * 255).clip(0, 255).astype(np.uint8)
+    clips = array_of(given)
+    if clips.ndim != 5:
+        raise AssertionError(f"a video is (n, time, colours, height, width), and this has the shape {clips.shape}")
+    many, time, colours, height, width = clips.shape
+    clips = clips if clips.dtype == np.uint8 else (clips.astype(np.float32) * 255).clip(0, 255).astype(np.uint8)
     rows = 2 ** ((many.bit_length() - 1) // 2)
     columns = (1 << (many - 1).bit_length()) // rows             # room for a power of two, black where there is none
-    room = np.zeros((rows * columns, *held.shape[1:]), np.uint8)
-    room[:many] = held
+    room = np.zeros((rows * columns, *clips.shape[1:]), np.uint8)
+    room[:many] = clips
     room = room.reshape(rows, columns, time, colours, height, width).transpose(2, 0, 4, 1, 5, 3)
     frames = room.reshape(time, rows * height, columns * width, colours)
     pictures = [Image.fromarray(frame if colours == 3 else frame[..., 0]) for frame in frames]
@@ -173,20 +173,20 @@ def video(tag, given, fps=4):
 def audio(tag, given, sample_rate=44100):
     """A sound of one channel, from -1 to 1, as a WAV of 16 bits."""
     import wave
-    held = array_of(given).squeeze()
-    if held.size and np.abs(held).max() > 1:
+    samples = array_of(given).squeeze()
+    if samples.size and np.abs(samples).max() > 1:
         print("warning: audio amplitude out of range, auto clipped.")
-        held = held.clip(-1, 1)
-    if held.ndim != 1:
+        samples = samples.clip(-1, 1)
+    if samples.ndim != 1:
         raise AssertionError("input tensor should be 1 dimensional.")
-    held = (held * np.iinfo(np.int16).max).astype("<i2")
+    samples = (samples * np.iinfo(np.int16).max).astype("<i2")
     file = io.BytesIO()
     with wave.open(file, "wb") as wav:
         wav.setnchannels(1)
         wav.setsampwidth(2)
         wav.setframerate(sample_rate)
-        wav.writeframes(held.tobytes())
-    return _one(tag, audio=Summary.Audio(sample_rate=sample_rate, num_channels=1, length_frames=len(held),
+        wav.writeframes(samples.tobytes())
+    return _one(tag, audio=Summary.Audio(sample_rate=sample_rate, num_channels=1, length_frames=len(samples),
                                          encoded_audio_string=file.getvalue(), content_type="audio/wav"))
 
 
@@ -209,12 +209,12 @@ def tensor_proto(tag, tensor):
     bits = tensor.dtype is dtypes.bfloat16
     if not bits and tensor.dtype.name not in _TENSOR_FIELDS:
         raise ValueError(f"{tag} has unsupported tensor dtype {tensor.dtype}")
-    held = tensor.detach().cpu().contiguous()
+    plain = tensor.detach().cpu().contiguous()
     if bits:
-        kind, field, flat = "DT_BFLOAT16", "half_val", held.view(dtypes.int16).numpy().view(np.uint16)
+        kind, field, flat = "DT_BFLOAT16", "half_val", plain.view(dtypes.int16).numpy().view(np.uint16)
     else:
         kind, field, seen = _TENSOR_FIELDS[tensor.dtype.name]
-        flat = held.numpy() if seen is None else seen(np.atleast_1d(held.numpy()))
+        flat = plain.numpy() if seen is None else seen(np.atleast_1d(plain.numpy()))
     return _one(tag, "tensor", tensor=TensorProto(dtype=kind, tensor_shape=_shape(*tensor.shape),
                                                   **{field: flat.reshape(-1).tolist()}))
 
@@ -225,38 +225,38 @@ def mesh(tag, vertices, colors=None, faces=None, config_dict=None):
 
     from tensorboard.plugins.mesh import metadata
     from tensorboard.plugins.mesh.plugin_data_pb2 import MeshPluginData
-    given = [(array_of(held), kind) for held, kind in ((vertices, MeshPluginData.VERTEX), (faces, MeshPluginData.FACE),
-                                                       (colors, MeshPluginData.COLOR)) if held is not None]
-    for held, _ in given:
-        if held.ndim != 3:
-            raise AssertionError(f"a mesh is (n, points, 3), and this has the shape {held.shape}")
+    given = [(array_of(part), kind) for part, kind in ((vertices, MeshPluginData.VERTEX), (faces, MeshPluginData.FACE),
+                                                       (colors, MeshPluginData.COLOR)) if part is not None]
+    for part, _ in given:
+        if part.ndim != 3:
+            raise AssertionError(f"a mesh is (n, points, 3), and this has the shape {part.shape}")
     components = metadata.get_components_bitmask([kind for _, kind in given])
     config = "{}" if config_dict is None else json.dumps(config_dict, sort_keys=True)
     values = []
-    for held, kind in given:
-        about = metadata.create_summary_metadata(tag, None, kind, components, held.shape, None, json_config=config)
+    for part, kind in given:
+        about = metadata.create_summary_metadata(tag, None, kind, components, part.shape, None, json_config=config)
         values.append(Summary.Value(
             tag=metadata.get_instance_name(tag, kind), metadata=about, tensor=TensorProto(
-                dtype="DT_FLOAT", float_val=held.reshape(-1).tolist(), tensor_shape=_shape(*held.shape))))
+                dtype="DT_FLOAT", float_val=part.reshape(-1).tolist(), tensor_shape=_shape(*part.shape))))
     return Summary(value=values)
 
 
-def rows_columns_colours(held, dataformats):
+def rows_columns_colours(pixels, dataformats):
     """An array whose dimensions `dataformats` names, as (height, width, colours); a batch becomes a grid."""
     if len(set(dataformats)) != len(dataformats):
         raise AssertionError(f"You can not use the same dimension shorthand twice. input_format: {dataformats}")
-    if held.ndim != len(dataformats):
-        raise AssertionError(f"size of input tensor and input format are different. tensor shape: {held.shape}, "
+    if pixels.ndim != len(dataformats):
+        raise AssertionError(f"size of input tensor and input format are different. tensor shape: {pixels.shape}, "
                              f"input_format: {dataformats}")
-    order = {4: "NHWC", 3: "HWC", 2: "HW"}.get(held.ndim)
+    order = {4: "NHWC", 3: "HWC", 2: "HW"}.get(pixels.ndim)
     if order is None or set(order) != set(dataformats.upper()):
         raise ValueError(f"dataformats={dataformats!r}: a picture is HW, CHW or HWC, and several are NCHW or NHWC")
-    held = held.transpose([dataformats.upper().index(letter) for letter in order])
-    if held.ndim == 2:
-        held = held[..., None]
-    if held.shape[-1] == 1:
-        held = held.repeat(3, axis=-1)
-    return _grid(held) if held.ndim == 4 else held
+    pixels = pixels.transpose([dataformats.upper().index(letter) for letter in order])
+    if pixels.ndim == 2:
+        pixels = pixels[..., None]
+    if pixels.shape[-1] == 1:
+        pixels = pixels.repeat(3, axis=-1)
+    return _grid(pixels) if pixels.ndim == 4 else pixels
 
 
 def _grid(pictures):
@@ -276,10 +276,10 @@ def drawn(figure, close=True):
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
-    held = np.asarray(canvas.buffer_rgba())[..., :3]
+    pixels = np.asarray(canvas.buffer_rgba())[..., :3]
     if close:
         pyplot.close(figure)
-    return np.moveaxis(held, 2, 0)
+    return np.moveaxis(pixels, 2, 0)
 
 
 # --- texts, curves, layouts ---
@@ -369,8 +369,8 @@ def hparams(hparam_dict, metric_dict, hparam_domain_discrete=None):
     measured = [api_pb2.MetricInfo(name=api_pb2.MetricName(tag=name)) for name in metric_dict]
     ended = plugin_data_pb2.SessionEndInfo(status=api_pb2.Status.Value("STATUS_SUCCESS"))
     return [_one(tag, hparams_metadata.PLUGIN_NAME, plugin_data_pb2.HParamsPluginData(
-                version=hparams_metadata.PLUGIN_DATA_VERSION, **held).SerializeToString())
-            for tag, held in (
+                version=hparams_metadata.PLUGIN_DATA_VERSION, **fields).SerializeToString())
+            for tag, fields in (
                 (hparams_metadata.EXPERIMENT_TAG,
                  {"experiment": api_pb2.Experiment(hparam_infos=infos, metric_infos=measured)}),
                 (hparams_metadata.SESSION_START_INFO_TAG, {"session_start_info": started}),
