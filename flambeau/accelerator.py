@@ -8,6 +8,7 @@ from .backends import devices
 from .base import dtypes
 from .base.errors import warn
 from .base.observers import timed
+from .base.questions import Question as _Question
 from .base.spec import device as make_device, place
 from .missing import rest_of
 from .streams import Stream, use
@@ -22,6 +23,7 @@ __path__: list = []
 __getattr__ = rest_of("torch.accelerator", Graph="torch.compile replays a recorded step as one CUDA graph")
 
 
+@_Question
 def is_available():
     """Whether there is a device besides the CPU. Starts nothing."""
     return devices.accelerator() is not None
