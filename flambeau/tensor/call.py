@@ -125,11 +125,16 @@ def watched(op, args, kwargs, public):
     try:
         made = call(op, args, dict(kwargs), public)
         given = op.bind(args, {name: a for name, a in kwargs.items() if name != "out"})
-        for watcher in watchers:
-            watcher(op, given, made)
+        tell(watchers, op, given, made)
     finally:
         function_modes.watchers = watchers
     return made
+
+
+def tell(watchers, op, given, made):
+    """Tell them of a call. (A loop stands outside of the `try`: see test_interrupts.py.)"""
+    for watcher in watchers:
+        watcher(op, given, made)
 
 
 def call_plain(op, args, kwargs):

@@ -15,7 +15,7 @@ from .autocast import note
 from .call import call
 from .find import number_types
 from .follow import followed
-from .known_calls import call_cached, operands
+from .known_calls import BY_OPERATOR, call_cached, operands, spelled
 from .overrides import tensor_types
 from .tensor import Tensor
 from .write import inplace
@@ -110,7 +110,7 @@ def operator(op, name, reverse):
         if (type(self) is Tensor or type(self) in tensor_types) \
                 and (c is Tensor or c in tensor_types or c in number_types):
             if primitive:
-                return operands(op, args, None)
+                return operands(op, args, None if reverse else BY_OPERATOR)
             if COMPILED and by_specs:
                 made = followed(op, args, {})
                 if made is not None:
@@ -151,15 +151,6 @@ def augmented(op, name):
             other = door.operand(other)
         return inplace(op, (self, other), {}, spelled(op, form, "_"))
     form.__name__, form.__qualname__, form.op = name, f"Tensor.{name}", op
-    return form
-
-
-def spelled(op, form, suffix=""):
-    """The method that an operator stands for, as overrides see it: `x + y` is `Tensor.add`."""
-    name = op.__name__ + suffix
-    for cls in Tensor.__mro__:            # not `getattr`, which would look for words to say that there is none
-        if name in vars(cls):
-            return getattr(Tensor, name)
     return form
 
 

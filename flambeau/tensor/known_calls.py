@@ -27,6 +27,8 @@ from .views import view_one
 known_calls: dict = {}        # operation → the table of its calls: see Note [Known calls]
 tables.append(known_calls)
 
+BY_OPERATOR = object()        # stands for the method that an operator is taken for
+
 
 class KnownCall:
     """What calls over one or two operands come to.
@@ -72,7 +74,8 @@ def call_cached(op, args, kwargs, public):
 
 
 def operands(op, args, public):
-    """The call of `op` over one or two operands, at least one of them a plain tensor. `public`: see `call`."""
+    """The call of `op` over one or two operands, at least one of them a plain tensor. `public`: see `call`; of an
+    operator it is BY_OPERATOR."""
     one, two = type(args[0]), type(args[1]) if len(args) == 2 else None
     if one is Tensor or one in tensor_types:
         left: TensorBase = args[0]
@@ -87,14 +90,15 @@ def operands(op, args, public):
     table = known_calls.get(op)
     row = table.get(first) if table is not None else None
     found: KnownCall = row.get(second) if row is not None else None
-    if found is None:
+    if found is None or found is OTHERWISE or found.asks and overrides.regions:
+        if public is BY_OPERATOR:
+            public = spelled(op, op) if overrides.regions else None
+        if found is OTHERWISE:
+            return call_cached(op, args, {}, public)
         made = call(op, args, {}, public)
-        remember(op, args, first, second)
+        if found is None:
+            remember(op, args, first, second)
         return made
-    if found is OTHERWISE:
-        return call_cached(op, args, {}, public)
-    if found.asks and overrides.regions:
-        return call(op, args, {}, public)
     entry = found.entry
     if found.number_at < 0:
         full = args + found.tail if found.tail else args
@@ -126,6 +130,15 @@ def remember(op, args, first, second):
             number_at = next((at for at, a in enumerate(args) if type(a) not in tensor_types), -1)
             found = KnownCall(entry, full[len(args):], params[len(numbers):], number_at, asks)
     known_calls.setdefault(op, {}).setdefault(first, {})[second] = found
+
+
+def spelled(op, form, suffix=""):
+    """The method that an operator stands for, as overrides see it: `x + y` is `Tensor.add`."""
+    name = op.__name__ + suffix
+    for cls in Tensor.__mro__:            # not `getattr`, which would look for words to say that there is none
+        if name in vars(cls):
+            return getattr(Tensor, name)
+    return form
 
 
 def asks_autocast(op, tensor):

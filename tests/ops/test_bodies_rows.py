@@ -335,7 +335,8 @@ NO_BODY = {
     "_ctc": SOLVES, "det": SOLVES, "_slogdet": SOLVES, "_lstsq": SOLVES, "matrix_exp": SOLVES, "_euclidean_dist": "goes by a matrix product",
     "pdist": "the rows of a triangle, each shorter than the last",
 }
-MINE = "reduce norm loss linalg index embedding scatter shape arrange pad distance".split()
+MINE = ("arrange cross_entropy ctc distance embedding extremes index index_along linalg linalg_norm loss moments norm "
+        "pad pieces reduce scatter shape slices softmax view").split()
 
 
 def test_which_operations_have_no_body():

@@ -140,7 +140,7 @@ class GPUProgram:
         fused = [work for work, _ in found if isinstance(work, HorizontalLaunch)]
         if not fused:
             return
-        failed = self.kernels.place(dict(map(self.kernels.known_call, fused)))       # several at once
+        failed = self.kernels.ensure(dict(map(self.kernels.known_call, fused)))       # several at once
         if failed:
             warn("kernels that would have been one launch could not be compiled together. Each is launched by itself, "
                  "which is slower; nothing else is affected. This is a mistake in Flambeau: please report it, with "
