@@ -166,7 +166,7 @@ def _place(texts, symbols=None, asked=True, quickly=(), keys=None):
     quick = {each: text for *names, text in instead.values() for each in names}
     keys = {**keys, **store.keys(quick)}
     missing |= _look(quick, keys, symbols, asked)
-    for mark in (True, False):
+    for mark in (True, False) if missing else ():
         batch = {name: text for name, text in missing.items() if text.startswith(QUICK_MARK) is mark}
         again = _compile(_shares(batch), symbols, asked)
         alone = dict.fromkeys(batch[name] for name in again)
