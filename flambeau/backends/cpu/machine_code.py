@@ -78,9 +78,11 @@ def functions(texts, symbols=None, asked=True, quickly=()):
     So what a text defines beside its function has to be internal or private. Where some cannot be compiled or linked,
     all others are, and NotCompiled says which. `quickly` are the names of those that are to be compiled so.
     """
-    found = host().store.known(texts)
+    store = host().store
+    keys = store.keys(texts)
+    found = store.known(keys)
     if len(found) < len(texts):
-        found, failed = undisturbed(_place, texts, symbols, asked, quickly)
+        found, failed = undisturbed(_place, texts, symbols, asked, quickly, keys)
         say_warnings()
         if failed:
             raise host().failure(failed)
@@ -89,20 +91,23 @@ def functions(texts, symbols=None, asked=True, quickly=()):
 
 def are_ready(texts):
     """Whether {name: text} were compiled, or no thread is about to."""
-    return is_through() or len(host().store.known(texts)) == len(texts)
+    store = host().store
+    return is_through() or len(store.known(store.keys(texts))) == len(texts)
 
 
 def not_found(texts):
     """Those of {name: text} that are nowhere yet."""
-    return undisturbed(_look, texts, None, True) if len(host().store.known(texts)) < len(texts) else {}
+    store = host().store
+    keys = store.keys(texts)
+    return undisturbed(_look, texts, keys, None, True) if len(store.known(keys)) < len(texts) else {}
 
 
-def _look(texts, symbols, asked):
+def _look(texts, keys, symbols, asked):
     """Those of {name: text} that are not found; the others are in memory then."""
     global loaded
     store, left = _host.store, {}
     for name, text in texts.items():
-        key = store.key(text)
+        key = keys[name]
         known = key in store.libraries
         if store.find(key, name, text, symbols) is None:
             left[name] = text
@@ -148,29 +153,32 @@ def _improve(slot, name, text, goal):
             ctypes.c_void_p.from_address(slot).value = found[name]
 
 
-def _place(texts, symbols=None, asked=True, quickly=()):
+def _place(texts, symbols=None, asked=True, quickly=(), keys=None):
     """Have the machine code of `texts` in memory: {name: address}, and {name: why} of those that failed.
 
     When its symbols are looked up, LLVM links an object, and may find that it calls something which is not there. The
     texts of a batch with such a one in it are compiled one by one.
     """
-    missing, failed = _look(texts, symbols, asked), {}
+    store, failed = _host.store, {}
+    keys = keys or store.keys(texts)
+    missing = _look(texts, keys, symbols, asked)
     instead = {name: quick_text(name, missing.pop(name)) for name in [*missing] if name in quickly}
-    missing |= _look({each: text for *names, text in instead.values() for each in names}, symbols, asked)
-    for mark in (True, False):
+    quick = {each: text for *names, text in instead.values() for each in names}
+    keys = {**keys, **store.keys(quick)}
+    missing |= _look(quick, keys, symbols, asked)
+    for mark in (True, False) if missing else ():
         batch = {name: text for name, text in missing.items() if text.startswith(QUICK_MARK) is mark}
         again = _compile(_shares(batch), symbols, asked)
         alone = dict.fromkeys(batch[name] for name in again)
         failed |= _compile([{name: text for name in again if batch[name] == text} for text in alone], symbols, asked)
-    found = _host.store.known(texts)
-    for name, (stand_in, slot, text) in instead.items():
-        made = _host.store.known({stand_in: text, slot: text})
-        if not made:
+    found = store.known(keys)
+    for name, (stand_in, slot, _) in instead.items():
+        if stand_in in failed:
             failed[name], _ = failed.pop(stand_in), failed.pop(slot)
             continue
-        found[name] = made[stand_in]
+        found[name], better = found.pop(stand_in), found.pop(slot)
         if asked:
-            when_idle(_improve, made[slot], name, texts[name], processor())
+            when_idle(_improve, better, name, texts[name], processor())
     return found, failed
 
 

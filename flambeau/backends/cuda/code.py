@@ -217,7 +217,7 @@ class DeviceKernels:
         if isinstance(made, NotCompiled):
             return dict.fromkeys(batch, str(made))
         self.store.keep(batch, made)
-        for name, module in self.store.known(batch).items():
+        for name, module in self.store.known(self.store.keys(batch)).items():
             self._functions[name] = module, None, -1
         return {}
 

@@ -85,17 +85,22 @@ class KernelStore(Place):
         """(name of the function, key of its object) of what is written for `origin`; None where that is not known."""
         return next(filter(None, (place.function(origin) for place in self.places)), None)
 
-    def known(self, texts):
-        """{name: address} of those of {name: text} that were found or kept in this process."""
-        addresses = self.addresses
-        return {name: addresses[at] for name, text in texts.items() if (at := (self.key(text), name)) in addresses}
+    def keys(self, texts):
+        """{name: key} of {name: text}. To hash a long text takes a tenth of a millisecond, so each is hashed once."""
+        keys = {text: self.key(text) for text in {*texts.values()}}
+        return {name: keys[text] for name, text in texts.items()}
+
+    def known(self, keys):
+        """{name: address} of those of {name: key} that were found or kept in this process."""
+        return {name: self.addresses[key, name] for name, key in keys.items() if (key, name) in self.addresses}
 
     def keep(self, texts, code, symbols=None):
         """Put the object `code` in memory that {name: text} became together, and keep it where it will be found again.
         Nothing is noted before its symbols were looked up: an object may call what is not there."""
         library = self.loader.place(code, symbols)
-        addresses = {(self.key(text), name): self.loader.address(library, name) for name, text in texts.items()}
-        keys = list(dict.fromkeys(key for key, _ in addresses))
+        named = self.keys(texts)
+        addresses = {(key, name): self.loader.address(library, name) for name, key in named.items()}
+        keys = list(dict.fromkeys(named.values()))
         whole = digest("".join(keys)) if len(keys) > 1 else keys[0]
         self._note((whole, *keys), library, addresses)
         for place in self.places:
