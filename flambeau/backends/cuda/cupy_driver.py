@@ -8,7 +8,7 @@ import numpy as np
 
 from ...base.locks import new_lock
 from ..cpu import host
-from . import libcuda
+from . import libcuda, nvrtc
 from .configuration import configuration
 from .cupy_streams import CuPyEvent, CuPyGraph, CuPyStream
 from .driver_interface import FLOAT8, LATE_ERRORS, DeviceError, Driver, PoolStatistics, Properties
@@ -65,7 +65,6 @@ class CuPyDriver(Driver):
             self._runtime.deviceGetPCIBusId(index), bool(known["integrated"]), bool(known["isMultiGpuBoard"]))
 
     def versions(self):
-        from . import nvrtc
         known = {"driver": self._runtime.driverGetVersion(), "runtime": self._runtime.runtimeGetVersion()}
         return {**{name: f"{number // 1000}.{number % 1000 // 10}" for name, number in known.items()},
                 "nvrtc": "{}.{}".format(*nvrtc.version()), "cupy": self.cupy.__version__,

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from ...base import dtypes
 from ..backend import DeviceFailed, on_late_failure
+from . import nvrtc
 
 FLOAT8 = tuple(dtype.name for dtype in dtypes.ALL if dtype.family == "float8")
 
@@ -181,7 +182,6 @@ class Driver:
     def compile(self, source, architecture, options=()) -> bytes:
         """The image of CUDA C++ for an architecture, "sm_90"; backend.NotCompiled where the compiler refuses it. Needs
         no device."""
-        from . import nvrtc
         return nvrtc.compile(source, architecture, options)
 
     def load(self, index, image):

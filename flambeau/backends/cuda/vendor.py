@@ -12,6 +12,8 @@ import sys
 from contextlib import contextmanager
 
 from ...base.locks import new_lock
+from . import driver
+from .cupy_driver import CuPyDriver
 
 # The names that dlopen knows, newest first.
 SONAMES = {"cublas": ("libcublas.so.13", "libcublas.so.12"), "cublasLt": ("libcublasLt.so.13", "libcublasLt.so.12"),
@@ -39,19 +41,16 @@ def load(name):
 
 def has_gpu():
     """Whether the process's driver is one of real devices."""
-    from . import driver
-    return isinstance(driver.current(), driver.CuPyDriver)
+    return isinstance(driver.current(), CuPyDriver)
 
 
 def workspace(index, nbytes):
     """Memory of a device for a library to work in: something with an `address`, there as long as it is held."""
-    from . import driver
     return driver.current().allocate(index, nbytes)
 
 
 def on(index):
     """A context in which a device is this thread's current one."""
-    from . import driver
     return driver.current().on(index)
 
 
