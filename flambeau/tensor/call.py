@@ -121,18 +121,18 @@ def overridden(op, args, kwargs, out, public=None):
 
 def watched(op, args, kwargs, public):
     """Call an operation, and tell those that watch. What they call themselves is not told."""
+    without_out = {name: a for name, a in kwargs.items() if name != "out"}      # a loop: see test_interrupts.py
     watchers, function_modes.watchers = function_modes.watchers, ()
     try:
         made = call(op, args, dict(kwargs), public)
-        given = op.bind(args, {name: a for name, a in kwargs.items() if name != "out"})
-        tell(watchers, op, given, made)
+        tell(watchers, op, op.bind(args, without_out), made)
     finally:
         function_modes.watchers = watchers
     return made
 
 
 def tell(watchers, op, given, made):
-    """Tell them of a call. (A loop stands outside of the `try`: see test_interrupts.py.)"""
+    """Tell them of a call."""
     for watcher in watchers:
         watcher(op, given, made)
 
