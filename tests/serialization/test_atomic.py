@@ -159,15 +159,16 @@ def load():
     return parts[0]
 
 save(0)
-last = litter = 0
-for round in range(rounds):
+last = litter = round = 0
+while round < rounds or not litter and round < 20 * rounds:      # until a kill came in the middle of a save
+    round += 1
     child = os.fork()
     if child == 0:
         n = last
         while True:
             n += 1
             save(n)
-    while round == 0 and load() == 0:                # at least one save gets through
+    while round == 1 and load() == 0:                # at least one save gets through
         time.sleep(0.01)
     time.sleep(rng.random() * 0.08)
     os.kill(child, signal.SIGKILL)
