@@ -15,7 +15,7 @@ from .autocast import note
 from .call import call
 from .find import number_types
 from .follow import followed
-from .known_calls import BY_OPERATOR, call_cached, operands, spelled
+from .known_calls import OperatorForm, call_cached, operands, spelled
 from .overrides import tensor_types
 from .tensor import Tensor
 from .write import inplace
@@ -110,7 +110,7 @@ def operator(op, name, reverse):
         if (type(self) is Tensor or type(self) in tensor_types) \
                 and (c is Tensor or c in tensor_types or c in number_types):
             if primitive:
-                return operands(op, args, None if reverse else BY_OPERATOR)
+                return operands(op, args, public)
             if COMPILED and by_specs:
                 made = followed(op, args, {})
                 if made is not None:
@@ -120,6 +120,7 @@ def operator(op, name, reverse):
             return NotImplemented
         return call(op, args, {}, None if reverse else spelled(op, form))
     form.__name__, form.__qualname__, form.op = name, f"Tensor.{name}", op
+    public = None if reverse else OperatorForm(form)
     return form
 
 

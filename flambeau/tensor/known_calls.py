@@ -27,8 +27,6 @@ from .views import view_one
 known_calls: dict = {}        # operation → the table of its calls: see Note [Known calls]
 tables.append(known_calls)
 
-BY_OPERATOR = object()        # stands for the method that an operator is taken for
-
 
 class KnownCall:
     """What calls over one or two operands come to.
@@ -41,6 +39,15 @@ class KnownCall:
 
     def __init__(self, entry, tail, params, number_at, asks):
         self.entry, self.tail, self.params, self.number_at, self.asks = entry, tail, params, number_at, asks
+
+
+class OperatorForm:
+    """An operator's form, in the place of the method that it is spelled for modes: see `spelled`."""
+
+    __slots__ = ("form",)
+
+    def __init__(self, form):
+        self.form = form
 
 
 OTHERWISE = KnownCall(None, (), (), -1, False)        # stands in the table for calls that `find` is to find
@@ -75,7 +82,7 @@ def call_cached(op, args, kwargs, public):
 
 def operands(op, args, public):
     """The call of `op` over one or two operands, at least one of them a plain tensor. `public`: see `call`; of an
-    operator it is BY_OPERATOR."""
+    operator an OperatorForm."""
     one, two = type(args[0]), type(args[1]) if len(args) == 2 else None
     if one is Tensor or one in tensor_types:
         left: TensorBase = args[0]
@@ -91,8 +98,8 @@ def operands(op, args, public):
     row = table.get(first) if table is not None else None
     found: KnownCall = row.get(second) if row is not None else None
     if found is None or found is OTHERWISE or found.asks and overrides.regions:
-        if public is BY_OPERATOR:
-            public = spelled(op, op) if overrides.regions else None
+        if type(public) is OperatorForm:
+            public = spelled(op, public.form) if overrides.regions else None
         if found is OTHERWISE:
             return call_cached(op, args, {}, public)
         made = call(op, args, {}, public)

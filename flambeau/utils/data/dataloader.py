@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 from ...base.errors import warn
 from ...base.op import door
 from ...missing import missing
-from ._iterators import (  # noqa: F401 (programs look for the iterators' classes here)
+from ._iterators import (
     THREAD_CONTEXT,
     _BaseDataLoaderIter,
     _DatasetBatchesIter,
@@ -33,6 +33,9 @@ from .distributed import DistributedSampler, rank_and_ranks
 from .sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler
 
 __all__ = ["DataLoader", "default_collate", "default_convert", "get_worker_info"]
+
+for _cls in (_BaseDataLoaderIter, _DatasetKind, _MultiProcessingDataLoaderIter, _SingleProcessDataLoaderIter):
+    _cls.__module__ = __name__       # as PyTorch's, which are written there
 
 # For annotations; opacus borrows the second.
 _worker_init_fn_t = Callable[[int], None]
