@@ -1,10 +1,11 @@
 """The tests that a change most likely breaks, in some minutes: `make quick`, or `python -m tests.quick --list [since]`.
 
 Changed is what differs from the commit `since` (main, or the last commit where that is main), with what git does not
-know yet. Taken are: changed tests; those that import a changed module; those called like it, or like a module that
-imports it. `.ci/run` runs everything.
+know yet. Taken are: changed tests; those that import a changed module, or name a changed file beside tests; those
+called like it, or like a module that imports it. `.ci/run` runs everything.
 """
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -40,13 +41,18 @@ def module_of(file):
 
 
 def test_files():
-    """Every file of tests that `make test` collects → the modules of the package that it imports."""
-    found = {}
+    """Every file of tests that `make test` collects → the modules of the package that it imports, and the files beside
+    tests whose names it says."""
+    found, beside = {}, {}
+    for path in (ROOT / "tests").rglob("*.*"):
+        if not path.name.startswith(("test_", "__init__")) and path.suffix != ".pyc":
+            beside.setdefault(path.stem, set()).add(str(path.relative_to(ROOT)))
     for name, path, tree in parsed(ROOT / "tests"):
         file = str(path.relative_to(ROOT))
         if path.name.startswith("test_") and not file.startswith(NEED_MORE):
             found[file] = {target.partition(".")[2] for node, _ in import_nodes(tree) if not getattr(node, "level", 0)
                            for target in targets(node, name, path, PACKAGE)}
+            found[file].update(*(beside[word] for word in {*re.findall(r"\w+", path.read_text())} & beside.keys()))
     return found
 
 
@@ -56,9 +62,8 @@ def chosen(files, edges, tests):
     importers = {module: {importer for importer, imported in edges if imported == module} for module in changed}
     touched = changed.union(*(found for found in importers.values() if len(found) <= MANY_IMPORTERS))
     named = {f"test_{module.rpartition('.')[2]}.py" for module in touched}
-    folders = {str(Path(file).parent) for file in files if file.startswith("tests/") and file not in tests}
-    picked = {file for file, imported in tests.items()
-              if file in files or imported & changed or Path(file).name in named or str(Path(file).parent) in folders}
+    picked = {file for file, reads in tests.items()
+              if file in files or reads & changed or reads & {*files} or Path(file).name in named}
     if any(file.endswith(".md") for file in files):
         picked.add("tests/test_docs.py")
     return sorted({*ALWAYS, *picked})

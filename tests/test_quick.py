@@ -5,7 +5,7 @@ import pytest
 
 from . import quick
 
-TESTS = {"tests/trace/test_plans.py": {"trace.planning.plan"}, "tests/trace/test_fuse.py": set(),
+TESTS = {"tests/trace/test_plans.py": {"trace.planning.plan", "tests/trace/cuts.py"}, "tests/trace/test_fuse.py": set(),
          "tests/test_docs.py": set(), "tests/data/test_loader.py": {"utils.data"}}
 EDGES = {("trace.planning.fuse", "trace.planning.plan")}
 
@@ -15,7 +15,7 @@ EDGES = {("trace.planning.fuse", "trace.planning.plan")}
     (["flambeau/trace/planning/fuse.py"], {"tests/trace/test_fuse.py"}),
     (["flambeau/utils/data/__init__.py"], {"tests/data/test_loader.py"}),
     (["tests/data/test_loader.py"], {"tests/data/test_loader.py"}),
-    (["tests/trace/cuts.py"], {"tests/trace/test_plans.py", "tests/trace/test_fuse.py"}),
+    (["tests/trace/cuts.py"], {"tests/trace/test_plans.py"}),
     (["docs/native.md"], {"tests/test_docs.py"}),
     (["Makefile"], set()),
 ])
@@ -27,6 +27,7 @@ def test_every_test_is_known_with_what_it_imports():
     found = quick.test_files()
     assert {*quick.ALWAYS} <= found.keys() and not any(file.startswith(quick.NEED_MORE) for file in found)
     assert "backends.cpu.machine_code" in found["tests/backends/test_cpu.py"]
+    assert "tests/trace/cuts.py" in found["tests/trace/test_segments.py"]
 
 
 def test_what_git_says_has_changed(tmp_path, monkeypatch):
