@@ -54,13 +54,12 @@ def placement(run):
     running: dict = {}
     for step in run.profile.steps if run.profile else ():
         running[step.device] = running.get(step.device, 0) + step.nanoseconds
-    peaks = run.memory.peaks if run.memory else {}
-    held = {one: {"roles": dict(peak.roles), "peak": peak.nbytes} for one, peak in peaks.items()}
+    peaks = {one.device: one for one in used(run.memory)}
     total = sum(running.values()) or 1
     devices = [{"device": name, "running": running.get(name, 0) / 1e9, "share": running.get(name, 0) / total,
-                "parameters": held.get(name, {}).get("roles", {}).get("parameters", 0),
-                "peak": held.get(name, {}).get("peak", 0), "name": device_name(name)}
-               for name in sorted({*running, *held}, key=lambda name: -running.get(name, 0))]
+                "parameters": peaks[name].roles.get("parameters", 0) if name in peaks else 0,
+                "peak": peaks[name].nbytes if name in peaks else 0, "name": device_name(name)}
+               for name in sorted({*running, *peaks}, key=lambda name: -running.get(name, 0))]
     kind = accelerator()
     idle = kind is not None and not any(one["device"].partition(":")[0] == kind and one["running"] for one in devices)
     known = facts.gather()
@@ -167,10 +166,13 @@ def sources(profile, held):
 
 def memory(held):
     """Of each device: bytes by line over time, and what was alive at the peak."""
-    if held is None:
-        return []
-    return [timeline(name, peak, [event for event in held.events if event.device == name], held)
-            for name, peak in held.peaks.items()]
+    return [timeline(peak.device, peak, [event for event in held.events if event.device == peak.device], held)
+            for peak in used(held)]
+
+
+def used(held):
+    """The peaks of the devices that had bytes meanwhile: the process may have opened others before, for other work."""
+    return [peak for peak in held.peaks.values() if peak.nbytes] if held is not None else []
 
 
 def timeline(name, peak, events, held):

@@ -63,6 +63,15 @@ def test_a_training(tmp_path):
     assert {"parameters"} <= {*memory["roles"]} and memory["alive"]
 
 
+def test_devices_that_the_run_had_nothing_to_do_with_are_not_where_it_ran(tmp_path):
+    """A process opens devices for other work."""
+    from tests.backends import toy
+    assert toy and torch.ones(5, device="toy:1").sum().item() == 5
+    found = data_of(trained(tmp_path / "run.html")[0].path)
+    assert [one["device"] for one in found["placement"]["devices"]] == ["cpu"]
+    assert [one["device"] for one in found["memory"]] == ["cpu"]
+
+
 def test_the_page_is_whole_and_asks_nobody(tmp_path):
     run, _ = trained(tmp_path / "run.html", title="<i>&amp;</i>")
     text = Path(run.path).read_text(encoding="utf-8")
