@@ -1066,13 +1066,13 @@ def test_threads_that_write():
 def test_a_thread_that_looks_while_a_recording_is_made(monkeypatch):
     """It waits until what was recorded has been read, instead of running it, and so emptying it, in between."""
     w, x, seen = torch.zeros(64), torch.ones(64), []
-    real, thread = compiled_module.Recording, threading.Thread(target=lambda: seen.append(w.tolist()))
+    real, thread = compiled_module.Replay, threading.Thread(target=lambda: seen.append(w.tolist()))
 
     def watched(*args):
         thread.start()
         thread.join(0.3)
         return real(*args)
-    monkeypatch.setattr(compiled_module, "Recording", watched)
+    monkeypatch.setattr(compiled_module, "Replay", watched)
 
     def f(x): w.add_(x)
     compiled = torch.compile(f)

@@ -65,8 +65,8 @@ def disable(fn=None, recursive=True, *, reason=None):
 
 def is_compiling():
     """Whether the code that asks is being recorded."""
-    from .capture import recording
-    return recording()
+    from .capture import is_recording
+    return is_recording()
 
 
 is_dynamo_compiling = is_compiling
