@@ -12,4 +12,4 @@ cdef bint COMPILED
 
 
 @cython.locals(trace=TraceBase, storage=Storage, tensor=TensorBase)
-cpdef view_one(Entry entry, tuple args, TensorBase source, Py_ssize_t moved, int inside)
+cpdef view_one(Entry entry, tuple args, TensorBase source, Py_ssize_t moved)
