@@ -1804,3 +1804,19 @@ def test_modes_between_steps():
     with torch.device("meta"):
         assert compiled().device.type == "cpu"
     assert compiled().requires_grad
+
+
+def test_what_is_asked_of_a_tensors_attributes():
+    """Its `__dict__` is made anew at every look, and has none of our own fields in it."""
+    w = torch.ones(3)
+
+    @torch.compile
+    def scaled(x):
+        return x * (w.scale if hasattr(w, "scale") else 1) + ("_storage" in vars(w))
+    assert [scaled(torch.ones(3)).tolist() for _ in range(5)] == [[1.0] * 3] * 5
+    assert len(scaled.recordings) == 1 and scaled.recordings[0].hits >= 3
+    w.scale = 3
+    assert [scaled(torch.ones(3)).tolist() for _ in range(5)] == [[3.0] * 3] * 5
+    assert scaled.recordings[0].hits >= 3
+    del w.scale
+    assert scaled(torch.ones(3)).tolist() == [1.0] * 3

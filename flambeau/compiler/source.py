@@ -13,7 +13,6 @@ from itertools import groupby
 from ..autograd.edges import requires
 from ..autograd.modes import modes
 from ..base import dtypes
-from ..base.core import COMPILED
 from ..base.errors import PACKAGE
 from ..base.spec import _default_devices, place
 from ..tensor.tensor import Tensor
@@ -78,16 +77,15 @@ class ReplayWriter:
         self.cells = {}               # storage → its name
         self.loose = []               # storages that are others at every call
         self.paths = {}               # name of a number → where it stands
-        self.rows = Guards()          # compiled: the guards that are no lines
-        self.grads = []               # compiled: those that have lines, and perhaps need none; see _drop_grads
+        self.rows = Guards()          # the guards that are no lines
+        self.grads = []               # those that have lines, and perhaps need none; see _drop_grads
         self.bare = {id(edge.holder) for edge in self.journal.edges if edge.kind == "grad" and edge.child is None}
         self.things = set(self.journal.things)
         self.lines = ["def replay(args, kwargs):", "  try:"]
         self.indent = "    "
         self._modes()
-        if COMPILED:
-            self.space["unmet"], self.space["misses"] = self.rows.first_unmet, self.misses
-            self.line("if (k := unmet()) >= 0: return misses[k]")
+        self.space["unmet"], self.space["misses"] = self.rows.first_unmet, self.misses
+        self.line("if (k := unmet()) >= 0: return misses[k]")
         unseen = self._unseen_grads()
         tuples = {id(edge.child) for edge, proxy in self.capture.proxies.items() if type(proxy) is tuple}
         for edge in self.journal.edges:
@@ -142,7 +140,7 @@ class ReplayWriter:
     def row(self, table, words, name, *facts):
         """A guard that is a row of a table of `Guards`, where there are rows and what `name` means is known beforehand;
         gives its number, else None. `words` may be the number of a guard that has another row already."""
-        if not COMPILED or name not in self.space:
+        if name not in self.space:
             return None
         number = words if words.__class__ is int else self._number(words)
         self.rows.add(table, number, self.space[name], *facts)
@@ -223,7 +221,7 @@ class ReplayWriter:
                        f"the names come in the order {', '.join(journal.kwargs)}")
         grad, inference, default, where = mode_state()
         words = f"grad mode is {'on' if grad else 'off'}" + ", inference mode on" * inference
-        if COMPILED and _default_devices[-1] is where:
+        if _default_devices[-1] is where:
             number = self._number(words)
             self.rows.modes = ModesLook(number, modes)
             self.rows.add("items", number, vars(dtypes), "default", default)
@@ -351,7 +349,7 @@ class ReplayWriter:
             self.names[id(tensor)], first = name, len(self.lines)
             self.line(f"{name} = {text}")
             self._looks(tensor, name, edge.path, f"{name}.__class__ is not {self.const(type(tensor))} or ")
-            if COMPILED and edge.kind == "grad" and not known and self.holder(edge) in self.space:
+            if edge.kind == "grad" and not known and self.holder(edge) in self.space:
                 self.grads.append((edge.holder, tensor, name, self.cells[tensor._storage], self.lines[first:]))
         else:
             self._same_tensor(tensor, edge.path, text, edge)
@@ -369,27 +367,13 @@ class ReplayWriter:
         (edge, text that reads it), or that it is a tensor."""
         bare, needs, known = id(tensor) in self.bare, requires(tensor), self.cells.get(tensor._storage)
         words = f"{path} is {tensor._spec}{', has no grad' * bare}{', requires grad' * needs}{more}"
-        if COMPILED:
-            look = TensorLook(tensor, bare, tensor._storage if known in self.space else None)
-            if look.storage is not None and name in self.space and \
-                    (place is None or self.holder(place[0]) in self.space):
-                number = self.row("tensors", words, name, look)
-                if place is None or self._same_row(*place, tensor, number) is not None:
-                    return
-            test += f"{self.fresh(look.is_off)}({name})"
-        else:
-            test += f"{name}._spec is not {self.const(tensor._spec)} or {name}._offset"
-            test += f" != {tensor._offset}" * bool(tensor._offset)
-            test += f" or {name}._grad is not None" * bare
-            if not needs:
-                test += f" or {name}._node is not None or {name}._requires_grad or " \
-                        f"{name}._base is not None and requires({name})"
-            else:
-                test += f" or {name}._requires_grad is not {tensor._requires_grad} or {name}._node is " \
-                        + "not " * (tensor._node is None) + "None"
-                for hooks in ("_leaf_hooks", "_post_hooks"):
-                    count = len(getattr(tensor, hooks) or ())
-                    test += f" or len({name}.{hooks}) != {count}" if count else f" or {name}.{hooks}"
+        look = TensorLook(tensor, bare, tensor._storage if known in self.space else None)
+        if look.storage is not None and name in self.space and \
+                (place is None or self.holder(place[0]) in self.space):
+            number = self.row("tensors", words, name, look)
+            if place is None or self._same_row(*place, tensor, number) is not None:
+                return
+        test += f"{self.fresh(look.is_off)}({name})"
         if known is not None:
             test += f" or {name}._storage is not {known}"
         self.guard(test, words)
@@ -471,7 +455,7 @@ class ReplayWriter:
                            f"{self.diff.trace.storages[storage]} is all of its memory, or part of as much")
         kept_or_written = dict.fromkeys([*stored, *[what for kind, what in sources if kind == "entry"]])
         tests = [f"{self.cells[s]}.exported and {self.cells[s]}.still_exported()" for s in kept_or_written
-                 if not COMPILED or s in self.loose]
+                 if s in self.loose]
         tests += [f"{self.cells[s]}.readonly" for s in stored if s in self.loose]
         words = "nobody outside holds memory that is written or kept"
         if kept_or_written:
@@ -560,9 +544,9 @@ class ReplayWriter:
         self.line(f"return {self._expression(diff.result)}")
 
     def _values(self, cells):
-        """The Values in storages of these names, as items of a tuple. Compiled, those in a row are fetched together."""
+        """The Values in storages of these names, as items of a tuple. Those in a row are fetched together."""
         found = []
-        for known, names in groupby(cells, lambda name: COMPILED and name in self.space):
+        for known, names in groupby(cells, self.space.__contains__):
             names = list(names)
             if known and len(names) > 2:
                 found.append(f"*values({self.fresh([self.space[name] for name in names])}), ")
