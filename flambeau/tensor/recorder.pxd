@@ -9,7 +9,6 @@ from flambeau.trace.value cimport Storage, TensorBase, Value
 
 
 cdef object Tensor, modes
-cdef bint COMPILED
 
 
 @cython.locals(trace=TraceBase, value=Value, storage=Storage, tensor=TensorBase, t=TensorBase, wanted=int, bit=int)

@@ -8,7 +8,6 @@ from flambeau.trace.value cimport Storage, TensorBase
 
 
 cdef object Tensor, modes, make_node
-cdef bint COMPILED
 
 
 @cython.locals(trace=TraceBase, storage=Storage, tensor=TensorBase)
