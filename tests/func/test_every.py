@@ -1,5 +1,5 @@
-"""A transform of functions is declared by its name in `__all__` of its module in flambeau/func. What it needs besides is
-missed here by name."""
+"""A transform of functions is declared by its name in `__all__` of its module in flambeau/func. What it needs besides
+is missed here by name."""
 import re
 from pathlib import Path
 
