@@ -111,8 +111,8 @@ NAMES_ONLY = (complex32, dtype("float4_e2m1fn_x2", 1, "Float4_e2m1fn_x2", "packe
               *(dtype(f"{kind}{n}", 1, f"{kind.replace('uint', 'UInt').replace('int', 'Int')}{n}", "packed")
                 for kind in ("uint", "int") for n in range(1, 8)))
 
-COMMON = (bool, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64, complex64, complex128)
-ALL = (*COMMON, uint16, uint32, uint64, float8_e4m3fn, float8_e5m2, float8_e4m3fnuz, float8_e5m2fnuz, float8_e8m0fnu)
+ALL = tuple(made for made in [*globals().values()] if made.__class__ is dtype and made.np is not None)
+COMMON = tuple(made for made in ALL if made.family is None)
 _by_name = {d.name: d for d in (*ALL, *NAMES_ONLY)}
 ALIASES = {"half": float16, "float": float32, "double": float64, "short": int16, "int": int32, "long": int64,
            "cfloat": complex64, "cdouble": complex128, "chalf": complex32, "bit": _by_name["uint1"]}

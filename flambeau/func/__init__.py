@@ -4,12 +4,12 @@ Derivatives are made of the ordinary graph, so they nest, and agree with `backwa
 function once for each slice and stacks the results: the meaning of PyTorch's, without its speed for many slices.
 """
 from ..base.names import attribute_error
-from .derivatives import grad, grad_and_value, hessian, jacfwd, jacrev, jvp, linearize, vjp
-from .modules import functional_call, functionalize, replace_all_batch_norm_modules_, stack_module_state
+from . import derivatives, modules
+from .derivatives import *
+from .modules import *
 from .vmap import vmap
 
-__all__ = ["functional_call", "functionalize", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp",
-           "linearize", "replace_all_batch_norm_modules_", "stack_module_state", "vjp", "vmap"]
+__all__ = sorted([*derivatives.__all__, *modules.__all__, "vmap"])
 
 
 def __getattr__(name):

@@ -21,6 +21,7 @@ from ..tensor.forms import namespace
 from ..tensor.tensor import Tensor
 from ..trace.running.effects import standing_in
 
+__all__ = ["grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize", "vjp"]
 stack, zeros_like, eye = (namespace[""][name] for name in ("stack", "zeros_like", "eye"))
 
 

@@ -4,6 +4,7 @@ import functools
 from ..nn import utils
 from ..tensor.forms import namespace
 
+__all__ = ["functional_call", "functionalize", "replace_all_batch_norm_modules_", "stack_module_state"]
 stack = namespace[""]["stack"]
 
 

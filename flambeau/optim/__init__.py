@@ -19,9 +19,8 @@ from .rprop import Rprop
 from .sgd import SGD
 from .sparse_adam import SparseAdam
 
-__all__ = ["ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "LBFGS", "Muon", "NAdam", "Optimizer",
-           "RAdam", "RMSprop", "Rprop", "SGD", "SparseAdam", "lr_scheduler", "swa_utils",
-           "swap_in_optimizer_params_and_state"]
+__all__ = sorted(["lr_scheduler", "swa_utils", "swap_in_optimizer_params_and_state", *(
+    name for name, made in globals().items() if isinstance(made, type) and issubclass(made, Optimizer))])
 
 
 def __getattr__(name):

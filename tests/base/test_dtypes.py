@@ -2,6 +2,7 @@
 import copy
 import itertools
 import pickle
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -102,6 +103,12 @@ def test_a_dtype_is_one_object():
     assert torch.float is torch.float32 and torch.long is torch.int64 and torch.half is torch.float16
     with pytest.raises(TypeError, match="can't convert np.ndarray of type numpy.str_"):
         dtypes.from_numpy(np.dtype("U3"))
+
+
+def test_the_page_names_every_dtype():
+    page = Path(__file__).parents[2].joinpath("docs", "dtypes.md").read_text(encoding="utf-8")
+    missing = [d.name for d in ALL if f"`{d.name}`" not in page]
+    assert not missing, f"the table of docs/dtypes.md does not name {', '.join(missing)}"
 
 
 def test_real_and_complex_counterparts():

@@ -15,7 +15,7 @@ from flambeau.profiler import ProfilerActivity, profile
 from tests.patience import PATIENCE
 from tests.reporting.test_report import data_of
 from tests.thorough import THOROUGH, sample
-from tests.watch.cases import CASES, COPPER, TRAINING
+from tests.watch.cases import CASES, COPPER, TRAINING, Case
 from tests.watch.conftest import marked, nothing_found, run  # noqa: F401  (fixtures)
 
 from .a_gpu import REAL, a_gpu, on_a_real_gpu
@@ -81,15 +81,8 @@ def test_a_job_whose_gpu_is_there_goes_on():
 
 # --- watch ------------------------------------------------------------------------------------------------------------
 
-NOT_OF_A_DEVICE = ("shared-memory", "same-random-numbers")    # NumPy's memory, and processes
 # The loss is looked at behind its backward and the write to the parameters, and on a GPU nothing is held until then.
 LOOKED_AT_LATE = "by hand, and nobody looks but at the end"
-HIDDEN_GPU = """
-net = torch.nn.Linear(400, 300)
-optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-net(torch.ones(2, 400)).sum().backward()
-optimizer.step()                        # found
-"""
 
 
 def on_gpu(source):
@@ -99,10 +92,15 @@ def on_gpu(source):
     return "torch.set_default_device('cuda')\n" + source
 
 
-GPU_CASES = [(name, full or name == "non-finite", on_gpu(mistake), on_gpu(twin))
-             for name, full, mistake, twin in CASES if name not in NOT_OF_A_DEVICE]
-GPU_CASES.append(("idle-accelerator", True, HIDDEN_GPU, on_gpu(HIDDEN_GPU)))
-GPU_CASES.append(("synchronisation", True, on_gpu(TRAINING + """
+def gpu_case(case):
+    """A case on the GPU, where the free part does not look at a step: it would wait."""
+    return case._replace(mistake=on_gpu(case.mistake), twin=on_gpu(case.twin),
+                         full=case.full or case.name == "non-finite")
+
+
+OF_DEVICES = [gpu_case(case) for case in CASES if COPPER in case.mistake]
+OTHERS = [gpu_case(case) for case in CASES if case.on_gpu and COPPER not in case.mistake]
+OF_DEVICES.append(Case("synchronisation", on_gpu(TRAINING + """
 for i in range(25):
     loss = ((net(x) - y) ** 2).mean()
     optimizer.zero_grad()
@@ -118,8 +116,8 @@ for i in range(25):
     optimizer.step()
     if i % 5 == 4 and loss > 1e9:
         break
-""")))
-SHOWN_CASES = GPU_CASES if REAL else [*sample(GPU_CASES[:-5], 12), *GPU_CASES[-5:]]       # the last are of devices
+"""), full=True))
+SHOWN_CASES = [*(OTHERS if REAL else sample(OTHERS, 12)), *OF_DEVICES]
 
 
 @pytest.fixture(autouse=True)
@@ -128,14 +126,13 @@ def default_device():
     torch.set_default_device(None)
 
 
-@pytest.mark.parametrize("name, full, mistake, twin", SHOWN_CASES,
-                         ids=[f"{name}-{number}" for number, (name, *_) in enumerate(SHOWN_CASES)])
-def test_a_mistake_is_found_at_its_line_and_its_twin_is_silent(run, name, full, mistake, twin):  # noqa: F811
-    found = run(mistake, full)
-    assert [f.name for f in found] == [name], [str(f) for f in found]
-    assert found[0].lineno == marked(mistake, "found") or LOOKED_AT_LATE in mistake, str(found[0])
+@pytest.mark.parametrize("case", SHOWN_CASES, ids=[f"{case.name}-{n}" for n, case in enumerate(SHOWN_CASES)])
+def test_a_mistake_is_found_at_its_line_and_its_twin_is_silent(run, case):  # noqa: F811
+    found = run(case.mistake, case.full)
+    assert [f.name for f in found] == [case.name], [str(f) for f in found]
+    assert found[0].lineno == marked(case.mistake, "found") or LOOKED_AT_LATE in case.mistake, str(found[0])
     torch.set_default_device(None)
-    assert [str(f) for f in run(twin, full=True)] == []
+    assert [str(f) for f in run(case.twin, full=True)] == []
 
 
 def test_bytes_of_a_transfer_are_counted_by_line(run):  # noqa: F811

@@ -53,6 +53,7 @@ def test_hessians_and_higher():
     assert cubic(torch.tensor(2.0, dtype=torch.float64)).item() == pytest.approx(60 * 4)
 
 
+# of a function and where it is: each of flambeau/func/derivatives.py, by its name
 TRANSFORMS = {
     "grad": lambda f, t: grad(lambda u: f(u).sum())(t),
     "grad_and_value": lambda f, t: grad_and_value(lambda u: f(u).sum())(t),

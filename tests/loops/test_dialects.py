@@ -1,11 +1,14 @@
 """The seam between the writer of GPU kernels (loops/gpu) and the languages that it writes (loops/dialects)."""
 import ast
+import importlib
 import inspect
+import pkgutil
 import re
 from pathlib import Path
 
 import pytest
 
+import flambeau.loops.dialects
 import flambeau.loops.gpu
 from flambeau.backends.cuda.schedule import GridSchedule
 from flambeau.loops.dialects.cuda import CUDA
@@ -114,6 +117,23 @@ def test_another_dialect_differs_by_its_words_alone(name):
         toy, cuda = write(TOY), write(CUDA)
         assert without_types(translated(toy)) == without_types(without_instructions(cuda))
         assert OF_CUDA.findall(toy) == []
+
+
+DIALECTS = {name: made for _, module, _ in pkgutil.iter_modules(flambeau.loops.dialects.__path__)
+            for name, made in vars(importlib.import_module(f"flambeau.loops.dialects.{module}")).items()
+            if isinstance(made, KernelDialect)}
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_a_dialect_has_a_word_for_everything(name):
+    """Every dialect of the package, which is an object in a module of loops/dialects."""
+    dialect = DIALECTS[name]
+    missing = [word for cls in type(dialect).__mro__ for word in inspect.get_annotations(cls)
+               if not hasattr(dialect, word)]
+    assert not missing, f"{name} does not say {', '.join(missing)}, which loops/dialects explains"
+    for launch in [make() for make in LAUNCHES.values()]:
+        render(launch.kernel, launch.schedule, "name", dialect)
+        render_part(launch.kernel, launch.schedule, dialect)
 
 
 def test_a_dialect_says_how_much_a_kernel_is_given():

@@ -85,6 +85,7 @@ functional_call(nn.Linear(3, 1).double(), {"weight": x[None], "bias": y[:1]}, (m
 functional_call(nn.Linear(3, 1), {}, 3)
 functional_call(nn.Sequential(nn.Linear(3, 1)).double(), ({"0.weight": x[None]}, {"0.bias": y[:1]}), (m,))
 functional_call(3, {}, 3)
+functional_call(replace_all_batch_norm_modules_(nn.Sequential(nn.BatchNorm1d(3, affine=False))), {}, (m,))
 grad(f)(x)
 grad(lambda t: 3.0)(x)
 grad(s, argnums=1)(x)

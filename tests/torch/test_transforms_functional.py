@@ -1,5 +1,7 @@
 """The functions of images beside torchvision's: tensors and Pillow's images, bytes and floats, odd sizes, batches."""
+import re
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,7 +29,8 @@ def calls():
                 call("adjust_hue", 0.2), call("adjust_hue", -0.45), call("adjust_sharpness", 0.3),
                 call("adjust_sharpness", 1.9), call("adjust_gamma", 0.7), call("adjust_gamma", 2.0, 1.5),
                 call("posterize", 3), call("posterize", 8), call("autocontrast"), call("equalize"), call("invert"),
-                call("rgb_to_grayscale"), call("rgb_to_grayscale", 3), call("horizontal_flip"), call("vertical_flip"),
+                call("rgb_to_grayscale"), call("rgb_to_grayscale", 3), call("grayscale_to_rgb"),
+                call("horizontal_flip"), call("vertical_flip"),
                 call("permute_channels", [2, 0, 1]), call("gaussian_blur", 5),
                 call("gaussian_blur", [3, 7], [0.4, 2.0]),
                 call("center_crop", [20, 20]), call("center_crop", [50, 20]), call("center_crop", [7]),
@@ -52,6 +55,14 @@ def calls():
                 yield call("affine", angle, [3, -2], 1.2, [10.0, -5.0], interpolation=mode, fill=fill)
                 yield call("affine", angle, [0, 0], 0.7, [0.0, 0.0], interpolation=mode, fill=fill, center=[5, 7])
             yield call("perspective", *CORNERS, interpolation=mode, fill=fill)
+
+
+def test_every_function_is_compared():
+    """By a call above, or in a test of its own here or in the file of the transforms."""
+    here = Path(__file__)
+    text = "".join(path.read_text(encoding="utf-8") for path in (here, here.with_name("test_transforms.py")))
+    missing = [name for name in F.IMAGE_FORMS if not re.search(rf"\b{name}\b", text)]
+    assert not missing, f"calls(), above, has none of {', '.join(missing)}"
 
 
 CASES = [(*one, shape, kind) for one in calls() for shape in SHAPES for kind in KINDS]

@@ -7,7 +7,8 @@ import torch
 
 from tests.watch.cases import CASES, COPPER
 
-MISTAKES = [(name, mistake) for name, _, mistake, _ in CASES if COPPER not in mistake and ".accumulate(" not in mistake]
+MISTAKES = [(case.name, case.mistake) for case in CASES
+            if COPPER not in case.mistake and ".accumulate(" not in case.mistake]
 SAYS = {"mse_loss(pred, y)": "Using a target size"}       # in a program with this → how PyTorch's warning begins
 
 

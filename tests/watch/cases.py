@@ -1,12 +1,24 @@
-"""Programs with a mistake, and their correct twins: (finding, whether it needs a full watch, mistake, twin).
+"""Programs with a mistake, and their correct twins; every finding has one at least. Whatever walks over CASES takes
+a new one: here, beside PyTorch, and on a GPU.
 
-The line that has to be named ends with `# found`.
+The line that has to be named ends with `# found`. What lies on a device says COPPER first.
 """
-CASES = []
+from typing import NamedTuple
 
 
-def case(name, mistake, twin, full=False):
-    CASES.append((name, full, mistake, twin))
+class Case(NamedTuple):
+    name: str                  # of the finding
+    mistake: str
+    twin: str
+    full: bool = False         # whether it needs a full watch
+    on_gpu: bool = True        # whether it is run there too: not what is about NumPy's memory, processes or waiting
+
+
+CASES: list = []
+
+
+def case(*fields, **more):
+    CASES.append(Case(*fields, **more))
 
 
 case("broadcast", """
@@ -622,7 +634,7 @@ for i in range(6):
 lent = torch.from_numpy(np.arange(3.0), lend=True)
 for i in range(6):
     lent.sum().item()
-""", full=True)
+""", full=True, on_gpu=False)
 case("same-random-numbers", """
 import numpy as np
 class Noisy(torch.utils.data.Dataset):
@@ -654,9 +666,30 @@ iter(torch.utils.data.DataLoader(Seeded(), num_workers=2, worker_init_fn=seed,
                                    multiprocessing_context="fork"))
 for _ in torch.utils.data.DataLoader(Seeded()):
     break
-""")
+""", on_gpu=False)
+SLOW = """
+import time
+class Slow(torch.utils.data.Dataset):
+    def __len__(self):
+        return 40
+    def __getitem__(self, i):
+        time.sleep(0.008)
+        return torch.ones(3)
+"""
+case("starved", SLOW + """
+w = torch.ones(3, requires_grad=True)
+optimizer = torch.optim.SGD([w], lr=0.01)
+for x in torch.utils.data.DataLoader(Slow()):           # found
+    optimizer.zero_grad()
+    (w * x).sum().backward()
+    optimizer.step()
+""", SLOW + """
+for x in torch.utils.data.DataLoader(Slow()):           # nothing trains: the loop is about the data
+    pass
+""", full=True, on_gpu=False)
 COPPER = """
-from tests.watch.devices import copper
+from tests.watch.devices import register_copper
+register_copper()
 """
 case("transfer", COPPER + """
 mask = torch.ones(4, 4)
@@ -706,4 +739,17 @@ net.to("copper")
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
 net(torch.ones(2, 3, device="copper")).sum().backward()
 optimizer.step()
+""", full=True)
+case("idle-accelerator", COPPER + """
+net = torch.nn.Linear(400, 300)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+net(torch.ones(2, 400)).sum().backward()
+optimizer.step()                    # found
+""", COPPER + """
+net = torch.nn.Linear(400, 300).to("copper")
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+net(torch.ones(2, 400, device="copper")).sum().backward()
+optimizer.step()
+small = torch.optim.SGD([torch.ones(3, requires_grad=True)], lr=0.1)
+small.step()
 """, full=True)

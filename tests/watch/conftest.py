@@ -5,6 +5,7 @@ import warnings
 import pytest
 
 import flambeau as torch
+from flambeau.watch import data
 
 
 @pytest.fixture(autouse=True)
@@ -19,8 +20,10 @@ def nothing_found():
 
 
 @pytest.fixture
-def run(tmp_path):
+def run(tmp_path, monkeypatch):
     """run(source, full=…, **watch's arguments): the findings of a program, which stands in a file of its own."""
+    monkeypatch.setattr(data, "STARVED_SECONDS", 0.2)     # an epoch of an example is short
+
     def run(source, full=False, **options):
         torch.watch.clear()
         torch.manual_seed(0)                              # whatever ran before

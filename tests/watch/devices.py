@@ -2,4 +2,7 @@
 from flambeau.backends import register
 from tests.backends.toy import ToyBackend
 
-copper = register("copper", ToyBackend)
+
+def register_copper():
+    """Have `torch.device("copper")`, the accelerator from then on."""
+    register("copper", ToyBackend)

@@ -6,26 +6,27 @@ import flambeau as torch
 
 from .cases import CASES
 from .conftest import marked
+from .every import WARNED_OF
 
-IDS = [f"{name}-{number}" for number, (name, *_) in enumerate(CASES)]
+each_case = pytest.mark.parametrize("case", CASES, ids=[f"{case.name}-{n}" for n, case in enumerate(CASES)])
 
 
-@pytest.mark.parametrize("name, full, mistake, twin", CASES, ids=IDS)
-def test_the_mistake_is_found_at_its_line(run, name, full, mistake, twin):
-    found = run(mistake, full)
-    assert [(f.name, f.lineno) for f in found] == [(name, marked(mistake, "found"))], [str(f) for f in found]
+@each_case
+def test_the_mistake_is_found_at_its_line(run, case):
+    found = run(case.mistake, case.full)
+    assert [(f.name, f.lineno) for f in found] == [(case.name, marked(case.mistake, "found"))], [str(f) for f in found]
     assert found[0].line == f"train.py:{found[0].lineno}" and found[0].fix
 
 
-@pytest.mark.parametrize("name, full, mistake, twin", CASES, ids=IDS)
-def test_the_twin_is_silent(run, name, full, mistake, twin):
-    assert [str(f) for f in run(twin, full=True)] == []
+@each_case
+def test_the_twin_is_silent(run, case):
+    assert [str(f) for f in run(case.twin, full=True)] == []
 
 
-@pytest.mark.parametrize("name, full, mistake, twin", CASES, ids=IDS)
-def test_strict_makes_it_an_error_and_ignoring_silences_it(run, name, full, mistake, twin):
-    if name != "swallowed-error":                        # which is known when the program ends
+@each_case
+def test_strict_makes_it_an_error_and_ignoring_silences_it(run, case):
+    if case.name not in WARNED_OF:
         with pytest.raises(torch.watch.FindingError) as caught:
-            run(mistake, full=True, strict=True)
-        assert caught.value.finding.name == name
-    assert run(mistake, full=True, strict=True, ignore=[name]) == []
+            run(case.mistake, full=True, strict=True)
+        assert caught.value.finding.name == case.name
+    assert run(case.mistake, full=True, strict=True, ignore=[case.name]) == []

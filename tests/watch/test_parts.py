@@ -7,7 +7,6 @@ import pickle
 import pydoc
 import subprocess
 import sys
-import time
 import types
 import warnings
 
@@ -15,7 +14,6 @@ import numpy as np
 import pytest
 
 import flambeau as torch
-from flambeau.watch import data, devices
 from tests.patience import PATIENCE
 
 QUESTIONS = [torch.cuda.is_available, torch.cuda.is_initialized, torch.cuda.is_bf16_supported, torch.mps.is_available,
@@ -81,47 +79,6 @@ def test_labels_refuse_a_norm_over_another_axis(norm):
     for wrong, what in ((images.reshape(2, 3, 4, 5), "a mixture of axes"), (images[:, 1:], "H")):
         with pytest.raises(ValueError, match=f"labelled N H W C at test_parts.py.*that is {what}"):
             norm(wrong)
-
-
-def test_an_accelerator_that_idles(monkeypatch):
-    """There is none here: the question is answered for it."""
-    monkeypatch.setattr(devices, "accelerator", lambda: "cuda")
-    net = torch.nn.Linear(400, 300)
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    net(torch.ones(2, 400)).sum().backward()
-    with pytest.warns(torch.watch.FindingWarning, match="120,300 parameters are trained on the CPU"), torch.watch():
-        optimizer.step()
-    small = torch.optim.SGD([torch.ones(3, requires_grad=True)], lr=0.1)
-    with torch.watch(strict=True):
-        small.step()
-
-
-class Slow(torch.utils.data.Dataset):
-    """Each sample takes some milliseconds."""
-
-    def __len__(self):
-        return 40
-
-    def __getitem__(self, i):
-        time.sleep(0.008)
-        return torch.ones(3)
-
-
-def test_a_loader_that_starves_the_steps(monkeypatch):
-    monkeypatch.setattr(data, "STARVED_SECONDS", 0.2)
-    w = torch.ones(3, requires_grad=True)
-    optimizer = torch.optim.SGD([w], lr=0.01)
-    with pytest.warns(torch.watch.FindingWarning, match=r"% of an epoch of 40 steps was spent waiting"), torch.watch():
-        for x in torch.utils.data.DataLoader(Slow()):
-            optimizer.zero_grad()
-            (w * x).sum().backward()
-            optimizer.step()
-        torch.watch.settle()
-    torch.watch.clear()
-    with torch.watch(strict=True):                       # nothing trains: the loop is about the data
-        for _ in torch.utils.data.DataLoader(Slow()):
-            pass
-        torch.watch.settle()
 
 
 def test_what_is_not_finite_is_found_in_a_large_graph():

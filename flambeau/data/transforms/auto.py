@@ -213,7 +213,7 @@ class Space:
 # --- the transforms -------------------------------------------------------------------------------------------------
 
 
-class AutomaticAugmentation(Transform):
+class _AutomaticAugmentation(Transform):
     """What augmentations that choose their operations have in common: one image, and steps of operations."""
 
     is_random = True
@@ -293,7 +293,7 @@ def operated(number, images, magnitude, interpolation, fill):
     return images if number < 0 else NUMBERED_OPERATIONS[number](images, magnitude, interpolation, fill)
 
 
-class AutoAugment(AutomaticAugmentation):
+class AutoAugment(_AutomaticAugmentation):
     """Two operations of a pair that was learned for a dataset (Cubuk and others 2019), each with its probability."""
 
     def __init__(self, policy=AutoAugmentPolicy.IMAGENET, interpolation="nearest", fill=None):
@@ -313,7 +313,7 @@ class AutoAugment(AutomaticAugmentation):
         return drawn
 
 
-class RandAugment(AutomaticAugmentation):
+class RandAugment(_AutomaticAugmentation):
     """`num_ops` operations one after the other (Cubuk and others 2020), all with magnitude number `magnitude`.
 
     >>> from flambeau.data import transforms
@@ -335,7 +335,7 @@ class RandAugment(AutomaticAugmentation):
         return space.chosen(which, self.magnitude, random.uniform(self.num_ops) <= 0.5)
 
 
-class TrivialAugmentWide(AutomaticAugmentation):
+class TrivialAugmentWide(_AutomaticAugmentation):
     """One operation, with one of `num_magnitude_bins` magnitudes (Müller and Hutter 2021)."""
 
     def __init__(self, num_magnitude_bins=31, interpolation="nearest", fill=None):
@@ -348,7 +348,7 @@ class TrivialAugmentWide(AutomaticAugmentation):
         return space.chosen(which, random.integers(0, self.num_magnitude_bins), random.uniform() <= 0.5)
 
 
-class AugMix(AutomaticAugmentation):
+class AugMix(_AutomaticAugmentation):
     """The image mixed with `mixture_width` of its own augmentations, each of 1 to 3 operations, or of `chain_depth`
     (Hendrycks and others 2020)."""
 

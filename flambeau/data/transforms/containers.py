@@ -54,7 +54,7 @@ class Compose(Transform):
         return "\n".join(f"    {transform}" for transform in self.transforms)
 
 
-class Chance(Transform):
+class _Chance(Transform):
     """A container that decides for each sample which of its transforms it gets."""
 
     is_random = True
@@ -103,7 +103,7 @@ class Chance(Transform):
         return batch.index_copy(0, rows.to(batch.device), part)
 
 
-class RandomApply(Chance):
+class RandomApply(_Chance):
     """All of `transforms`, to a sample with probability `p`."""
 
     def __init__(self, transforms, p=0.5):
@@ -121,7 +121,7 @@ class RandomApply(Chance):
         return "\n".join(f"    {transform}" for transform in self.transforms)
 
 
-class RandomChoice(Chance):
+class RandomChoice(_Chance):
     """One of `transforms` for each sample, with the probabilities `p`, which are brought to a sum of one."""
 
     def __init__(self, transforms, p=None):
@@ -141,7 +141,7 @@ class RandomChoice(Chance):
         return [(chosen == i, [transform]) for i, transform in enumerate(self.transforms)]
 
 
-class RandomOrder(Chance):
+class RandomOrder(_Chance):
     """All of `transforms`, for each sample in an order of its own."""
 
     def __init__(self, transforms):

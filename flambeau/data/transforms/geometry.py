@@ -159,14 +159,14 @@ def one_size(transform, sizes):
     return told[0].tolist()
 
 
-class ResizeByChance(Transform):
+class _ResizeByChance(Transform):
     """What resizes to a size that is drawn."""
 
     def transform(self, inpt, params):
         return F.resize(inpt, one_size(self, params["size"]), self.interpolation, antialias=self.antialias)
 
 
-class ScaleJitter(ResizeByChance):
+class ScaleJitter(_ResizeByChance):
     """The image resized to fit into `target_size`, times a factor from `scale_range`."""
 
     def __init__(self, target_size, scale_range=(0.1, 2.0), interpolation="bilinear", antialias=True):
@@ -184,7 +184,7 @@ class ScaleJitter(ResizeByChance):
         return {"size": (fits * scale * (height, width)).astype(np.int64)}
 
 
-class RandomShortestSize(ResizeByChance):
+class RandomShortestSize(_ResizeByChance):
     """The image with a shorter edge that is one of `min_size`, the longer up to `max_size`."""
 
     def __init__(self, min_size, max_size=None, interpolation="bilinear", antialias=True):
@@ -202,7 +202,7 @@ class RandomShortestSize(ResizeByChance):
         return {"size": (ratio * (height, width)).astype(np.int64)}
 
 
-class RandomResize(ResizeByChance):
+class RandomResize(_ResizeByChance):
     """The image with a shorter edge of `min_size` up to, but not, `max_size`."""
 
     def __init__(self, min_size, max_size, interpolation="bilinear", antialias=True):

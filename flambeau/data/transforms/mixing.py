@@ -38,7 +38,7 @@ def default_labels(inputs):
     return inputs[names[0]]
 
 
-class Mixing(Transform):
+class _Mixing(Transform):
     """What MixUp and CutMix have in common: which are the labels, and what becomes of them."""
 
     is_random = True
@@ -97,7 +97,7 @@ def blend(batch, kept):
     return batch.roll(1, 0).mul_(1.0 - kept).add_(batch * kept)
 
 
-class MixUp(Mixing):
+class MixUp(_Mixing):
     """Each picture and label blended with the one before it in the batch (Zhang and others 2018).
 
     How much stays is drawn for each sample from the beta distribution with the parameters `alpha`. Labels are numbers
@@ -116,7 +116,7 @@ class MixUp(Mixing):
         return blend(inpt, params["kept"])
 
 
-class CutMix(Mixing):
+class CutMix(_Mixing):
     """A rectangle of each picture replaced by that of the one before it in the batch (Yun and others 2019).
 
     The label is mixed as the areas are. The size is drawn for each sample from the beta distribution with the

@@ -1,7 +1,13 @@
 """Every transform with arguments that make it do something: (name, positional and named arguments).
 
-`all_transforms(module)` makes them of any module with torchvision's names.
+`made(module, row)` makes one of any module with torchvision's names. Tests that walk over the table meet a new row
+without naming it, and test_every.py a new transform without one.
 """
+from flambeau.data import transforms
+
+EVERY = {name: made for name, made in vars(transforms).items() if isinstance(made, type)
+         and issubclass(made, transforms.Transform)}
+BASES = {"Transform", "RandomApplyTransform"}
 
 TABLE = [
     ("Resize", (17,), {}), ("Resize", ([20, 30],), {"interpolation": "bicubic"}),
@@ -42,8 +48,13 @@ SIZES_DRAWN = [
     ("RandomShortestSize", ([17, 25, 30],), {}), ("RandomResize", (9, 50), {"antialias": False}),
 ]
 ONLY_SIZES = {row[0] for row in SIZES_DRAWN} - {"RandomZoomOut"}      # draw nothing else
-RANDOM = [row for row in TABLE if row[0].startswith(("Random", "Color", "Gaussian", "Elastic"))
-          and row[0] not in ONLY_SIZES]
+RANDOM = [row for row in TABLE if EVERY[row[0]].is_random and row[0] not in ONLY_SIZES]
+FLOATS_ONLY = {"RandomSolarize", "RandomErasing"}          # by the numbers above, which are between 0 and 1
+# What has tests of its own: containers, what chooses or mixes, and what takes other inputs than images of one kind.
+BY_THEMSELVES = set("""
+    AugMix AutoAugment Compose ConvertImageDtype CutMix JPEG Lambda LinearTransformation MixUp Normalize PILToTensor
+    RandAugment RandomApply RandomChoice RandomOrder ToDtype ToImage ToPILImage ToPureTensor ToTensor TrivialAugmentWide
+    """.split())
 
 
 def named(row):

@@ -9,7 +9,7 @@ from flambeau.data import transforms
 from flambeau.utils.data.sample_random import addressing
 from tests.thorough import sample
 
-from .table import RANDOM, made, named
+from .table import FLOATS_ONLY, RANDOM, made, named
 
 SHAPE = (3, 37, 41)
 rng = np.random.default_rng(0)
@@ -19,7 +19,7 @@ FLOATS = rng.uniform(0.1, 0.9, (6, *SHAPE)).astype(np.float32)
 
 def images_for(row):
     """A batch that the transform takes: floats where its numbers are between 0 and 1."""
-    return torch.tensor(FLOATS if row[0] in ("RandomSolarize", "RandomErasing") else BYTES)
+    return torch.tensor(FLOATS if row[0] in FLOATS_ONLY else BYTES)
 
 
 @pytest.mark.parametrize("row", RANDOM, ids=named)
