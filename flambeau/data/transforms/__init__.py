@@ -12,9 +12,9 @@
     single_draws     `get_params` of the transforms that have it
     elsewhere        what torchvision has besides, refused by name
 """
-from . import auto, colour, containers, functional, geometry, misc, mixing, single_draws
+from . import functional, single_draws
 from .arguments import query_chw, query_size
-from .auto import AutoAugmentPolicy
+from .auto import AugMix, AutoAugment, AutoAugmentPolicy, RandAugment, TrivialAugmentWide
 from .base import (
     RandomApplyTransform,
     Transform,
@@ -25,14 +25,62 @@ from .base import (
     random_parts,
     streams,
 )
+from .colour import (
+    RGB,
+    ColorJitter,
+    Grayscale,
+    RandomAdjustSharpness,
+    RandomAutocontrast,
+    RandomChannelPermutation,
+    RandomEqualize,
+    RandomGrayscale,
+    RandomInvert,
+    RandomPhotometricDistort,
+    RandomPosterize,
+    RandomSolarize,
+)
+from .containers import Compose, RandomApply, RandomChoice, RandomOrder
 from .elsewhere import TRANSFORMS_ELSEWHERE, not_here
 from .functional.dispatch import check_type, has_all, has_any
+from .geometry import (
+    CenterCrop,
+    ElasticTransform,
+    FiveCrop,
+    Pad,
+    RandomAffine,
+    RandomCrop,
+    RandomHorizontalFlip,
+    RandomPerspective,
+    RandomResize,
+    RandomResizedCrop,
+    RandomRotation,
+    RandomShortestSize,
+    RandomVerticalFlip,
+    RandomZoomOut,
+    Resize,
+    ScaleJitter,
+    TenCrop,
+)
+from .misc import (
+    JPEG,
+    ConvertImageDtype,
+    GaussianBlur,
+    GaussianNoise,
+    Identity,
+    Lambda,
+    LinearTransformation,
+    Normalize,
+    PILToTensor,
+    RandomErasing,
+    ToDtype,
+    ToImage,
+    ToPILImage,
+    ToPureTensor,
+    ToTensor,
+    UniformTemporalSubsample,
+)
+from .mixing import CutMix, MixUp
 from .modes import InterpolationMode
-
-# A transform is public by being made in one of these modules, under a name without an underscore.
-globals().update({name: made for module in (auto, colour, containers, geometry, misc, mixing)
-                  for name, made in vars(module).items()
-                  if isinstance(made, type) and issubclass(made, Transform) and not name.startswith("_")})
 
 
 def __getattr__(name):

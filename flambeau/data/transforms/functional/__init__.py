@@ -12,13 +12,48 @@ torchvision has a name for each form too. `resize_image` is `resize` for tensors
 """
 from ..elsewhere import FUNCTIONS_ELSEWHERE, not_here
 from ..modes import PILLOW_NUMBERS as pil_modes_mapping, InterpolationMode
-from . import colour, convert, geometry, smooth, warps
-from .convert import convert_image_dtype, is_pure_tensor, pil_to_tensor, to_image, to_pil_image, to_tensor
-from .geometry import get_image_size, get_num_frames, uniform_temporal_subsample
+from .colour import (
+    adjust_brightness,
+    adjust_contrast,
+    adjust_gamma,
+    adjust_hue,
+    adjust_saturation,
+    adjust_sharpness,
+    autocontrast,
+    equalize,
+    grayscale_to_rgb,
+    invert,
+    permute_channels,
+    posterize,
+    rgb_to_grayscale,
+    solarize,
+    to_grayscale,
+)
+from .convert import convert_image_dtype, is_pure_tensor, pil_to_tensor, to_dtype, to_image, to_pil_image, to_tensor
+from .geometry import (
+    center_crop,
+    crop,
+    five_crop,
+    get_dimensions,
+    get_image_num_channels,
+    get_image_size,
+    get_num_channels,
+    get_num_frames,
+    get_size,
+    hflip,
+    horizontal_flip,
+    pad,
+    resize,
+    resized_crop,
+    ten_crop,
+    uniform_temporal_subsample,
+    vertical_flip,
+    vflip,
+)
+from .smooth import erase, gaussian_blur, gaussian_noise, jpeg, normalize
+from .warps import affine, elastic, elastic_transform, perspective, rotate
 
-# A function is public by being made in one of these modules under `@of_images`; so are its other names (`hflip`).
-globals().update({name: made for module in (colour, convert, geometry, smooth, warps)
-                  for name, made in vars(module).items() if hasattr(made, "of_tensor")})
+# The functions made under `@of_images`, each by its own name.
 IMAGE_FORMS = {made.__name__: made for made in [*globals().values()] if hasattr(made, "of_tensor")}
 globals().update({f"{name}_image": form.of_tensor for name, form in IMAGE_FORMS.items()},
                  **{f"{name}_video": form.of_tensor for name, form in IMAGE_FORMS.items()
