@@ -49,7 +49,7 @@ from .tensor.typed_storage import LEGACY_STORAGES as _legacy_storages, TypedStor
 
 _tracebacks.install()
 _forms.attach_all()
-globals().pop("ops")          # the package of declarations: `torch.ops` is PyTorch's, in _ops.py
+globals().pop("ops")          # the package of declarations: `torch.ops` is PyTorch's, in _library/overloads.py
 from .tensor import (
     about as _about,
     attributes as _attributes,

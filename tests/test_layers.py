@@ -38,8 +38,8 @@ EXTRA = {
     "cpu.amp.autocast_mode": ("amp",), "cpu.amp.grad_scaler": ("amp",),
     "cuda.amp.autocast_mode": ("amp",), "cuda.amp.grad_scaler": ("amp",),
     "distributed.distributed_c10d": ("futures",),
-    "_library.aten": ("_ops",), "_library.custom_ops": ("_ops", "amp"), "_ops": ("_library", "audio", "vision"),
-    "_library.check": ("compiler", "testing"), "library": ("_library", "_ops"),
+    "_library.custom_ops": ("amp",), "_ops": ("_library",),
+    "_library.check": ("compiler", "testing"), "_library.overloads": ("audio", "vision"), "library": ("_library", "_ops"),
     "nn.parallel.distributed": ("distributed",), "optim.optimizer": ("utils._foreach_utils", "watch"),
     "config": ("watch",), "lens.graph": ("watch.nonfinite",), "lens.modules": ("watch.holders",),
     "reporting.recorder": ("lens", "memory", "optim.optimizer", "profiler", "watch"),
@@ -53,11 +53,6 @@ EXTRA = {
     "cuda.streams": ("streams",), "cuda.graphs": ("streams", "compiler"), "accelerator": ("streams",),
 }
 NAMESPACES = ("", "cli", "__main__", "private", "safetensors")      # these gather everything
-# Imports inside a function that close a cycle on purpose, and why.
-CLOSING = {
-    ("fx.graph_module", "fx._symbolic_trace"): "pickles name the function of this module that traces once more",
-    ("_ops", "_library.aten"): "PyTorch's operators by name are looked up when somebody asks for the first",
-}
 # All imports of ours inside functions of the folders that every call goes through, and why.
 WHEN_NEEDED = {
     ("tensor.interop", "backends.cuda.exchange"): "memory of a GPU that another library shows, and its driver",
@@ -255,11 +250,8 @@ def import_cycles(edges):
 
 
 def test_no_module_imports_itself_through_others():
-    edges = import_edges(PACKAGE)
-    cycles = import_cycles({edge for edge in edges if edge not in CLOSING})
+    cycles = import_cycles(import_edges(PACKAGE))
     assert not cycles, "\n".join(cycles)
-    for source, target in CLOSING:                    # it is inside a function, and there is a cycle that it closes
-        assert edges[source, target] and way_between(edges, target, source), (source, target)
 
 
 def test_modules_that_calls_go_through_import_at_the_top():
@@ -560,7 +552,8 @@ def test_the_check_of_compilers_itself(tmp_path, file, code, wrong):
 # Where the word "cuda" may stand, or CUDA's software be asked, besides its own rooms (backends, cuda), and why.
 SAYS_CUDA = {
     "": "torch.cuda is a name of PyTorch's", "_library.aten": "names of arguments of PyTorch's operators",
-    "_ops": "PyTorch's dispatch keys", "private._C": "PyTorch's dispatch keys", "version": "torch.version.cuda",
+    "_library.overloads": "PyTorch's dispatch keys", "private._C": "PyTorch's dispatch keys",
+    "version": "torch.version.cuda",
     "base.spec": "the device types that PyTorch's error text lists", "watch.graphs": "the method Module.cuda()",
     "tensor.tensor": "Tensor.is_cuda", "tensor.storage": "UntypedStorage.is_cuda and .cuda()",
     "ops.convert": "Tensor.cuda()", "tensor.interop": "__cuda_array_interface__, which is for CUDA's memory alone",
