@@ -23,7 +23,7 @@ from ..compiler.capture import Noted, evaluate
 from ..compiler.replay import Runner
 from ..compiler.runtime import Checks, Draws
 from ..nn import Module
-from ..streams import hand_over
+from ..tensor.streams import hand_over
 from ..tensor.tensor import Tensor
 from ..trace import on_host
 from ..trace.recording.record import Trace, _local, current, set_current

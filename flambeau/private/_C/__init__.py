@@ -18,11 +18,11 @@ from ...base.layout import layout, memory_format
 from ...base.spec import CPU, Size, device
 from ...jit import ScriptFunction, ScriptModule, is_tracing as _is_tracing, tracing
 from ...missing import missing, refusal
-from ...streams import Event, Stream
 from ...tensor.about import get_default_device
 from ...tensor.overrides import DisableTorchFunction, DisableTorchFunctionSubclass
 from ...tensor.random import Generator
 from ...tensor.storage import StorageBase
+from ...tensor.streams import Event, Stream
 from ...tensor.subclass import opted_out as _disabled_torch_function_impl  # tensordict
 from ...tensor.tensor import Tensor, TensorType
 from . import _functorch, _nn
