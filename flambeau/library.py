@@ -10,6 +10,7 @@ import weakref
 
 from . import _ops
 from ._library import overloads
+from ._library.check import CHECKERS
 from ._library.custom_ops import OPDEFS, CustomOpDef, custom_op
 from ._library.infer_schema import infer_schema
 from ._library.schema import parse
@@ -284,7 +285,6 @@ def opcheck(op, args, kwargs=None, *, test_utils=CHECKS, raise_exception=True, a
     `test_faketensor`: on the meta device it gives the shapes, strides and dtypes that it gives on real tensors.
     `test_aot_dispatch_dynamic`: it gives the same inside `torch.compile`.
     """
-    from ._library.check import CHECKERS
     if isinstance(op, CustomOpDef):
         op = op._opoverload
     if isinstance(op, _ops.OpOverloadPacket):

@@ -58,6 +58,7 @@ EXTRA = {                                           # single modules that may im
     "reporting.data": ("cli.doctor", "cli.facts"),  # a page says of the machine what `flambeau doctor` does
 }
 MOST_EXCEPTIONS = 3
+MOST_INSIDE_FUNCTIONS = 42                          # imports of ours that wait until a function is called
 NAMESPACES = ("", "cli", "__main__", "private", "safetensors")      # these gather everything
 # All imports of ours inside functions of the folders that every call goes through, and why.
 WHEN_NEEDED = {
@@ -279,6 +280,14 @@ def test_modules_that_calls_go_through_import_at_the_top():
     inside = {edge for edge, late in import_edges(PACKAGE).items()
               if late and edge[0].split(".")[0] in ("base", "ops", "tensor", "trace", "autograd")}
     assert inside == {*WHEN_NEEDED}
+
+
+def test_few_imports_wait_for_a_call():
+    """Those of what is heavy and rarely needed. All others stand at the head, where a reader looks for them."""
+    inside = [f"{path.relative_to(PACKAGE.parent)}:{node.lineno}" for name, path, tree in modules(PACKAGE)
+              for node in inside_functions(tree)
+              if any(target.split(".")[0] == PACKAGE.name for target in targets(node, name, path, PACKAGE))]
+    assert len(inside) <= MOST_INSIDE_FUNCTIONS, "\n".join(sorted(inside))
 
 
 @pytest.mark.parametrize("codes, cycles", [

@@ -2,6 +2,8 @@
 import contextlib
 import inspect
 
+from ..amp import is_autocast_available
+from ..amp.autocast_mode import is_autocast_enabled
 from ..tensor.tensor import Tensor
 from . import overloads
 from .infer_schema import infer_schema
@@ -101,7 +103,6 @@ class CustomOpDef:
         """Cast the floating tensors among the arguments to `cast_inputs` where autocast is on for `device_type`."""
         if not isinstance(device_type, str):
             raise ValueError(f"Expected `device_type` of type `str`, got: `{type(device_type)}`")
-        from ..amp import is_autocast_available
         if not is_autocast_available(device_type):
             raise ValueError(f"Device type '{device_type}' does not support autocast.")
         self.autocasts[device_type] = cast_inputs
@@ -152,7 +153,6 @@ class CustomOpDef:
 
     def cast(self, args):
         """The arguments as autocast wants them."""
-        from ..amp.autocast_mode import is_autocast_enabled
         place = overloads.device_of(args, {})
         dtype = self.autocasts.get(place)
         if dtype is None or not is_autocast_enabled(place):

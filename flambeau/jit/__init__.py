@@ -12,7 +12,6 @@ from ..base.errors import warn
 from ..futures import Future
 from ..missing import refusal, rest_of
 from ..nn import Module
-from .graph import trace_graph
 
 __all__ = ["Attribute", "Future", "ScriptFunction", "ScriptModule", "annotate", "export", "fork", "freeze", "ignore",
            "interface", "isinstance", "optimize_for_inference", "script", "script_if_tracing", "trace", "trace_module",
@@ -152,6 +151,7 @@ def optimized_execution(should_optimize):
 def _get_trace_graph(f, args=(), kwargs=None, strict=True, _force_outplace=False, return_inputs=False,
                      _return_inputs_states=False):
     """fvcore, torchprofile: (the graph of the calls that `f(*args, **kwargs)` makes, what it gives)."""
+    from .graph import trace_graph  # for those who count; few ask
     return trace_graph(f, args, kwargs or {}, return_inputs, tracing)
 
 

@@ -18,6 +18,7 @@ from ...base.layout import layout, memory_format
 from ...base.spec import CPU, Size, device
 from ...jit import ScriptFunction, ScriptModule, is_tracing as _is_tracing, tracing
 from ...missing import missing, refusal
+from ...overrides import _len_torch_function_stack
 from ...tensor.about import get_default_device
 from ...tensor.overrides import DisableTorchFunction, DisableTorchFunctionSubclass
 from ...tensor.random import Generator
@@ -79,12 +80,6 @@ def _are_functorch_transforms_active():
 def _is_torch_function_mode_enabled():
     """tensordict: whether a TorchFunctionMode is entered."""
     return _len_torch_function_stack() > 0
-
-
-def _len_torch_function_stack():
-    """How many TorchFunctionModes are entered."""
-    from ...overrides import _len_torch_function_stack
-    return _len_torch_function_stack()
 
 
 def _is_alias_of(a, b):
