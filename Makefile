@@ -65,9 +65,8 @@ torchvision-tests: $(VENV)/.has-conformance build/vision ## torchvision's own te
 
 check: $(VENV)/.has-dev               ## style, types, import directions, the ten-second test
 	$(VENV)/bin/ruff check .
-	$(VENV)/bin/mypy flambeau
 	$(VENV)/bin/hadolint docker/Dockerfile
-	$(PY) -m pytest -q tests/test_layers.py tests/test_tiny.py
+	$(VENV)/bin/mypy flambeau & types=$$!; $(PY) -m pytest -q tests/test_layers.py tests/test_tiny.py; tests=$$?; wait $$types && exit $$tests
 
 images:                               ## the steps of docker/Dockerfile in bare root file systems; needs root and debootstrap
 	docker/in_chroot.py cpu inference --to build/images $(IMAGES) --run

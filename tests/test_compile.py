@@ -1066,13 +1066,13 @@ def test_threads_that_write():
 def test_a_thread_that_looks_while_a_recording_is_made(monkeypatch):
     """It waits until what was recorded has been read, instead of running it, and so emptying it, in between."""
     w, x, seen = torch.zeros(64), torch.ones(64), []
-    real, thread = compiled_module.Recording, threading.Thread(target=lambda: seen.append(w.tolist()))
+    real, thread = compiled_module.Replay, threading.Thread(target=lambda: seen.append(w.tolist()))
 
     def watched(*args):
         thread.start()
         thread.join(0.3)
         return real(*args)
-    monkeypatch.setattr(compiled_module, "Recording", watched)
+    monkeypatch.setattr(compiled_module, "Replay", watched)
 
     def f(x): w.add_(x)
     compiled = torch.compile(f)
@@ -1804,3 +1804,19 @@ def test_modes_between_steps():
     with torch.device("meta"):
         assert compiled().device.type == "cpu"
     assert compiled().requires_grad
+
+
+def test_what_is_asked_of_a_tensors_attributes():
+    """Its `__dict__` is made anew at every look, and has none of our own fields in it."""
+    w = torch.ones(3)
+
+    @torch.compile
+    def scaled(x):
+        return x * (w.scale if hasattr(w, "scale") else 1) + ("_storage" in vars(w))
+    assert [scaled(torch.ones(3)).tolist() for _ in range(5)] == [[1.0] * 3] * 5
+    assert len(scaled.recordings) == 1 and scaled.recordings[0].hits >= 3
+    w.scale = 3
+    assert [scaled(torch.ones(3)).tolist() for _ in range(5)] == [[3.0] * 3] * 5
+    assert scaled.recordings[0].hits >= 3
+    del w.scale
+    assert scaled(torch.ones(3)).tolist() == [1.0] * 3

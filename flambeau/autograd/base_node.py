@@ -110,13 +110,11 @@ class Handle:
 
 
 class AccumulateGrad(Node):
-    """The end of the graph at a leaf: adds into its `.grad`. Held by the graph; the leaf knows it weakly."""
+    """The end of the graph at a leaf: adds into its `.grad`. Held by the graph; the leaf knows it weakly. Made by
+    `accumulator` in edges.py alone."""
 
     variable = property(lambda self: self.leaf)       # programs ask nodes whether they have it: no other may
-
-    def __init__(self, leaf):
-        self.leaf = leaf
-        self.seq = LEAF_SEQUENCE_NUMBER
+    __init__ = object.__init__
 
     def name(self):
         return "torch::autograd::AccumulateGrad"

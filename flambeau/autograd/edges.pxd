@@ -5,7 +5,6 @@ from flambeau.trace.value cimport TensorBase
 
 
 cdef object AccumulateGrad, refresh, weak
-cdef bint COMPILED
 cdef long long LEAF_SEQUENCE_NUMBER
 
 

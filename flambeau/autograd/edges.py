@@ -4,7 +4,6 @@ A part of the compiled core: see Note [One source, two speeds] in base/core.py.
 """
 from weakref import ref as weak
 
-from ..base.core import COMPILED
 from ..trace.recording import new
 from .base_node import LEAF_SEQUENCE_NUMBER, AccumulateGrad, refresh
 from .slots import NodeBase
@@ -15,13 +14,9 @@ def accumulator(leaf):
     ref = leaf._accumulator
     node = ref() if ref is not None else None
     if node is None:
-        if COMPILED:                              # a graph needs one for each leaf, and ends with it
-            made = new.instance(NodeBase, AccumulateGrad)
-            made.leaf = leaf
-            made.seq = LEAF_SEQUENCE_NUMBER
-            node = made
-        else:
-            node = AccumulateGrad(leaf)
+        node = made = new.instance(NodeBase, AccumulateGrad)      # a graph needs one for each leaf, and ends with it
+        made.leaf = leaf
+        made.seq = LEAF_SEQUENCE_NUMBER
         leaf._accumulator = weak(node)
         if leaf._leaf_hooks:
             node.tensor_hooks, node.hooked = {0: leaf._leaf_hooks}, True

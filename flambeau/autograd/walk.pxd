@@ -7,7 +7,6 @@ from flambeau.trace.value cimport Storage, TensorBase, Value
 
 
 cdef object OpNode, AccumulateGrad, Kept, door, ref, _seq_of
-cdef bint COMPILED
 cdef int LIST, NUMBER, OUT, SPEC, TENSOR
 
 

@@ -8,7 +8,6 @@ from operator import attrgetter
 from weakref import ref
 
 from ..base import observers
-from ..base.core import COMPILED
 from ..base.op import door
 from ..trace.recording.backward_recording import HeldRecording
 from ..trace.value import Storage
@@ -125,7 +124,7 @@ def gradients_of(node, grads):
     """The gradient of each input that wants one, in the order of `edges`."""
     if node.kept is None:
         raise second_error(node)
-    if COMPILED and node.recipe.follows:          # interpreted, to find out takes as long as it saves
+    if node.recipe.follows:
         return door.gradients(node, grads)
     return by_rules(node, grads, None)
 

@@ -7,13 +7,11 @@ import os
 import sys
 import warnings
 
-from .core import COMPILED
-
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 PACKAGE_FOLDERS = tuple(os.sep + name + os.sep for name in ("site-packages", "dist-packages"))
 COMPILER_FOLDER = PACKAGE + "compiler" + os.sep
 _getframe = sys._getframe
-_ours: dict = {}                      # id of a code object → (the object, kept alive; whether it is Flambeau's own)
+_ours: dict = {}                      # id of a code object of Flambeau's own → the object, which is kept alive
 _user = None                          # the user's code object that was found last
 
 
@@ -24,38 +22,22 @@ class Ended(Exception):
     """
 
 
-def here(inside=1):
-    """The innermost line of the user's: (code, offset), or None. At least `inside` frames are known to be ours."""
-    try:
-        frame = _getframe(inside)
-    except ValueError:                            # no frame of the user's called: an exit handler, a bare thread
-        return None
-    code = frame.f_code
-    if code is _user:
-        return (code, frame.f_lasti)
-    return _innermost(frame)
+def here():
+    """The innermost line of the user's: (code, offset), or None where none called, in an exit handler or a bare thread.
 
-
-def _innermost(frame):
-    """The innermost line of the user's, from `frame` outwards."""
+    The frames from the caller on are looked at one by one, since functions of a compiled core have none.
+    """
     global _user
+    frame = _getframe(0).f_back
     while frame is not None:
         code = frame.f_code
-        known = _ours.get(id(code))               # hashing a code object itself walks all of its contents
-        if known is None:
-            if len(_ours) > 20_000:
-                _ours.clear()
-            known = _ours[id(code)] = (code, code.co_filename.startswith(PACKAGE))
-        if not known[1]:
-            _user = code
-            return (code, frame.f_lasti)
+        if id(code) not in _ours:                 # hashing a code object itself walks all of its contents
+            if code is _user or not code.co_filename.startswith(PACKAGE):
+                _user = code
+                return (code, frame.f_lasti)
+            _ours[id(code)] = code
         frame = frame.f_back
     return None
-
-
-if COMPILED:                                      # functions of the core have no frames: how many are ours is not known
-    def here(inside=1):
-        return _innermost(_getframe(0).f_back)
 
 
 def user_frame():

@@ -68,7 +68,7 @@ def disable(fn=None, recursive=True, *, reason=None):
 
 def is_compiling():
     """Whether the code that asks is being recorded."""
-    return _compiled().recording()
+    return _compiled().is_recording()
 
 
 is_dynamo_compiling = is_compiling

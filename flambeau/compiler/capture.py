@@ -1,8 +1,8 @@
-"""Record one call: the ordinary call, with a trace that is not run before its end and notes what a replay must repeat.
+"""Record one call: the ordinary call, with a Recording (recording.py) in the place of the thread's trace.
 
-The results of the call are what they would have been anyway. What is noted besides the instructions: which inputs came
-from which storage, the numbers that instructions read, the checks of data that operations made at the call, the random
-numbers that were drawn, and the first thing that cannot be repeated: a value was looked at half-way.
+The results of the call are what they would have been anyway. What is noted besides what every Recording does: how
+storages are found from the function, the numbers that instructions read, and the first thing that cannot be repeated: a
+value was looked at half-way.
 """
 import sys
 import threading
@@ -13,20 +13,20 @@ from ..autograd.modes import modes
 from ..autograd.node import checksum
 from ..base import dtypes, settings
 from ..base.errors import COMPILER_FOLDER, PACKAGE, here, line_of, warn
-from ..base.observers import Observer, observing, who_looked
-from ..base.spec import CPU, place
+from ..base.observers import observing, who_looked
+from ..base.spec import place
 from ..tensor.find import calls, entries
 from ..tensor.tensor import Tensor
 from ..trace import on_host
 from ..trace.planning import plan as plans
-from ..trace.recording.record import Trace, _local, current, set_current
-from ..trace.recording.update import update
+from ..trace.recording.instructions import needed_for
+from ..trace.recording.record import Trace, current, set_current
 from ..trace.running.effects import stands_in
 from ..trace.running.key import key_of
-from ..trace.value import Value
 from .follow import Follower
 from .gradient import Differentiated, is_live, tensors_in
 from .journal import MISSING, name_of
+from .recording import Recording, RecordingObserver
 from .traced import TRACED, NumberLog, plain
 from .watch import Watch
 
@@ -38,24 +38,18 @@ READ_FORMS = {"item": ".item()", "tolist": ".tolist()", "truth": "bool()", "to_f
               "reduce": "pickling", "deep": "deepcopy()", "is_nonzero": ".is_nonzero()", "export": ".numpy()"}
 
 
+class CallRecording(Recording):
+    """A call that is recorded: what it reads can be found from the function, and what forbids a replay is noted."""
 
-class Recorder(Trace):
-    """A trace that is not run before its end, and knows where everything in it came from."""
-
-    __slots__ = ("storages", "entry", "born", "numbers", "checks", "draws", "reason", "again", "strict",
-                 "fixed_entries", "number_log", "versions", "entered", "hidden", "marked")
+    __slots__ = ("storages", "numbers", "again", "strict", "fixed_entries", "number_log", "versions", "entered",
+                 "hidden", "marked")
 
     def __init__(self, like, strict, number_log):
-        super().__init__()
-        self.special = like.special
+        super().__init__(like)
         self.storages = {}            # Storage that was there before → how it is called
-        self.entry = {}               # its Value when it was met → the Storage
-        self.born = {}                # ready Value made during the call → True
         self.numbers = {}             # (instruction, parameter) → name of the line that gives it
-        self.checks = []              # (operation, arguments of its check as (Value, spec, offset), Spec or plain)
-        self.draws = []               # (draw, spec, Value)
         self.fixed_entries = []       # entries that were made with a Traced in their key
-        self.reason, self.again = None, False
+        self.again = False
         self.strict, self.number_log = strict, number_log
         self.hidden = {}              # Storage that was there before → how many writes through `.data` it had seen
         self.entered = {}             # Storage that was there before → its version when it was met
@@ -75,17 +69,15 @@ class Recorder(Trace):
         if value.trace is self:                              # written before we were told of it
             self.stop(f"{path} was written to before it could be found from the function", again=True)
             return
-        while (trace := value.trace) is not None:            # Value.ready() would count as a look
-            trace.run(value)
-        if value in self.entry or value in self.born:        # two that share their contents until one is written to
-            other = self.entry.get(value)
+        self.run_others(value)
+        if value in self.read_from or value in self.born:
+            other = self.read_from.get(value)
             if storage.exported and other is not None and not other.exported and value not in self.slots:
-                del self.entry[value]
-                other.value = Value.of(value.spec.device.backend.copied(value.array), value.spec)
-                self.entry[other.value] = other
+                self.part_from_others(other)
             else:
-                value = storage.value = Value.of(value.spec.device.backend.copied(value.array), value.spec)
-        self.storages[storage], self.entry[value], self.entered[storage] = path, storage, storage.version
+                self.part_from_others(storage)
+        self.storages[storage], self.entered[storage] = path, storage.version
+        self.read_from[storage.value] = storage
         self.hidden[storage] = storage.hidden
 
     # --- what a trace does -------------------------------------------------------------------------------------------
@@ -118,7 +110,8 @@ class Recorder(Trace):
         return tuple(made)
 
     def _slot(self, value):
-        if self.reason is None and value.trace is None and value not in self.entry and value not in self.born:
+        if self.reason is None and value.trace is None and value not in self.read_from \
+                and value not in self.born:
             self.stop(f"a tensor that was there before is read at {line_of(here())}, and it cannot be found from the "
                       "function: pass it as an argument", again=True)
         return super()._slot(value)
@@ -134,7 +127,7 @@ class Recorder(Trace):
     def forget(self):
         """From here on this is an ordinary trace."""
         self.reason = self.reason or "it is over"
-        self.storages, self.entry, self.born, self.draws, self.checks, self.entered = {}, {}, {}, [], [], {}
+        self.storages, self.read_from, self.born, self.draws, self.checks, self.entered = {}, {}, {}, [], [], {}
 
     def finish(self, runner=None):
         """Run what was recorded, now that it is no longer asked what it was made of any more; `runner` may have the
@@ -151,21 +144,6 @@ class Recorder(Trace):
 
     # --- what is noted besides ---------------------------------------------------------------------------------------
 
-    def reader(self, op, names, args):
-        """Note a check of data that `op` makes at the call; gives the function that reads its tensors."""
-        if self.reason is None:
-            given = []
-            for name in names:
-                a = args[op.arg_names.index(name.removesuffix("_spec") if name.endswith("_spec") else name)]
-                if name.endswith("_spec"):
-                    given.append(a._spec)
-                elif isinstance(a, (tuple, list)):
-                    given.append([noted(b) for b in a])
-                else:
-                    given.append(noted(a))
-            self.checks.append((op, given))
-        return self.peek
-
     def version(self, storage):
         """The version of a storage as a number: where it was there before, one that a replay reads again."""
         if self.reason is not None or storage not in self.entered or not self.number_log.writes():
@@ -176,17 +154,12 @@ class Recorder(Trace):
         return self.versions[storage] + rose if rose else self.versions[storage]
 
     def peek(self, tensor):
-        """The contents of a tensor, computed on the side where it is pending here."""
         value = tensor._storage.value
-        found = on_host.known(tensor)
-        if found is not None:
-            return found
-        if value.trace is self and self.reason is None and self._comes_of_effect(value.slot):
+        if value.trace is self and self.reason is None and on_host.known(tensor) is None \
+                and self._comes_of_effect(value.slot):
             self.stop(f"a check of data at {line_of(here())} looks at what an operation with an effect gave")
             Trace.run(self)
-        if value.trace is self and self.reason is None:
-            value = evaluate(self.code, self.values, [value.slot])[value.slot]
-        return on_host.read(value, tensor._spec, tensor._offset, not tensor._storage.exported)
+        return super().peek(tensor)
 
     def mark(self):
         """From here on it is the backward that is recorded, ahead of its time; gives how much was recorded before."""
@@ -200,62 +173,38 @@ class Recorder(Trace):
 
     def _comes_of_effect(self, slot):
         """Whether a slot is computed from the results of an operation with an effect."""
-        return any(entry.op.effect for entry, *_ in needed_for(self.code, [slot]))
+        return any(self.code[index][0].op.effect for index in needed_for([slot], self.code)[0])
 
 
-class Noted:
-    """A tensor as a check saw it: contents at that moment, spec, offset."""
+class CallObserver(RecordingObserver):
+    """Tells a CallRecording of looks and writes, too."""
 
-    __slots__ = ("value", "spec", "offset", "slot")
-
-    def __init__(self, tensor):
-        self.value, self.spec, self.offset, self.slot = tensor._storage.value, tensor._spec, tensor._offset, None
-
-
-def noted(a):
-    return Noted(a) if isinstance(a, Tensor) else plain(a)
-
-
-class Watcher(Observer):
-    """Tells a Recorder what its own thread does besides recording."""
-
-    def __init__(self, recorder, journal):
-        self.recorder, self.journal = recorder, journal
-
-    def _recorder(self):
-        """The Recorder, if this thread still records there and it can still be replayed; else None."""
-        recorder = self.recorder
-        return recorder if recorder.reason is None and _local.trace is recorder else None
+    def __init__(self, recording, journal):
+        super().__init__(recording)
+        self.journal = journal
 
     def looked(self, value):
-        recorder = self._recorder()
-        if recorder is None:
+        recording = self.recording
+        if not recording.is_current():
             return
         frame = who_looked()
         if frame.f_code is checksum.__code__:
             return
         self.journal.now_or_never(look_words(frame))
-        recorder.stop(look_words(frame))
-        Trace.run(recorder)
+        recording.stop(look_words(frame))
+        Trace.run(recording)
 
     def wrote(self, storage):
-        recorder = self._recorder()
-        if recorder is not None and self.journal.ahead is not None and not recorder.is_younger(storage):
+        recording = self.recording
+        if not recording.is_current():
+            return
+        if self.journal.ahead is not None and not recording.is_younger(storage):
             self.journal.now_or_never("a tensor that was there before is written to")
-        if recorder is not None and storage not in recorder.storages:
-            value = storage.value
-            if value is not None and value.trace is not recorder and value not in recorder.born \
-                    and value not in recorder.entry:
-                recorder.stop(f"a tensor that was there before is written to at {line_of(here())}, and it cannot be "
-                              "found from the function: pass it as an argument", again=True)
-
-    def made(self, value):
-        if _local.trace is self.recorder:
-            self.recorder.born[value] = True
-
-    def drew(self, draw, kind, value):
-        if _local.trace is self.recorder:
-            self.recorder.draws.append((draw, kind, value))
+        value = storage.value
+        if storage not in recording.storages and value is not None and value.trace is not recording \
+                and value not in recording.born and value not in recording.read_from:
+            recording.stop(f"a tensor that was there before is written to at {line_of(here())}, and it cannot be "
+                           "found from the function: pass it as an argument", again=True)
 
 
 def look_words(frame):
@@ -272,13 +221,13 @@ def look_words(frame):
     return f"{what} at {where} looks at a value half-way"
 
 
-def recording():
+def is_recording():
     """Whether this thread is recording a call."""
-    return current().__class__ is Recorder
+    return current().__class__ is CallRecording
 
 
 class Capture:
-    """One recorded call: `out`, and beside it the Journal, the Recorder, the NumberLog, and what ran."""
+    """One recorded call: `out`, and beside it the Journal, the recording, the NumberLog, and what ran."""
 
     def __init__(self, fn, journal, varying, strict):
         self.fn, self.journal = fn, journal
@@ -289,12 +238,12 @@ class Capture:
         self.tensors_before = []      # (tensor, path, storage, what must not change about it, its history)
         before = current()
         before.run()
-        self.recorder = recorder = Recorder(before, strict, self.number_log)
-        self.versions = recorder.entered
+        self.recording = recording = CallRecording(before, strict, self.number_log)
+        self.versions = recording.entered
         journal.known = self._known
         self.modes_before, self.drawn_before = mode_state(), numpy_state()
-        with observing(Watcher(recorder, journal), only_this_thread=True):
-            set_current(recorder)
+        with observing(CallObserver(recording, journal), only_this_thread=True):
+            set_current(recording)
             try:
                 journal.take_arguments()
                 journal.see(fn, "self")
@@ -313,7 +262,7 @@ class Capture:
                         warn(f"{name_of(fn)}: {journal.refusal}. This is a mistake in Flambeau; the function runs as "
                              "ordinary code.")
                 except BaseException:
-                    recorder.forget()
+                    recording.forget()
                     raise
                 finally:
                     self.watch.stop()
@@ -322,14 +271,14 @@ class Capture:
                 follower.close()
                 self._forget_entries()
                 set_current(before)
-                before.special = recorder.special
+                before.special = recording.special
                 self.modes_after, self.drawn_after = mode_state(), numpy_state()
         journal.known = None
         self.moved = [(edge, now) for edge, now in follower.stored.items() if edge.read() is not MISSING]
 
     def _known(self, tensor, path):
         """A tensor that was there before the call is met for the first time."""
-        self.recorder.meet(tensor._storage, path)
+        self.recording.meet(tensor._storage, path)
         self.tensors_before.append((tensor, path, tensor._storage, tensor_state(tensor), history(tensor)))
 
     def _differentiate(self):
@@ -338,12 +287,12 @@ class Capture:
         places = [edge.read() for edge in self.journal.edges]
         found = tensors_in(self.out) + [t for t in places if isinstance(t, Tensor)]
         live = {id(t): t for t in found if id(t) not in known and t.grad_fn is not None and is_live(t)}
-        if live and self.recorder.reason is None:
-            self.differentiated = Differentiated(list(live.values()), self.journal, self.recorder)
+        if live and self.recording.reason is None:
+            self.differentiated = Differentiated(list(live.values()), self.journal, self.recording)
 
     def _forget_entries(self):
         """Entries that were made with a Traced in their key are of no use to any other call."""
-        for entry in self.recorder.fixed_entries:
+        for entry in self.recording.fixed_entries:
             for key in [key for key, found in entries.copy().items() if found is entry]:
                 entries.pop(key, None)
             for key in [key for key, found in calls.copy().items() if found[0] is entry]:
@@ -373,38 +322,3 @@ def numpy_state():
         return None
     state = np.random.get_state(legacy=False)
     return state["state"]["pos"], state["state"]["key"].tobytes(), state["has_gauss"]
-
-
-def needed_for(code, wanted):
-    """The instructions that the wanted slots come from, in order."""
-    live, needed = set(wanted), []
-    for instruction in reversed(code):
-        entry, slots, _, _, first, _ = instruction
-        if any(s in live for s in range(first, first + len(entry.outs))):
-            needed.append(instruction)
-            live.update(slots)
-    return needed[::-1]
-
-
-def evaluate(code, held, wanted):
-    """{slot: Value} of the wanted slots, computed on the side, by the CPU; `held` has the Values of the inputs by slot.
-
-    Contents that stand elsewhere are mostly known here: see Note [Checks without waiting] in trace/on_host.py.
-    """
-    made = {}
-    with np.errstate(all="ignore"):
-        for entry, slots, offsets, params, first, _ in needed_for(code, wanted):
-            sources = [made[s] if s in made else held[s] for s in slots]
-            arrays = [on_host.read(v, kind, offset)
-                      for v, kind, offset in zip(sources, entry.kinds, offsets, strict=False)]
-            outs = [spec.on(CPU) for spec in entry.outs]
-            if entry.op is update:
-                memory = sources[0].bytes_on_host().copy()
-                if entry.kinds[0].numel:
-                    CPU.backend.put(CPU.backend.look(memory, entry.kinds[0], offsets[0]), arrays[1])
-                arrays = [memory]
-            else:
-                arrays = on_host.execute(entry, arrays, params)
-            for i, (array, spec) in enumerate(zip(arrays, outs, strict=True)):
-                made[first + i] = Value.of(array, spec)
-    return {slot: made[slot] for slot in wanted}

@@ -16,11 +16,11 @@ from ..base.weakbag import WeakBag
 from ..tensor import overrides
 from ..trace.recording.record import Trace, current
 from ..trace.running.effects import forget as forget_effects
-from .capture import Capture, Recorder, recording
+from .capture import CallRecording, Capture, is_recording
 from .diff import Diff, NotReplayable
 from .journal import Journal, name_of
 from .runtime import REFUSED, Miss
-from .source import Recording
+from .source import Replay
 from .traced import TRACED
 from .watch import is_profiled
 
@@ -51,7 +51,7 @@ class Compiled:
 
     def __call__(self, *args, **kwargs):
         # part of what is being recorded, or a mode is to see what it calls
-        if observers.looked is not None and recording() or overrides.modes_active and overrides.seen_by_modes():
+        if observers.looked is not None and is_recording() or overrides.modes_active and overrides.seen_by_modes():
             return self._compiles(*args, **kwargs)
         misses = []
         for found in self.recordings:
@@ -123,21 +123,21 @@ class Compiled:
         fn, made = self._compiles, None
         capture = Capture(fn, Journal(fn, list(args), dict(kwargs)), self._varying, self._fullgraph)
         try:
-            with capture.recorder.lock:                      # another thread that needs a result waits to run it
-                made = Recording(Diff(capture), functools.partial(drop, weakref.ref(self)))
+            with capture.recording.lock:                      # another thread that needs a result waits to run it
+                made = Replay(Diff(capture), functools.partial(drop, weakref.ref(self)))
         except NotReplayable as unfit:
             reason, again = str(unfit), unfit.again
             self._varying.update(unfit.varying)
         except Exception as error:                           # ours; the call itself is through, and its result is good
             reason, again = f"compile itself failed with {type(error).__name__}: {error}", False
             warn(f"{name_of(fn)}: {reason}. This is a mistake in Flambeau; the function runs as ordinary code.")
-        out, recorder = with_plain_numbers(capture.out), capture.recorder
+        out, recording = with_plain_numbers(capture.out), capture.recording
         capture.follower.forget()                            # functions that were made inside may live on
         del capture
         try:
-            recorder.finish(None if made is None or made.head is not None else made.runner)
+            recording.finish(None if made is None or made.head is not None else made.runner)
         except BaseException:
-            forget_effects(recorder)                      # the call ends here, as a replay does
+            forget_effects(recording)                     # the call ends here, as a replay does
             raise
         if made is None:
             self._failed(reason, again)
@@ -246,7 +246,7 @@ def disabled(fn, reason):
     @functools.wraps(fn)
     def form(*args, **kwargs):
         trace = current()
-        if trace.__class__ is Recorder and trace.reason is None:
+        if trace.__class__ is CallRecording and trace.reason is None:
             trace.stop(words)
             Trace.run(trace)
         return fn(*args, **kwargs)

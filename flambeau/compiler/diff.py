@@ -13,10 +13,12 @@ from ..base.ownership import RESULT, counts
 from ..base.spec import Size
 from ..tensor.overrides import has_override
 from ..tensor.tensor import Tensor
-from .capture import Noted, history, tensor_state
+from ..trace.recording.instructions import needed_for
+from .capture import history, tensor_state
 from .gradient import Gradient, effect_slots, is_live
 from .guards import same_value, same_values
 from .journal import EQUALITY_TYPES, MISSING, PLAIN_TYPES, is_record, short, size_of
+from .recording import noted_in
 from .traced import TRACED
 
 
@@ -32,7 +34,7 @@ class Diff:
     """What one recorded call did."""
 
     def __init__(self, capture):
-        self.capture, self.journal, self.trace = capture, capture.journal, capture.recorder
+        self.capture, self.journal, self.trace = capture, capture.journal, capture.recording
         self.needs = {}               # slots that a replay has to compute
         self.moves = []               # (edge, Tensor, None, Traced or tuple of numbers): what the call has put where
         self.stored = []              # (storage, source of its contents, by how much its version rose, path)
@@ -127,7 +129,7 @@ class Diff:
                                     "grad: its new history would have to be made again; write to a clone(), or outside")
 
     def _stores(self):
-        entry = {storage: value for value, storage in self.trace.entry.items()}
+        entry = {storage: value for value, storage in self.trace.read_from.items()}
         for storage, path in self.trace.storages.items():
             rose = storage.version - self.capture.versions[storage]
             hidden = storage.hidden - self.trace.hidden[storage]
@@ -154,8 +156,8 @@ class Diff:
             return "made", value.slot
         if done is not None and value in done.incoming:
             return "incoming", done.incoming[value]
-        if value in trace.entry:
-            return "entry", trace.entry[value]
+        if value in trace.read_from:
+            return "entry", trace.read_from[value]
         if value in self.draws:
             return "draw", self.draws[value]
         if value in trace.born:
@@ -242,40 +244,26 @@ class Diff:
         self.early, self.late = [], []
         for op, given in self.trace.checks:
             came = set()
-            for seen in (n for g in given for n in (g if g.__class__ is list else (g,)) if n.__class__ is Noted):
-                value, seen.value = seen.value, None
-                if value.trace is self.trace:
-                    seen.slot = value.slot
-                else:
-                    seen.slot = self._slot_of(value)
+            for seen in noted_in(given):
+                new = self.trace.number(seen)
+                if new is not None:                          # which only a check has looked at
+                    self._input(seen.slot, *self.origin(new, "an input"))
                 came |= self._origins(seen.slot)
             if came:
                 (self.late if "draw" in came else self.early).append((op, given))
         self.trace.checks = []
 
-    def _slot_of(self, value):
-        """The slot of a ready Value; a new one if only a check has looked at it."""
-        trace = self.trace
-        slot = trace.slots.get(value)
-        if slot is None:
-            slot = trace._slot(value)
-            self._input(slot, *self.origin(value, "an input"))
-        return slot
-
     def _origins(self, slot):
         """Which of "entry" and "draw" are among the sources that a slot is computed from."""
-        live = {slot}
-        for index in range(len(self.trace.code) - 1, -1, -1):
-            entry, slots, _, params, first, _ = self.trace.code[index]
-            if any(s in live for s in range(first, first + len(entry.outs))):
-                live.update(slots)
-                if entry.op.effect:
-                    raise NotReplayable(f"a check of data looks at what {entry.op.__name__}() gave, and that has an "
-                                        "effect")
-                if any((index, n) in self.trace.numbers for n in range(len(params))):
-                    raise NotReplayable(f"{entry.op.__name__} makes positions from a number that may change")
-        kinds = (("entry", self.read), ("draw", self.drawn))
-        return {kind for kind, found in kinds if any(slot in live for slot, _ in found)}
+        needed, live = needed_for([slot], self.trace.code)
+        for index in needed:
+            entry, _, _, params, _, _ = self.trace.code[index]
+            if entry.op.effect:
+                raise NotReplayable(f"a check of data looks at what {entry.op.__name__}() gave, and that has an effect")
+            if any((index, n) in self.trace.numbers for n in range(len(params))):
+                raise NotReplayable(f"{entry.op.__name__} makes positions from a number that may change")
+        sources = (("entry", self.read), ("draw", self.drawn))
+        return {kind for kind, found in sources if any(slot in live for slot, _ in found)}
 
     def _refuse_other_holders(self):
         """Refuse if a result is held that is neither returned nor found where the function keeps things."""

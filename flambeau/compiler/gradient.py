@@ -21,6 +21,7 @@ from ..base.layout import contiguous_format
 from ..base.spec import spec as make_spec
 from ..tensor.create import from_array
 from ..tensor.tensor import Tensor, wrap
+from ..trace.recording.instructions import needed_for, slots_made
 from ..trace.running.effects import standing_in
 from ..trace.running.runner import numbering
 from ..trace.value import Storage
@@ -68,9 +69,9 @@ def is_live(tensor):
 
 
 @contextmanager
-def undrawn(recorder):
+def undrawn(recording):
     """What is drawn at random inside will be drawn again by the next run."""
-    drawn, watching = len(recorder.draws), sys.getprofile()
+    drawn, watching = len(recording.draws), sys.getprofile()
     sys.setprofile(None)                          # no part of the call: see watch.py
     streams, of_numpy = Positions(), np.random.get_state(legacy=False) if "numpy.random" in sys.modules else None
     sys.setprofile(watching)
@@ -78,7 +79,7 @@ def undrawn(recorder):
         yield
     finally:
         sys.setprofile(None)
-        if len(recorder.draws) != drawn:
+        if len(recording.draws) != drawn:
             streams.restore()
         if of_numpy is not None:
             np.random.set_state(of_numpy)
@@ -88,13 +89,13 @@ def undrawn(recorder):
 class Differentiated:
     """The backward that was recorded after a call: from `incoming` gradients of `live` results to those of `bounds`."""
 
-    def __init__(self, live, journal, recorder):
+    def __init__(self, live, journal, recording):
         self.live, self.reason, known = live, None, journal.tensors.values()
         self.code = []                            # Edges of functions, classes and modules that it has read
-        self.split = recorder.mark()              # where the backward begins
-        self.first = len(recorder.values)
+        self.split = recording.mark()              # where the backward begins
+        self.first = len(recording.values)
         self.bounds = [t for t, _ in known if requires(t) and edge_of(t) is not None]
-        before = len(recorder.draws)
+        before = len(recording.draws)
         bounds = {edge_of(t)[0] for t in self.bounds}
         self._leave_those_behind_others(bounds)
         nodes = graph_of(live, bounds)
@@ -107,14 +108,14 @@ class Differentiated:
             return
         given = [from_array(np.zeros(t._spec.shape, t._spec.dtype.np), where=t._spec.device) for t in live]
         self.incoming = {g._storage.value: i for i, g in enumerate(given)}
-        checks = len(recorder.checks)
+        checks = len(recording.checks)
         hooks = [(node, node.tensor_hooks, node.retained) for node in bounds]
         own_rules = any(isinstance(node, FunctionCtx) for node in nodes)
         try:
             for node in bounds:                   # these hooks see the gradient after the backward of a replay
                 node.tensor_hooks = node.retained = None
             journal.ahead = self.code if own_rules else None
-            with standing_in(), undrawn(recorder) if journal.ahead is not None else nullcontext():
+            with standing_in(), undrawn(recording) if journal.ahead is not None else nullcontext():
                 self.grads = engine.grad(live, self.bounds, given, retain_graph=True, allow_unused=True)
         except (Exception, TooEarly) as error:    # it will be raised again by the backward of an ordinary call
             self.reason = f"its backward raises {type(error).__name__}: {error}"
@@ -128,8 +129,8 @@ class Differentiated:
                           "runs: call backward inside of the compiled function"
         if self.reason is not None:
             return
-        del recorder.checks[checks:]              # of positions that the call itself has checked
-        if len(recorder.draws) != before:
+        del recording.checks[checks:]              # of positions that the call itself has checked
+        if len(recording.draws) != before:
             self.reason = "its backward draws random numbers"
 
     def _leave_those_behind_others(self, bounds):
@@ -179,12 +180,9 @@ class Gradient:
         parts = [{edge for node in graph_of([t]) for edge in node.edges} | {edge_of(t)} for t in done.live]
         self.part_of = [[i for i, edges in enumerate(parts) if edge_of(t) in edges] for t in self.bounds]
         self.gives = [(self._slot(g._storage.value, trace), g._spec, g._offset) for _, g in pairs]
-        made = {slot for entry, _, _, _, first, _ in code for slot in range(first, first + len(entry.outs))}
+        made = slots_made(code).keys()
         wanted = {slot for slot, *_ in self.gives} | set(effect_slots(code))
-        live = set(wanted)
-        for entry, slots, _, _, first, _ in reversed(code):
-            if any(s in live for s in range(first, first + len(entry.outs))):
-                live.update(slots)
+        _, live = needed_for(wanted, code)
         ready = {slot: value for value, slot in trace.slots.items()}
         self.takes, self.coming, fixed = [], [], []          # (slot, source), (slot, which result's), (slot, Value)
         for slot in sorted(live - made):

@@ -3,15 +3,16 @@
 
 A part of the compiled core: see Note [One source, two speeds] in base/core.py. A small training step asks some two
 hundred questions, and most of them are whether a dictionary still holds the same thing, or a tensor still looks at the
-same memory. Compiled, they are rows of one table (`Guards`), gone through before a replay does anything else. Python's
-interpreter is quicker with a line of source for each, so interpreted, `source.py` writes those instead; `TensorLook`
-says the same as its `_looks`.
+same memory. They are rows of one table (`Guards`), gone through before a replay does anything else. What has to be read
+from the arguments of a call is asked by lines of its source (source.py).
 """
 from math import copysign
 from types import ModuleType
 
 from ..autograd.edges import requires
+from ..tensor.user_attributes import OWN_FIELDS, fields
 from ..trace.running import quick
+from ..trace.value import TensorBase
 
 MISSING = object()
 HEAP_TYPE = 1 << 9            # among a class's flags: it was made by a program
@@ -182,6 +183,8 @@ class Guards:
             self.outside_number = number
             self.outside.append(held)
             return
+        if table == "missing" and isinstance(held, TensorBase):        # where our own fields are never seen
+            facts = facts[0], tuple([name for name in facts[1] if name not in OWN_FIELDS])
         if table == "entries" or table == "missing" and facts[0]:
             held = self._dict_of(number, held)
         if table == "entries":
@@ -200,7 +203,10 @@ class Guards:
             getattr(self, table).append((number, held, *facts))
 
     def _dict_of(self, number, thing):
-        """The dictionary of an object's attributes, which another may be put in the place of."""
+        """The dictionary of an object's attributes, which another may be put in the place of; not of a tensor's, whose
+        `__dict__` is made at every look."""
+        if isinstance(thing, TensorBase):
+            return fields(thing)
         found = self.looks.get((id(thing), None))
         if found is None:
             found = self.looks[id(thing), None] = thing.__dict__

@@ -11,11 +11,12 @@ Where the answer is no, the checks are made as the call made them, and have the 
 from ..autograd.modes import modes
 from ..base.spec import CPU
 from ..tensor.tensor import Tensor
+from ..trace.recording.instructions import needed_for, slots_made
 from ..trace.recording.record import Trace, current, set_current
 from ..trace.value import Value
 from .bound import HeadBase
-from .capture import Noted
 from .rebuild import new_storage, new_tensor
+from .recording import Noted, noted_in
 from .replay import Runner
 from .runtime import Checks
 
@@ -32,15 +33,7 @@ class Head(HeadBase):
 
     def __init__(self, diff, specs, checks, flag):
         trace = diff.trace
-        looked, made = slots_of(checks), {}
-        for index, (entry, _, _, _, first, _) in enumerate(trace.code):
-            made.update((slot, index) for slot in range(first, first + len(entry.outs)))
-        inside, stack = set(), [made[slot] for slot in looked if slot in made]
-        while stack:
-            index = stack.pop()
-            if index not in inside:
-                inside.add(index)
-                stack += [made[slot] for slot in trace.code[index][1] if slot in made]
+        made, inside = slots_made(trace.code), set(needed_for(slots_of(checks), trace.code)[0])
         code = [one for index, one in enumerate(trace.code) if index in inside]
         self.rest = [index for index in range(len(trace.code)) if index not in inside]
         read = {slot for index in self.rest for slot in trace.code[index][1]} | set(diff.needs)
@@ -64,7 +57,7 @@ def head_of(diff, specs):
     """(the Head of a recording, or None; the checks that are left). There is one where a check that says how it `holds`
     looks at what the recording computes, on the CPU."""
     able = [(op, given) for op, given in diff.early if op.holds is not None]
-    made = {slot for entry, _, _, _, first, _ in diff.trace.code for slot in range(first, first + len(entry.outs))}
+    made = slots_made(diff.trace.code).keys()
     looked = slots_of(able)
     if made.isdisjoint(looked) or sum(specs[slot].nbytes for slot in looked) > MAXIMUM_CHECKED_BYTES \
             or any(one[0].device is not CPU for one in diff.trace.code):
@@ -120,5 +113,4 @@ def _recorded(trace, checks, specs):
 
 def slots_of(checks):
     """The slots that checks look at."""
-    return {n.slot for _, given in checks for g in given for n in (g if g.__class__ is list else (g,))
-            if n.__class__ is Noted}
+    return {n.slot for _, given in checks for n in noted_in(given)}

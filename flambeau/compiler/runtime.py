@@ -1,10 +1,11 @@
 """What the source of a replay calls: storages and tensors made anew, random numbers drawn, checks of data repeated."""
 from ..tensor.random import filled
 from ..trace import on_host
+from ..trace.recording.instructions import needed_for, slots_made
 from ..trace.value import Value
 from .bound import ChecksBase
-from .capture import Noted, evaluate
 from .gradient import is_live
+from .recording import Noted, evaluate, noted_in
 
 MAXIMUM_REMEMBERED_BYTES = 1 << 20        # of checked contents
 
@@ -59,14 +60,10 @@ class Checks(ChecksBase):
     def __init__(self, checks, code, fixed, overwritten=()):
         """`fixed` are Values by slot, `overwritten` the slots of inputs that the call writes over."""
         self.checks, self.code, self.fixed = checks, code, fixed
-        self.made = {slot for entry, _, _, _, first, _ in code for slot in range(first, first + len(entry.outs))}
-        self.asked = [n.slot for _, given in checks for g in given for n in (g if g.__class__ is list else (g,))
-                      if n.__class__ is Noted]
+        self.made = slots_made(code).keys()
+        self.asked = [n.slot for _, given in checks for n in noted_in(given)]
         self.needs = [slot for slot in self.asked if slot not in self.made]
-        live = set(self.asked) & self.made
-        for entry, slots, _, _, first, _ in reversed(code):
-            if any(s in live for s in range(first, first + len(entry.outs))):
-                live.update(slots)
+        _, live = needed_for(self.made & self.asked, code)
         self.needs += sorted(live - self.made - set(self.needs))
         self.remembers = not set(overwritten).intersection(self.needs)    # or what is donated would have another holder
         self.last = None

@@ -13,7 +13,6 @@ from itertools import groupby
 from ..autograd.edges import requires
 from ..autograd.modes import modes
 from ..base import dtypes
-from ..base.core import COMPILED
 from ..base.errors import PACKAGE
 from ..base.spec import _default_devices, place
 from ..tensor.tensor import Tensor
@@ -28,7 +27,7 @@ from .runtime import REFUSED, Checks, Draws, Miss, count_hidden_writes, facts_of
 from .traced import TRACED, traced_in, word
 
 
-class Recording:
+class Replay:
     """One way that a function was recorded. `replay(args, kwargs)` gives the result, or a Miss."""
 
     def __init__(self, diff, dropped):
@@ -64,8 +63,8 @@ class Recording:
 class ReplayWriter:
     """The source of one replay, and the names that it uses."""
 
-    def __init__(self, diff, recording, dropped, numbers):
-        self.diff, self.recording, self.dropped, self.numbers = diff, recording, dropped, numbers
+    def __init__(self, diff, replay, dropped, numbers):
+        self.diff, self.replay, self.dropped, self.numbers = diff, replay, dropped, numbers
         self.journal, self.number_log, self.capture = diff.journal, diff.capture.number_log, diff.capture
         self.space = {"modes": modes, "requires": requires, "content": content, "MISSING": MISSING, "place": place,
                       "dtypes": dtypes, "cell": new_storage, "hidden": count_hidden_writes, "tensor": new_tensor,
@@ -78,16 +77,15 @@ class ReplayWriter:
         self.cells = {}               # storage → its name
         self.loose = []               # storages that are others at every call
         self.paths = {}               # name of a number → where it stands
-        self.rows = Guards()          # compiled: the guards that are no lines
-        self.grads = []               # compiled: those that have lines, and perhaps need none; see _drop_grads
+        self.rows = Guards()          # the guards that are no lines
+        self.grads = []               # those that have lines, and perhaps need none; see _drop_grads
         self.bare = {id(edge.holder) for edge in self.journal.edges if edge.kind == "grad" and edge.child is None}
         self.things = set(self.journal.things)
         self.lines = ["def replay(args, kwargs):", "  try:"]
         self.indent = "    "
         self._modes()
-        if COMPILED:
-            self.space["unmet"], self.space["misses"] = self.rows.first_unmet, self.misses
-            self.line("if (k := unmet()) >= 0: return misses[k]")
+        self.space["unmet"], self.space["misses"] = self.rows.first_unmet, self.misses
+        self.line("if (k := unmet()) >= 0: return misses[k]")
         unseen = self._unseen_grads()
         tuples = {id(edge.child) for edge, proxy in self.capture.proxies.items() if type(proxy) is tuple}
         for edge in self.journal.edges:
@@ -134,15 +132,15 @@ class ReplayWriter:
         return number
 
     def _number(self, words):
-        number = len(self.recording.guards)
-        self.recording.guards.append(words)
+        number = len(self.replay.guards)
+        self.replay.guards.append(words)
         self.misses.append(Miss(number))
         return number
 
     def row(self, table, words, name, *facts):
         """A guard that is a row of a table of `Guards`, where there are rows and what `name` means is known beforehand;
         gives its number, else None. `words` may be the number of a guard that has another row already."""
-        if not COMPILED or name not in self.space:
+        if name not in self.space:
             return None
         number = words if words.__class__ is int else self._number(words)
         self.rows.add(table, number, self.space[name], *facts)
@@ -223,7 +221,7 @@ class ReplayWriter:
                        f"the names come in the order {', '.join(journal.kwargs)}")
         grad, inference, default, where = mode_state()
         words = f"grad mode is {'on' if grad else 'off'}" + ", inference mode on" * inference
-        if COMPILED and _default_devices[-1] is where:
+        if _default_devices[-1] is where:
             number = self._number(words)
             self.rows.modes = ModesLook(number, modes)
             self.rows.add("items", number, vars(dtypes), "default", default)
@@ -261,7 +259,7 @@ class ReplayWriter:
             if number is None:
                 number = self._plain(child, text, path)
             if type(child) is int:
-                self.recording.varies[number] = path
+                self.replay.varies[number] = path
         elif id(child) in self.names:
             words = f"{path} is the same {type(child).__name__} as before"
             if self.names[id(child)] in self.space:
@@ -351,7 +349,7 @@ class ReplayWriter:
             self.names[id(tensor)], first = name, len(self.lines)
             self.line(f"{name} = {text}")
             self._looks(tensor, name, edge.path, f"{name}.__class__ is not {self.const(type(tensor))} or ")
-            if COMPILED and edge.kind == "grad" and not known and self.holder(edge) in self.space:
+            if edge.kind == "grad" and not known and self.holder(edge) in self.space:
                 self.grads.append((edge.holder, tensor, name, self.cells[tensor._storage], self.lines[first:]))
         else:
             self._same_tensor(tensor, edge.path, text, edge)
@@ -369,27 +367,13 @@ class ReplayWriter:
         (edge, text that reads it), or that it is a tensor."""
         bare, needs, known = id(tensor) in self.bare, requires(tensor), self.cells.get(tensor._storage)
         words = f"{path} is {tensor._spec}{', has no grad' * bare}{', requires grad' * needs}{more}"
-        if COMPILED:
-            look = TensorLook(tensor, bare, tensor._storage if known in self.space else None)
-            if look.storage is not None and name in self.space and \
-                    (place is None or self.holder(place[0]) in self.space):
-                number = self.row("tensors", words, name, look)
-                if place is None or self._same_row(*place, tensor, number) is not None:
-                    return
-            test += f"{self.fresh(look.is_off)}({name})"
-        else:
-            test += f"{name}._spec is not {self.const(tensor._spec)} or {name}._offset"
-            test += f" != {tensor._offset}" * bool(tensor._offset)
-            test += f" or {name}._grad is not None" * bare
-            if not needs:
-                test += f" or {name}._node is not None or {name}._requires_grad or " \
-                        f"{name}._base is not None and requires({name})"
-            else:
-                test += f" or {name}._requires_grad is not {tensor._requires_grad} or {name}._node is " \
-                        + "not " * (tensor._node is None) + "None"
-                for hooks in ("_leaf_hooks", "_post_hooks"):
-                    count = len(getattr(tensor, hooks) or ())
-                    test += f" or len({name}.{hooks}) != {count}" if count else f" or {name}.{hooks}"
+        look = TensorLook(tensor, bare, tensor._storage if known in self.space else None)
+        if look.storage is not None and name in self.space and \
+                (place is None or self.holder(place[0]) in self.space):
+            number = self.row("tensors", words, name, look)
+            if place is None or self._same_row(*place, tensor, number) is not None:
+                return
+        test += f"{self.fresh(look.is_off)}({name})"
         if known is not None:
             test += f" or {name}._storage is not {known}"
         self.guard(test, words)
@@ -404,8 +388,8 @@ class ReplayWriter:
         self.line(f"{name} = {text}")
         if id(child) in self.things:
             try:
-                self.recording.bound.append(weakref.ref(child, self.dropped))
-                known = self.fresh(self.recording.bound[-1]) + "()"
+                self.replay.bound.append(weakref.ref(child, self.dropped))
+                known = self.fresh(self.replay.bound[-1]) + "()"
             except TypeError:
                 known = self.fresh(child)
             self.guard(f"{name} is not {known}", f"{edge.path} is the same {type(child).__name__} as before")
@@ -471,11 +455,11 @@ class ReplayWriter:
                            f"{self.diff.trace.storages[storage]} is all of its memory, or part of as much")
         kept_or_written = dict.fromkeys([*stored, *[what for kind, what in sources if kind == "entry"]])
         tests = [f"{self.cells[s]}.exported and {self.cells[s]}.still_exported()" for s in kept_or_written
-                 if not COMPILED or s in self.loose]
+                 if s in self.loose]
         tests += [f"{self.cells[s]}.readonly" for s in stored if s in self.loose]
         words = "nobody outside holds memory that is written or kept"
         if kept_or_written:
-            self.recording.outside = outside = self.guard(" or ".join(tests), words) if tests else self._number(words)
+            self.replay.outside = outside = self.guard(" or ".join(tests), words) if tests else self._number(words)
             for storage in kept_or_written:
                 if storage not in self.loose:
                     self.row("outside", outside, self.cells[storage])
@@ -500,7 +484,7 @@ class ReplayWriter:
             name = stack.pop()
             live.add(name)
             stack += [n for n in number_log.lines.get(name, ("", ()))[1] if n not in live]
-        self.recording.moving = [path for name, path in leaves.items() if name in live and name not in number_log.fixed]
+        self.replay.moving = [path for name, path in leaves.items() if name in live and name not in number_log.fixed]
 
     def _said(self, text):
         """Words of the source as the user knows them."""
@@ -512,17 +496,17 @@ class ReplayWriter:
     # --- the run, and after ------------------------------------------------------------------------------------------
 
     def _run(self):
-        diff, recording = self.diff, self.recording
+        diff, replay = self.diff, self.replay
         self.indent = "  "
-        self.space["OFF"] = Miss(len(recording.guards))
-        recording.guards.append("everything that is read is still there")
+        self.space["OFF"] = Miss(len(replay.guards))
+        replay.guards.append("everything that is read is still there")
         self.lines += ["  except Exception:", "    return OFF"]
         read = self._values([self.cells[storage] for _, storage in diff.read])
-        places, head = dict(diff.read), recording.head
+        places, head = dict(diff.read), replay.head
         if diff.early:
             self.space["REFUSED"] = REFUSED
-        if recording.python_checks:
-            check = Checks(recording.python_checks, diff.trace.code[:], dict(diff.fixed), diff.free)
+        if replay.python_checks:
+            check = Checks(replay.python_checks, diff.trace.code[:], dict(diff.fixed), diff.free)
             self.space["check"] = check
             check.places = [slot for slot in dict.fromkeys(check.needs) if slot in places]
             self.line(f"if not check(({''.join(self.cells[places[slot]] + ', ' for slot in check.places)})): "
@@ -544,9 +528,9 @@ class ReplayWriter:
             self.space["late"] = Checks(diff.late, diff.trace.code[:], {}).make
             self.line(f"late(dict(zip({self.fresh(slots)}, [i.ready() for i in ({given})])))")
         given += "*h, " * (head is not None)
-        if recording.runner.wanted:
-            self.space["run"] = recording.runner.run
-            self.lines += [f"  m = [None] * {len(recording.runner.wanted) + 1}",
+        if replay.runner.wanted:
+            self.space["run"] = replay.runner.run
+            self.lines += [f"  m = [None] * {len(replay.runner.wanted) + 1}",
                            *[f"  {text}" for text in self.recycling], "  try:",
                            f"    run(({given}), ({''.join(name + ', ' for name in self.numbers)}), m)"]
             self.lines += [f"    {text}" for text in after]
@@ -560,9 +544,9 @@ class ReplayWriter:
         self.line(f"return {self._expression(diff.result)}")
 
     def _values(self, cells):
-        """The Values in storages of these names, as items of a tuple. Compiled, those in a row are fetched together."""
+        """The Values in storages of these names, as items of a tuple. Those in a row are fetched together."""
         found = []
-        for known, names in groupby(cells, lambda name: COMPILED and name in self.space):
+        for known, names in groupby(cells, self.space.__contains__):
             names = list(names)
             if known and len(names) > 2:
                 found.append(f"*values({self.fresh([self.space[name] for name in names])}), ")
@@ -591,8 +575,8 @@ class ReplayWriter:
     def _after(self):
         """The statements that do what the call did."""
         diff, after = self.diff, []
-        place = {slot: i for i, slot in enumerate(self.recording.runner.wanted)}
-        ahead = {} if self.recording.head is None else {slot: i for i, slot in enumerate(self.recording.head.gives)}
+        place = {slot: i for i, slot in enumerate(self.replay.runner.wanted)}
+        ahead = {} if self.replay.head is None else {slot: i for i, slot in enumerate(self.replay.head.gives)}
         passed = {}
 
         def contents(kind, what):
@@ -625,7 +609,7 @@ class ReplayWriter:
 
     def _stores(self, after, contents, place):
         """New contents of storages that were there before."""
-        diff, words, rows = self.diff, self.recording.effects, []
+        diff, words, rows = self.diff, self.replay.effects, []
         for storage, source, rose, path in diff.stored:
             name = self.cells[storage]
             if source[0] == "made" and source[1] in place and name in self.space and storage not in diff.hidden:
@@ -643,7 +627,7 @@ class ReplayWriter:
 
     def _new_storages(self, after, contents, place, alone):
         """{storage: its name} of the new ones. One in `alone` is that of a gradient, whose tensor is used again."""
-        diff, words = self.diff, self.recording.effects
+        diff, words = self.diff, self.replay.effects
         made, self.recycling, renewed, gone = {}, [], [], []
         for number, (storage, source) in enumerate(diff.new_storages.items()):
             made[storage] = f"y{number}"
@@ -670,7 +654,7 @@ class ReplayWriter:
 
     def _moves(self, after, alone):
         """What stands in another place than before."""
-        words = self.recording.effects
+        words = self.replay.effects
         for edge, now in self.diff.moves:
             if isinstance(now, Tensor) and now._storage in alone:
                 continue
@@ -691,7 +675,7 @@ class ReplayWriter:
         groups = ([self.names[id(t)] for t in gradient.live], [contents(*source) for _, source in gradient.takes],
                   [self.names[id(t)] for t in gradient.bounds], [self.cells[s] for s in watched], self.numbers)
         after.append("graph(" + ", ".join("(" + "".join(name + ", " for name in group) + ")" for group in groups) + ")")
-        self.recording.effects.append(f"keeps {len(gradient.takes)} tensors for a backward of "
+        self.replay.effects.append(f"keeps {len(gradient.takes)} tensors for a backward of "
                                       f"{len(gradient.runner.code)} operations")
 
     def _alone(self):
@@ -719,7 +703,7 @@ class ReplayWriter:
                     and id(old) not in kept and old._storage not in places and self.names[id(old)][0] == "v" \
                     and self.cells[old._storage][0] == "s" \
                     and diff.new_storages.get(now._storage, "")[:1] == ("made",) \
-                    and diff.new_storages[now._storage][1] in self.recording.runner.wanted \
+                    and diff.new_storages[now._storage][1] in self.replay.runner.wanted \
                     and sources.count(diff.new_storages[now._storage]) == 1 \
                     and sum(other is now for _, other in diff.moves) == 1 \
                     and diff.trace.values[diff.new_storages[now._storage][1]].spec is now._spec:

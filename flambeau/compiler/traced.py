@@ -8,8 +8,8 @@ number (`int()`, a dictionary, C code) fixes its value for this recording.
 Note [Traced is no float]: C code reads the digits of a float, or of a subclass of it, without asking. An object that
 is no float has to be asked (`__float__`, `__index__`), and so we know. `isinstance` asks for `__class__`, which says
 float all the same; only the doors that operations come in by are told the truth, and send the call through
-`__torch_function__`. An operation keeps a Traced where it takes a runtime number; the Recorder (capture.py) puts the
-plain number into the instruction and notes the line beside it.
+`__torch_function__`. An operation keeps a Traced where it takes a runtime number; the CallRecording (capture.py) puts
+the plain number into the instruction and notes the line beside it.
 """
 import math
 import operator

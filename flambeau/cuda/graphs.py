@@ -17,36 +17,30 @@ import gc
 from ..autograd.node import checksum
 from ..backends.cuda import driver
 from ..base.errors import here, line_of
-from ..base.observers import Observer, observing, who_looked
+from ..base.observers import observing, who_looked
 from ..compiler import compile
-from ..compiler.capture import Noted, evaluate
+from ..compiler.recording import Recording, RecordingObserver, noted_in
 from ..compiler.replay import Runner
 from ..compiler.runtime import Checks, Draws
 from ..nn import Module
 from ..tensor.streams import hand_over
 from ..tensor.tensor import Tensor
-from ..trace import on_host
-from ..trace.recording.record import Trace, _local, current, set_current
+from ..trace.recording.record import _local, current, set_current
 from ..trace.value import Storage, Value
 from .streams import Stream, StreamContext, need_cuda
 
 __all__ = ["CUDAGraph", "graph", "graph_pool_handle", "is_current_stream_capturing", "make_graphed_callables"]
 
 
-class GraphTrace(Trace):
-    """The trace of a stretch: it is not run, and knows where the contents that it reads came from."""
+class GraphRecording(Recording):
+    """The recording of a stretch: whatever a replay could not do is refused at once."""
 
-    __slots__ = ("known", "holders", "cells", "born", "draws", "checks", "before")
+    __slots__ = ("known", "holders", "before")
 
     def __init__(self, like):
-        super().__init__()
-        self.special = like.special
+        super().__init__(like)
         self.known = {id(storage): storage for storage in storages_alive()}       # that were there before
         self.holders = {one.value: one for one in self.known.values() if one.value.trace is None}
-        self.cells = {}           # ready Value → the Storage from before that a replay asks for it
-        self.born = set()         # ready Values that were made inside
-        self.draws = []           # (draw, spec, Value) of the random numbers inside
-        self.checks = []          # (operation, what its check of data was given), as compiler/runtime.py takes them
         self.before = {}          # Storage that was written to → what it held
 
     def append(self, entry, inputs, params, site):
@@ -60,49 +54,25 @@ class GraphTrace(Trace):
     def meet(self, storage):
         """The contents of a Storage are read: those that were there before, a replay will ask their Storage for."""
         value = storage.value
-        while value.trace not in (None, self):
-            value.trace.run(value)
+        self.run_others(value)
         if value.trace is self or value in self.born:
             return
         if id(storage) not in self.known:                 # which shares what another one held
             storage = self.holders.get(value)
             if storage is None:
                 raise RuntimeError(NOT_PERMITTED.format(what="what is computed at the call", line=line_of(here())))
-        owner = self.cells.setdefault(value, storage)
-        if owner is not storage and storage.value is value:      # two that share contents until one is written to
-            storage.value = Value.of(value.spec.device.backend.copied(value.array), value.spec)
-            self.cells[storage.value] = storage
+        if self.read_from.setdefault(value, storage) is not storage and storage.value is value:
+            self.part_from_others(storage)
 
     def run(self, asked=None):
         """Nothing; and contents may not be looked at."""
         if asked is not None:
             raise RuntimeError(NOT_PERMITTED.format(what="a look at contents", line=line_of(here())))
 
-    def reader(self, op, names, args):
-        """Note a check of data that `op` makes at the call, to be made again; gives what reads its tensors now."""
-        given = []
-        for name in names:
-            a = args[op.arg_names.index(name.removesuffix("_spec"))]
-            given.append(getattr(a, "_spec", None) if name.endswith("_spec") else
-                         [self._noted(b) for b in a] if isinstance(a, (tuple, list)) else self._noted(a))
-        self.checks.append((op, given))
-        return self._peek
-
-    def _noted(self, a):
-        if not isinstance(a, Tensor):
-            return a
-        self.meet(a._storage)
-        found = Noted(a)
-        found.slot = a._storage.value.slot if a._storage.value.trace is self else self._slot(a._storage.value)
-        return found
-
-    def _peek(self, tensor):
-        value, found = tensor._storage.value, on_host.known(tensor)
-        if found is not None:
-            return found
-        if value.trace is self:
-            value = evaluate(self.code, self.values, [value.slot])[value.slot]
-        return on_host.read(value, tensor._spec, tensor._offset, not tensor._storage.exported)
+    def noted(self, a):
+        if isinstance(a, Tensor):
+            self.meet(a._storage)
+        return super().noted(a)
 
 
 NOT_PERMITTED = ("CUDA error: operation not permitted when stream is capturing: {what} inside of torch.cuda.graph at "
@@ -114,29 +84,17 @@ def storages_alive():
     return [one for one in gc.get_objects() if type(one) is Storage and one.value is not None]
 
 
-class GraphObserver(Observer):
-    """Tells a GraphTrace what its thread does besides recording."""
-
-    def __init__(self, trace):
-        self.trace = trace
+class GraphObserver(RecordingObserver):
+    """Tells a GraphRecording of looks and writes, too."""
 
     def looked(self, value):
-        if _local.trace is self.trace and who_looked().f_code is not checksum.__code__:
-            self.trace.run(value)
-
-    def made(self, value):
-        if _local.trace is self.trace:
-            self.trace.born.add(value)
-
-    def drew(self, draw, spec, value):
-        if _local.trace is self.trace:
-            self.trace.born.add(value)
-            self.trace.draws.append((draw, spec, value))
+        if self.recording.is_current() and who_looked().f_code is not checksum.__code__:
+            self.recording.run(value)
 
     def wrote(self, storage):
-        trace = self.trace
-        if _local.trace is trace and id(storage) in trace.known:
-            trace.before.setdefault(storage, storage.value)
+        recording = self.recording
+        if recording.is_current() and id(storage) in recording.known:
+            recording.before.setdefault(storage, storage.value)
 
 
 class CUDAGraph:
@@ -159,16 +117,16 @@ class CUDAGraph:
         hand_over()
         self.reset()
         self._pool, self._outer = pool or graph_pool_handle(), current()
-        trace = GraphTrace(self._outer)
-        self._observing = observing(GraphObserver(trace), only_this_thread=True)
+        recording = GraphRecording(self._outer)
+        self._observing = observing(GraphObserver(recording), only_this_thread=True)
         self._observing.__enter__()
-        set_current(trace)
+        set_current(recording)
 
     def capture_end(self):
         """End the recording. Nothing of it has been computed: tensors that were there before are as they were, and
         those that the stretch made have no contents before the first `replay()`."""
         trace = current()
-        if self._outer is None or not isinstance(trace, GraphTrace):
+        if self._outer is None or not isinstance(trace, GraphRecording):
             raise RuntimeError("capture_end() without a capture_begin() of the same CUDAGraph in this thread")
         self._leave(trace)
         self._note(trace)
@@ -191,13 +149,16 @@ class CUDAGraph:
         def source(value):
             """Where a replay has contents from that are no result."""
             return ("draw", drawn[value]) if value in drawn else ("value", value) if value in trace.born else \
-                ("storage", trace.cells.get(value) or trace.holders[value])
+                ("storage", trace.read_from.get(value) or trace.holders[value])
         written = [one for one in storages_alive() if one in trace.before or id(one) not in trace.known
                    and (one.value.trace is trace or one.value in drawn or one.value in trace.holders)]
         wanted = list(dict.fromkeys(one.value.slot for one in written if one.value.trace is trace))
         self._outputs = [(one, ("result", wanted.index(one.value.slot)) if one.value.trace is trace else
                           source(one.value)) for one in written]
         self._draws = Draws([(draw, kind) for draw, kind, _ in trace.draws])
+        for _, given in trace.checks:
+            for seen in noted_in(given):
+                trace.number(seen)
         self._sources = [source(value) for value in trace.slots]
         self._runner = Runner(trace.code, [value.spec for value in trace.values], list(trace.slots.values()), wanted,
                               (), {})
@@ -278,7 +239,7 @@ class graph:
     def _give_up(self):
         """An error ended the stretch: what it would have written is as it was."""
         trace = current()
-        if isinstance(trace, GraphTrace):
+        if isinstance(trace, GraphRecording):
             self.cuda_graph._leave(trace)
             for storage, value in trace.before.items():
                 storage.value = value
@@ -286,7 +247,7 @@ class graph:
 
 def is_current_stream_capturing():
     """Whether this thread records a CUDAGraph."""
-    return isinstance(current(), GraphTrace)
+    return isinstance(current(), GraphRecording)
 
 
 _handles = 0

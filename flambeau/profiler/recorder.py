@@ -77,7 +77,7 @@ class TimeRecorder(Observer):
     def called(self, name, args, kwargs, made, start, end):
         name = called_name(name, args)
         if name is not None:
-            self.calls.append((name, start, end, _ident(), here(2), _shapes(args) if self.shapes else None,
+            self.calls.append((name, start, end, _ident(), here(), _shapes(args) if self.shapes else None,
                                _stack() if self.stacks else (), _flops(name, args, made)))
 
     def recorded(self, instruction):
@@ -88,7 +88,7 @@ class TimeRecorder(Observer):
 
     def run_ended(self, start, end):
         thread = _ident()
-        self.spans.append(Span("run", "flambeau::run", start, end, thread, line=line_of(here(2))))
+        self.spans.append(Span("run", "flambeau::run", start, end, thread, line=line_of(here())))
         self.spans.append(Span("observing", "flambeau::observe", end, clock(), thread))
 
     def planned(self, planning):
@@ -100,10 +100,10 @@ class TimeRecorder(Observer):
 
     def copied(self, origin, target, nbytes, start, end):
         self.spans.append(Span("copying", f"Memcpy {_short(origin)}to{_short(target)}", start, end, _ident(),
-                               nbytes=nbytes, line=line_of(here(2)), device=str(origin)))
+                               nbytes=nbytes, line=line_of(here()), device=str(origin)))
 
     def waited(self, what, start, end):
-        self.spans.append(Span("waiting", f"flambeau::wait for {what}", start, end, _ident(), line=line_of(here(2))))
+        self.spans.append(Span("waiting", f"flambeau::wait for {what}", start, end, _ident(), line=line_of(here())))
 
     def node_made(self, node):
         self.node_times[node.seq] = clock(), _ident()
@@ -144,7 +144,7 @@ class TimeRecorder(Observer):
     def enter(self, kind, name, module=None):
         """A span of this thread begins, to be ended by `close`."""
         self._note_thread()
-        self.open[_ident()].append((kind, name, clock(), module, here(2)))
+        self.open[_ident()].append((kind, name, clock(), module, here()))
 
     def _note_thread(self):
         self.threads.setdefault(_ident(), threading.current_thread().name)

@@ -74,8 +74,8 @@ def call(op, args, kwargs, public=None):
                 check_fits(entry, full)
             params = entry.pick(full) if entry.pick is not None else ()
             if entry.quick:
-                return record_one(entry, full, inputs, params, 4)
-            return record(entry, op, full, inputs, params, 4)
+                return record_one(entry, full, inputs, params)
+            return record(entry, op, full, inputs, params)
     out, derived = kwargs.pop("out", None) if kwargs else None, False
     for a in (*args, *kwargs.values()) if kwargs else args:
         c = a.__class__
@@ -169,23 +169,23 @@ def call_primitive(op, args, given=None, binder=None):
         check_fits(entry, args)
     params = entry.pick(args) if entry.pick is not None else ()
     if entry.quick:
-        return record_one(entry, args, inputs, params, 5)
-    return record(entry, op, args, inputs, params, 5)
+        return record_one(entry, args, inputs, params)
+    return record(entry, op, args, inputs, params)
 
 
-def record(entry, op, args, inputs, params, inside):
-    """Record a call of any kind; its results, with their history. `inside`: see `record_one`."""
+def record(entry, op, args, inputs, params):
+    """Record a call of any kind; its results, with their history."""
     if entry.look is not None:
-        return view_one(entry, args, inputs[0], 0, inside + 1)
+        return view_one(entry, args, inputs[0], 0)
     if entry.deltas is not None:
-        return view_any(entry, op, args, inputs[0], 0, inside + 1)
+        return view_any(entry, op, args, inputs[0], 0)
     if entry.checked:
         verify(op, args, entry.device)
         if not entry.many:
-            return record_one(entry, args, inputs, params, inside + 1)
+            return record_one(entry, args, inputs, params)
     if entry.several:
-        return named(op, record_several(entry, args, inputs, params, inside + 1))
-    site = _local.trace.site or here(inside)
+        return named(op, record_several(entry, args, inputs, params))
+    site = _local.trace.site or here()
     if entry.larger:
         door.noticed("larger_result", op, entry, inputs, site)
     if entry.device is META:

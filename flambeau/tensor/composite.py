@@ -20,7 +20,7 @@ def call_composite(op, facts, args, kwargs):
         trace.tape.append(NOT_REPLAYABLE)
     if trace.site is not None:
         return run(op, facts, args, kwargs)
-    trace.site = here(4)
+    trace.site = here()
     try:
         return run(op, facts, args, kwargs)
     finally:

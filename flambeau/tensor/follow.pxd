@@ -16,7 +16,6 @@ cdef list new_tensors_go_to
 cdef dict latest, questions, known
 cdef int NUMBER
 cdef set tensor_types, plain_types, sighted
-cdef bint COMPILED
 
 
 cdef class TapedCall:

@@ -20,7 +20,6 @@ from ..autograd.modes import modes
 from ..autograd.node import NUMBER
 from ..autograd.walk import by_rules, fetch
 from ..base import errors
-from ..base.core import COMPILED
 from ..base.op import door, known
 from ..base.spec import CPU, Size, _default_devices as new_tensors_go_to
 from ..trace.recording.record import _local
@@ -92,11 +91,11 @@ def follow(trace, tape, held):
         if not step.is_view:
             inputs = tuple([held[number] for number in step.inputs])
             if step.entry.many:
-                held.extend(record_several(step.entry, args, inputs, step.params, 3))
+                held.extend(record_several(step.entry, args, inputs, step.params))
             else:
-                held.append(record_one(step.entry, args, inputs, step.params, 3))
+                held.append(record_one(step.entry, args, inputs, step.params))
         else:
-            seen = view_one(step.entry, args, held[step.inputs[0]], 0, 3)
+            seen = view_one(step.entry, args, held[step.inputs[0]], 0)
             if step.owned:
                 seen._base = seen._view_of = None
             held.append(seen)
@@ -180,7 +179,7 @@ def _as_tape(taken, given, made):
 
 def gradients(node, grads):
     """The gradients of a node (autograd/walk.py), followed if a call like it was taped before."""
-    trace = quick.this_trace() if COMPILED else _local.trace
+    trace = quick.this_trace()
     recipe = node.recipe
     if trace.special or questions["regions"]:
         return by_rules(node, grads, None)
@@ -278,7 +277,7 @@ def followed(op, args, kwargs):
 
     No argument's class needs to be asked whether it takes the call: they are plain tensors and plain values.
     """
-    trace = quick.this_trace() if COMPILED else _local.trace
+    trace = quick.this_trace()
     if trace.special or questions["regions"] or new_tensors_go_to[-1] is not CPU:
         return None
     facts = known.get(op)
@@ -310,7 +309,7 @@ def followed(op, args, kwargs):
         return None
     outer = trace.site
     if outer is None:
-        trace.site = quick.here(4)
+        trace.site = quick.here()
     try:
         if found is None:
             return taped(trace, whole, run_composite, (op, args, kwargs), given)

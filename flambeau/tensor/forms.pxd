@@ -1,7 +1,6 @@
 from flambeau.tensor.known_calls cimport call_cached, operands
 
 
-cdef bint COMPILED
 cdef object Tensor
 cdef set tensor_types
 cdef frozenset number_types

@@ -9,7 +9,6 @@ import sys
 
 import numpy as np
 
-from ..base.core import COMPILED
 from ..base.op import Op, _snake_to_camel, door
 from .autocast import note
 from .call import call
@@ -50,9 +49,8 @@ def method(op, name):
         if primitive:
             if not kwargs and len(args) < 2 and (type(self) is Tensor or type(self) in tensor_types):
                 return operands(op, (self, *args), form)
-            if COMPILED:
-                return call_cached(op, (self, *args), kwargs, form)
-        elif COMPILED and by_specs:
+            return call_cached(op, (self, *args), kwargs, form)
+        if by_specs:
             made = followed(op, (self, *args), kwargs)
             if made is not None:
                 return made
@@ -111,7 +109,7 @@ def operator(op, name, reverse):
                 and (c is Tensor or c in tensor_types or c in number_types):
             if primitive:
                 return operands(op, args, public)
-            if COMPILED and by_specs:
+            if by_specs:
                 made = followed(op, args, {})
                 if made is not None:
                     return made

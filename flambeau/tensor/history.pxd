@@ -6,7 +6,6 @@ from flambeau.trace.recording cimport new
 from flambeau.trace.value cimport Storage, TensorBase
 
 
-cdef bint COMPILED
 cdef object OpNode, Tensor, BackwardRecipe, numbering, keep
 cdef dict events
 cdef set tensor_types

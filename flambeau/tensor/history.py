@@ -11,7 +11,6 @@ from ..autograd.modes import modes
 from ..autograd.node import NUMBER, TENSOR, BackwardRecipe, OpNode, keep
 from ..autograd.slots import NodeBase
 from ..base import observers
-from ..base.core import COMPILED
 from ..trace.recording import new
 from ..trace.recording.record import _local
 from ..trace.running.runner import numbering
@@ -92,7 +91,7 @@ def make_node(entry, args, inputs, outs, site, wanted, special):
         for i in recipe.inputs:
             t = inputs[i]
             edges.append((t._node, t._nr) if t._base is None and t._node is not None else edge_of(t))
-    node = new.instance(NodeBase, OpNode) if COMPILED else OpNode()
+    node = new.instance(NodeBase, OpNode)
     node.recipe = recipe
     node.n_outputs = 1
     node.hooked = False

@@ -93,7 +93,7 @@ def row(source, number):
     tensor._node = tensor._cut = None
     tensor._requires_grad = False
     tensor._seen = storage.version
-    tensor._site = trace.site or here(3)
+    tensor._site = trace.site or here()
     tensor._base = source
     if not modes.grad:
         tensor._view_of = "no_grad"
@@ -116,7 +116,7 @@ def at(source, dim, number, nth):
     if entry is None:
         entry = prepared(op, (source, dim, 0), key)
     moved = (number if number >= 0 else number + size) * spec.strides[dim]
-    return view_one(entry, (source, dim, number), source, moved, 3)
+    return view_one(entry, (source, dim, number), source, moved)
 
 
 def cut(source, dim, part):
@@ -140,7 +140,7 @@ def cut(source, dim, part):
     if entry is None:
         entry = prepared(op, (source, dim, 0, max(0, (length - 1) * step + 1), step), key)
     moved = low * spec.strides[dim]
-    return view_one(entry, (source, dim, low, high, step), source, moved, 3)
+    return view_one(entry, (source, dim, low, high, step), source, moved)
 
 
 def prepared(op, args, key):

@@ -50,7 +50,7 @@ def from_numpy(ndarray, *, lend=False):
     storage = Storage.of(Value.of(ndarray, spec), spec.nbytes, spec.device)
     storage.adopt(ndarray)
     out = wrap(storage, spec)
-    out._site = here(2)
+    out._site = here()
     return out
 
 

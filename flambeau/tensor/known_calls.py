@@ -9,7 +9,6 @@ None where there is no second. All other calls of a primitive that are like one 
 remembered, and tables are emptied before it begins (function_modes.py).
 """
 from ..base.arguments import LEAST_INT, MOST_INT, beyond_64_bits
-from ..base.core import COMPILED
 from ..base.op import door, known
 from ..base.spec import CPU
 from ..trace.value import TensorBase
@@ -54,7 +53,7 @@ OTHERWISE = KnownCall(None, (), (), -1, False)        # stands in the table for 
 
 
 def function(op, args, kwargs):
-    """The function form, where the core is compiled; else it is `call`, and there is no time to be won."""
+    """The function form."""
     if op.by_specs:
         made = followed(op, args, kwargs)
         if made is not None:
@@ -75,8 +74,8 @@ def call_cached(op, args, kwargs, public):
                 check_fits(entry, full)
             params = entry.pick(full) if entry.pick is not None else ()
             if entry.quick:
-                return record_one(entry, full, inputs, params, 4)
-            return record(entry, op, full, inputs, params, 4)
+                return record_one(entry, full, inputs, params)
+            return record(entry, op, full, inputs, params)
     return call(op, args, kwargs, public)
 
 
@@ -110,13 +109,13 @@ def operands(op, args, public):
     if found.number_at < 0:
         full = args + found.tail if found.tail else args
         if entry.quick:
-            return record_one(entry, full, args, found.params, 4)
-        return view_one(entry, full, args[0], 0, 4)
+            return record_one(entry, full, args, found.params)
+        return view_one(entry, full, args[0], 0)
     number = args[found.number_at]
     if type(number) is int and not LEAST_INT <= number <= MOST_INT:
         beyond_64_bits(number)
     return record_one(entry, args + found.tail if found.tail else args, args[:1] if found.number_at else args[1:],
-                      (number, *found.params), 4)
+                      (number, *found.params))
 
 
 def remember(op, args, first, second):
@@ -153,4 +152,4 @@ def asks_autocast(op, tensor):
     return op in cast_on_accelerators and tensor._spec.device is not CPU
 
 
-door.call = function if COMPILED else call
+door.call = function

@@ -37,7 +37,7 @@ def written_whole(op, facts, self, args, kwargs):
             return False
     if (tell := observers.wrote) is not None:
         tell(storage)
-    site = trace.site or quick.here(4)
+    site = trace.site or quick.here()
     storage_gets(self, trace.append(entry, inputs, entry.pick(full) if entry.pick is not None else (), site),
                  (site, facts.in_place))
     return True
@@ -86,7 +86,7 @@ def updated_whole(op, tensors, numbers):
     if (tell := observers.wrote) is not None:
         for t in written:
             tell(t._storage)
-    site = trace.site or quick.here(4)
+    site = trace.site or quick.here()
     made, writer = trace.append(entry, inputs, entry.pick(full), site), (site, op.__name__)
     for at, t in enumerate(written):
         storage_gets(t, made[at], writer)

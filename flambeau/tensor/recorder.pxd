@@ -9,12 +9,11 @@ from flambeau.trace.value cimport Storage, TensorBase, Value
 
 
 cdef object Tensor, modes
-cdef bint COMPILED
 
 
 @cython.locals(trace=TraceBase, value=Value, storage=Storage, tensor=TensorBase, t=TensorBase, wanted=int, bit=int)
-cpdef record_one(Entry entry, tuple args, inputs, tuple params, int inside)
+cpdef record_one(Entry entry, tuple args, inputs, tuple params)
 
 
 @cython.locals(trace=TraceBase, value=Value, storage=Storage, tensor=TensorBase, t=TensorBase, exported=bint)
-cpdef list record_several(Entry entry, tuple args, inputs, tuple params, int inside)
+cpdef list record_several(Entry entry, tuple args, inputs, tuple params)

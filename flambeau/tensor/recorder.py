@@ -4,26 +4,22 @@ A part of the compiled core: see Note [One source, two speeds] in base/core.py.
 """
 from ..autograd.edges import requires
 from ..autograd.modes import modes
-from ..base.core import COMPILED
 from ..trace.recording import new
 from ..trace.recording.append import TraceBase
-from ..trace.recording.record import _local, current
+from ..trace.recording.record import current
 from ..trace.running import quick
 from .history import add_history, make_node
 from .tensor import Tensor
 
 
-def record_one(entry, args, inputs, params, inside):
-    """The common case, short: one result, on a device, nothing to verify. The same as `record`.
-
-    `inside`: how many frames, counted from `here`, are known to be ours.
-    """
-    trace = quick.this_trace() if COMPILED else _local.trace
-    site = trace.site or quick.here(inside)
-    if COMPILED and not trace.own_append:         # compiled, a function is called in less time than a method
-        value = TraceBase.append(trace, entry, inputs, params, site)
-    else:
+def record_one(entry, args, inputs, params):
+    """The common case, short: one result, on a device, nothing to verify. The same as `record`."""
+    trace = quick.this_trace()
+    site = trace.site or quick.here()
+    if trace.own_append:
         value = trace.append(entry, inputs, params, site)
+    else:                                         # compiled, a function is called in less time than a method
+        value = TraceBase.append(trace, entry, inputs, params, site)
     spec = value.spec
     storage = new.storage()
     storage.value = value
@@ -62,11 +58,11 @@ def record_one(entry, args, inputs, params, inside):
     return tensor
 
 
-def record_several(entry, args, inputs, params, inside):
+def record_several(entry, args, inputs, params):
     """`record_one` of an operation with several results: the list of them. Written out here and there, since
     interpreted a call for each tensor would take as long as all of this."""
-    trace = quick.this_trace() if COMPILED else _local.trace
-    site = trace.site or quick.here(inside)
+    trace = quick.this_trace()
+    site = trace.site or quick.here()
     outs, exported = [], False
     for value in trace.append(entry, inputs, params, site):
         spec = value.spec

@@ -8,8 +8,7 @@ from flambeau.trace.value cimport Storage, TensorBase
 
 
 cdef object Tensor, modes, make_node
-cdef bint COMPILED
 
 
 @cython.locals(trace=TraceBase, storage=Storage, tensor=TensorBase)
-cpdef view_one(Entry entry, tuple args, TensorBase source, Py_ssize_t moved, int inside)
+cpdef view_one(Entry entry, tuple args, TensorBase source, Py_ssize_t moved)

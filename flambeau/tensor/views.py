@@ -5,7 +5,6 @@ A part of the compiled core: see Note [One source, two speeds] in base/core.py.
 from ..autograd.edges import requires
 from ..autograd.forward_ad import propagate
 from ..autograd.modes import modes
-from ..base.core import COMPILED
 from ..trace.recording import new
 from ..trace.recording.record import _local
 from ..trace.running import quick
@@ -13,12 +12,12 @@ from .history import add_history, make_node
 from .tensor import Tensor, wrap
 
 
-def view_one(entry, args, source, moved, inside):
+def view_one(entry, args, source, moved):
     """The common case of `view_any`, short: one view, of the same dtype, of an operation with a gradient."""
-    trace = quick.this_trace() if COMPILED else _local.trace
+    trace = quick.this_trace()
     storage = source._storage
     if trace.special or storage.inference:
-        return view_any(entry, entry.op, args, source, moved, inside + 1)
+        return view_any(entry, entry.op, args, source, moved)
     base = source._base
     tensor = new.tensor(Tensor)
     tensor._storage = storage
@@ -28,7 +27,7 @@ def view_one(entry, args, source, moved, inside):
     tensor._node = tensor._cut = None
     tensor._requires_grad = False
     tensor._seen = storage.version
-    tensor._site = site = trace.site or quick.here(inside)
+    tensor._site = site = trace.site or quick.here()
     if source._data_version is not None:
         tensor._data_version = source._data_version
     if base is None:
@@ -54,9 +53,9 @@ def view_one(entry, args, source, moved, inside):
     return tensor
 
 
-def view_any(entry, op, args, source, moved, inside):
+def view_any(entry, op, args, source, moved):
     """Views of `source`: same storage, no instruction. They start `moved` elements after where the entry says."""
-    site = _local.trace.site or quick.here(inside)
+    site = _local.trace.site or quick.here()
     storage = source._storage
     itemsize = source._spec.dtype.itemsize
     outs = []

@@ -102,7 +102,7 @@ def may_refill(tensor):
 
 def refill(tensor, number):
     """Have a tensor hold `number` everywhere, at once: what is known beforehand need not be recorded and run."""
-    spec, site = tensor._spec, current().site or here(3)
+    spec, site = tensor._spec, current().site or here()
     storage_gets(tensor, Value.of(np.full(spec.shape, number, spec.dtype.np), spec), (site, "fill_"))
 
 
@@ -291,7 +291,7 @@ def put(self, result, what):
     storage.version += 1
     if self._data_version is not None:
         hide_write(self)
-    site = current().site or here(4)
+    site = current().site or here()
     storage.writer = (site, what)
     if own.device is META:
         return

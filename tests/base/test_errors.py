@@ -20,7 +20,7 @@ def test_a_tensor_knows_the_line_that_made_it():
 
 def test_sites_without_a_line():
     assert line_of(None) == "an unknown line"
-    assert line_of(here(0)).startswith("test_errors.py:")
+    assert line_of(here()).startswith("test_errors.py:")
 
 
 class Net:

@@ -6,7 +6,6 @@ import pytest
 
 import flambeau as torch
 from flambeau.autograd import gradcheck, gradgradcheck
-from flambeau.base.core import COMPILED
 from flambeau.tensor import follow
 from flambeau.tensor.forms import declared
 
@@ -81,7 +80,6 @@ def told(row, seed):
     return kinds, [None if t is None else t.detach().resolve_conj().numpy().tobytes() for t in (*made, *found)]
 
 
-@pytest.mark.skipif(not COMPILED, reason="interpreted, nothing is followed")
 @rows(lambda row: not row.op.startswith("empty"), step=3)
 def test_what_is_followed_is_what_is_called(row):
     """See Note [Followed functions] in flambeau/tensor/follow.py."""

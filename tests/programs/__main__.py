@@ -14,6 +14,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from . import TOLERANCE
@@ -28,6 +29,7 @@ VERSION = "2.13.0"            # of the PyTorch that the numbers are kept from
 NOT_PROGRAMS = {"__init__", "__main__", "process", "expect", "facts"}
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "WANDB_MODE": "disabled",
            "TOKENIZERS_PARALLELISM": "false", "MPLBACKEND": "agg", "PYTHONWARNINGS": "ignore", "LC_ALL": "C.UTF-8"}
+SIDE_BY_SIDE = 2              # programs at a time: much of each is imports, by one thread
 SECONDS = 1200                # how long a program may take before it counts as hanging
 
 
@@ -185,12 +187,13 @@ def main(argv):
         sys.exit(f"this environment has {version}: run `make programs`, or `flambeau provide-torch` in an environment "
                  "without PyTorch")
     outcomes = []
-    for name in names(asked.names, asked.quick):
-        outcomes.append(Outcome(name, asked.keep))
-        print(outcomes[-1].line(), flush=True)
-        for part, found in outcomes[-1].failed.items():
-            shown = found.strip() if asked.verbose else brief(found)
-            print("\n".join(f"    {part}: {line}" for line in shown.splitlines()), flush=True)
+    with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:           # of which each waits for a process
+        for outcome in pool.map(lambda name: Outcome(name, asked.keep), names(asked.names, asked.quick)):
+            outcomes.append(outcome)
+            print(outcome.line(), flush=True)
+            for part, found in outcome.failed.items():
+                shown = found.strip() if asked.verbose else brief(found)
+                print("\n".join(f"    {part}: {line}" for line in shown.splitlines()), flush=True)
     if asked.page:
         Path(asked.page).write_text(page(outcomes), encoding="utf-8")
     failed = sum(bool(outcome.failed) for outcome in outcomes)

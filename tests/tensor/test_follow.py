@@ -20,7 +20,6 @@ from hypothesis import given, settings, strategies as st
 import flambeau as torch
 from flambeau.autograd.modes import modes
 from flambeau.base import errors
-from flambeau.base.core import COMPILED
 from flambeau.base.op import Composite, door
 from flambeau.tensor.infer import prepared
 from flambeau.watch import noticed
@@ -28,7 +27,6 @@ from flambeau.watch import noticed
 follow = sys.modules["flambeau.tensor.follow"]
 tapes = follow.tapes
 F = torch.nn.functional
-compiled_only = pytest.mark.skipif(not COMPILED, reason="interpreted, nothing is followed")
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +57,6 @@ def test_linear(lead, bias):
     assert len(views) == 1                                    # a tensor of its own, or a view, as at first
 
 
-@compiled_only
 def test_what_was_taped_is_followed():
     x, w, b = drawn(5, 4, grad=True), drawn(3, 4, grad=True), drawn(3, grad=True)
     for _ in range(2):
@@ -275,7 +272,6 @@ def test_forward_mode_beside_it():
     np.testing.assert_allclose(tangent.numpy(), np.ones((2, 4)) @ w.numpy().T, rtol=1e-5)
 
 
-@compiled_only
 def test_memory_of_the_outside():
     """What reads it runs at the call, in the middle of what is taped; that is followed all the same."""
     row, w, b = np.ones(4, np.float32), drawn(3, 4, seed=1), drawn(3, seed=2)

@@ -150,7 +150,7 @@ def test_the_short_way_of_an_operator_is_the_long_way(name, self, other):
     form = getattr(torch.Tensor, name)
     recorded = []
 
-    def recorder(entry, args, inputs, params, inside):
+    def recorder(entry, args, inputs, params):
         recorded.append((entry, args, list(inputs), tuple(params)))
         return PLAIN[0]
     with pytest.MonkeyPatch.context() as patch:
@@ -221,7 +221,7 @@ def test_a_call_like_one_before_has_its_entry(name, args, kwargs):
         for _ in range(2):
             calling.call(declared[name], args, dict(kwargs))
     assert len(find.calls) == 1
-    (entry, full, inputs, params, _), again = recorded
+    (entry, full, inputs, params), again = recorded
     assert again[0] is entry is find.find(entry.op, known[entry.op], full, None, True)[1]
     assert list(map(id, again[2])) == list(map(id, inputs)) and again[3] == params
 

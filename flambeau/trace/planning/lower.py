@@ -409,8 +409,8 @@ def layouts(args, outs):
 class TraceGraph:
     """The nodes of a trace: which node each slot is, the leaves that read memory, and the numbers they read.
 
-    Instructions in `left` are left to the reference, whether they have a body or not. `device` is that of all
-    instructions, or None where they have several.
+    `needed` are the indices of the instructions that are. Those in `left` are left to the reference, whether they have
+    a body or not. `device` is that of all instructions, or None where they have several.
     """
 
     def __init__(self, code, specs, needed, left=()):
@@ -424,7 +424,7 @@ class TraceGraph:
         self.numbers = []          # (instruction, parameter, dtype to bring it to) of each runtime number
         for index, (entry, slots, offsets, params, first, _) in enumerate(code):
             self.begins.append(next(_numbers))
-            if needed[index]:
+            if index in needed:
                 self._lower(index, entry, slots, offsets, params, first)
         self.end = next(_numbers)                         # what comes later is no instruction of this trace
 

@@ -27,6 +27,7 @@ from ...base import dtypes, observers, settings
 from ...base.locks import new_lock
 from ...base.shapes import contiguous_strides
 from ...base.spec import CPU, spec as make_spec
+from ..recording.instructions import needed_for
 from ..recording.update import update
 from ..running.effects import perform
 from ..running.interpret import do_without, forget_programs, say_mistake, say_not_compiled, say_tight
@@ -304,7 +305,7 @@ class Plan:
     one_call = None               # of a program that is native: what runs it in C; see running/one_call.py
 
     def __init__(self, code, specs, wanted, free, spare=None):
-        needed, materialised, left = _needed(code, wanted), set(), set()
+        needed, materialised, left = set(needed_for(wanted, code)[0]), set(), set()
         while True:
             graph = TraceGraph(code, specs, needed, left)
             try:
@@ -397,7 +398,7 @@ class Cutter:
         kinds, results = [*entry.kinds, *entry.outs], tuple(range(first, first + len(entry.outs)))
         code = [(entry, tuple(range(first)), entry.zeros, walk.params, first, None)]
         try:
-            draft = drafted(TraceGraph(code, kinds, [True]), results, ())
+            draft = drafted(TraceGraph(code, kinds, {0}), results, ())
         except Unfusable as why:
             raise Unfusable(f"a step of {walk.step.__name__}: {why}", node) from why
         if not all(step.native for step in draft.steps):
@@ -545,17 +546,6 @@ def give(values, made, takes):
             value.array = old.look(spec, 0) if old.spec is not spec else old.array
             value._memory, value._address = None, getattr(old, "_address", None)
             value.trace = None
-
-
-def _needed(code, wanted):
-    """For each instruction, whether a wanted slot needs it."""
-    live, needed = set(wanted), [False] * len(code)
-    for i in range(len(code) - 1, -1, -1):
-        entry, slots, _, _, first, _ = code[i]
-        if any(s in live for s in range(first, first + len(entry.outs))):
-            needed[i] = True
-            live.update(slots)
-    return needed
 
 
 def _flat(old):

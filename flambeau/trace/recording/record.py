@@ -19,7 +19,7 @@ from ..running import effects, quick
 from ..running.effects import Lost, Raised, perform
 from ..running.runner import Failure, TraceRunner, run_segment
 from .append import HELD_INPUT_WEIGHT, TraceBase
-from .update import infer_update, update, update_entries
+from .update import infer_update, update, update_entries, with_part
 
 AFTER_ALL_INSTRUCTIONS = 1 << 60  # the last reader of what an instruction that failed reads
 _traces = WeakBag()
@@ -318,9 +318,7 @@ class Trace(TraceRunner):
         # An interrupt may make us write a second time, so a source that the write changes must not be written over.
         if not free or (source is old and backend.overlap(backend.look(memory, view, offsets[0]), incoming)):
             memory = backend.copied(memory)
-        if view.numel:
-            backend.put(backend.look(memory, view, offsets[0]), incoming)
-        return memory
+        return with_part(backend, memory, view, offsets[0], incoming)
 
     def __str__(self):
         """The trace as lines a person can check by eye."""

@@ -9,6 +9,13 @@ class update:
     effect = False
 
 
+def with_part(backend, memory, view, offset, array):
+    """`memory`, an array of bytes, after `array` was written into the part of it that the spec `view` sees."""
+    if view.numel:
+        backend.put(backend.look(memory, view, offset), array)
+    return memory
+
+
 MAX_UPDATES = 50_000
 update_entries: dict = {}     # (whole, view, source) → its entry: equal writes are equal instructions
 on_too_many.append(update_entries.clear)

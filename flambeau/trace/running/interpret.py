@@ -229,7 +229,7 @@ def _program(entry, params):
         return None
     code = [(entry, tuple(range(n)), (0,) * n, params, n, None)]
     try:
-        graph = TraceGraph(code, [*entry.kinds, *entry.outs], [True])
+        graph = TraceGraph(code, [*entry.kinds, *entry.outs], {0})
         if any(node.op == "result" for node in graph.slots.values()):
             return None
         return BodyProgram(graph, n, len(entry.outs), entry.device.backend)

@@ -1,7 +1,7 @@
 from flambeau.trace.recording.append cimport TraceBase
 
 
-cpdef here(int inside=*)
+cpdef here()
 cdef TraceBase this_trace()
 cpdef unsigned int class_version(cls)
 cpdef unsigned long long dict_version(held)

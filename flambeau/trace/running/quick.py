@@ -4,7 +4,7 @@ See Note [One source, two speeds] in base/core.py.
 """
 from ...base.errors import here as _here
 
-here = _here                      # here(inside): the line of the user's; `inside` is for what is interpreted
+here = _here
 
 
 def remember_traces(local):

@@ -44,8 +44,7 @@ cdef unsigned long long thread = 0    # the thread that asked last; a number is 
 cdef TraceBase trace_there = None     # and its trace
 
 
-cpdef here(int inside=1):
-    # How many frames are ours is not known: compiled functions have none. So they are looked at one by one.
+cpdef here():
     global user
     cdef PyFrameObject* frame = PyEval_GetFrame()
     cdef PyObject* found
@@ -56,8 +55,7 @@ cpdef here(int inside=1):
         Py_DECREF(found)
         if code is user:
             return (code, PyFrame_GetLasti(frame))
-        known = ours.get(<size_t><PyObject*>code)
-        if known is None or not known[1]:
+        if <size_t><PyObject*>code not in ours:
             break
         frame = PyFrame_GetBack(frame)
         if frame is not NULL:

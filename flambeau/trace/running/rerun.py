@@ -7,7 +7,7 @@ their old contents stay until the recording is dropped, in memory of their own.
 import numpy as np
 
 from ..recording.record import execute
-from ..recording.update import update
+from ..recording.update import update, with_part
 from ..value import Value
 from . import effects
 
@@ -34,9 +34,14 @@ def rerun(recording, until=None):
         if entry.op.effect or entry.__class__ is effects.Lost or any(slot not in values for slot in slots):
             return
         with np.errstate(all="ignore"):
-            made = _written(values, entry, slots, offsets) if entry.op is update else \
-                execute(entry, [values[slot].look(kind, offset)
-                                for slot, kind, offset in zip(slots, entry.kinds, offsets, strict=False)], params)
+            arrays = [values[slot].look(spec, offset)
+                      for slot, spec, offset in zip(slots, entry.kinds, offsets, strict=False)]
+            if entry.op is update:
+                backend = entry.device.backend
+                made = [with_part(backend, backend.copied(values[slots[0]].memory), entry.kinds[0], offsets[0],
+                                  arrays[1])]
+            else:
+                made = execute(entry, arrays, params)
         values.update({first + at: Value.of(array, spec)
                        for at, (array, spec) in enumerate(zip(made, entry.outs, strict=True))})
         yield index, instruction, values
@@ -44,13 +49,3 @@ def rerun(recording, until=None):
             if last[slot] == index and until is None:
                 del values[slot]
                 last[slot] = None
-
-
-def _written(values, entry, slots, offsets):
-    """The bytes of a storage after a write into part of it."""
-    view, kind = entry.kinds
-    backend = view.device.backend
-    memory = backend.copied(values[slots[0]].memory)
-    if view.numel:
-        backend.put(backend.look(memory, view, offsets[0]), values[slots[1]].look(kind, offsets[1]))
-    return [memory]
