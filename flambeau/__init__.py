@@ -49,7 +49,7 @@ from .tensor.typed_storage import LEGACY_STORAGES as _legacy_storages, TypedStor
 
 _tracebacks.install()
 _forms.attach_all()
-globals().pop("ops")          # the package of declarations: `torch.ops` is PyTorch's, in _ops.py
+globals().pop("ops")          # the package of declarations: `torch.ops` is PyTorch's, in _library/overloads.py
 from .tensor import (
     about as _about,
     attributes as _attributes,
@@ -111,7 +111,7 @@ _IMPORTED_WHEN_ASKED = {
         "get_autocast_dtype", "get_autocast_gpu_dtype", "is_autocast_cache_enabled", "is_autocast_cpu_enabled",
         "is_autocast_enabled", "set_autocast_cache_enabled", "set_autocast_cpu_dtype", "set_autocast_cpu_enabled",
         "set_autocast_dtype", "set_autocast_enabled", "set_autocast_gpu_dtype")},
-    "__all__": "private.star:names", "Event": "streams:Event", "Stream": "streams:Stream",
+    "__all__": "private.star:names", "Event": "tensor.streams:Event", "Stream": "tensor.streams:Stream",
     "Future": "futures:Future", "futures": "futures",
     "ScriptFunction": "jit:ScriptFunction", "ScriptModule": "jit:ScriptModule",
     "get_device_module": "private.devices:get_device_module", "__config__": "private.__config__",

@@ -11,7 +11,7 @@ from .base.observers import timed
 from .base.questions import Question as _Question
 from .base.spec import device as make_device, place
 from .missing import rest_of
-from .streams import Stream, use
+from .tensor.streams import Stream, use
 from .trace.recording.record import run_all
 
 __all__ = ["current_accelerator", "current_device_idx", "current_device_index", "current_stream", "device_count",

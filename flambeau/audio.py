@@ -183,7 +183,7 @@ class _transduced(Op):
         return losses.astype(logits.dtype), grads.astype(logits.dtype)
 
 
-# library → [(schema, function)]; see load_library in _ops.py
+# library → [(schema, function)]; see load_library in _library/overloads.py
 LIBRARIES = {
     "_torchaudio": [
         ("_torchaudio::cuda_version() -> int?", no_cuda),

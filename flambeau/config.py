@@ -49,29 +49,35 @@ def _folder(name, given):
 def _processor(name, given):
     if not isinstance(given, str):
         raise ValueError(f"config.{name} = {given!r}: must be a string such as 'native'")
-    from .backends.cpu import machine_code
-    machine_code.check_processor(given)
+    _machine_code().check_processor(given)
     return given
 
 
-def _set_processor(given):
-    from .backends.cpu import machine_code
+def _machine_code():
+    from .backends.cpu import machine_code  # what compiles, which the reference executor never needs
+    return machine_code
+
+
+def _forget_plans():
     from .trace.planning import plan
+    plan.forget()
+
+
+def _set_processor(given):
     try:
         _record.run_all()                      # see Note [Run before the switch]
     finally:
         _settings.cpu = given
-        machine_code.renew_processor()
-        plan.forget()
+        _machine_code().renew_processor()
+        _forget_plans()
 
 
 def _set_convolutions(given):
-    from .trace.planning import plan
     try:
         _record.run_all()                      # see Note [Run before the switch]
     finally:
         _settings.convolutions = given
-        plan.forget()
+        _forget_plans()
 
 
 def _set_executor(given):
@@ -83,9 +89,8 @@ def _set_executor(given):
 
 def _set_objects(name):
     def put(given):
-        from .backends.cpu import machine_code
         setattr(_settings, name, given)
-        machine_code.renew_disk()
+        _machine_code().renew_disk()
     return put
 
 

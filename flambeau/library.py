@@ -1,7 +1,7 @@
 """`torch.library`: operators of one's own, and what is registered for them.
 
 `custom_op` makes an operator of a Python function. `Library` and `define` declare one by its schema, `impl` gives it
-kernels. Both kinds are called as `torch.ops.namespace.name` ([_ops.py](_ops.py) tells how), have gradients by
+kernels. Both kinds are called as `torch.ops.namespace.name` (_library/overloads.py tells how), have gradients by
 `register_autograd`, and shapes on the meta device by `register_fake`.
 """
 import contextlib
@@ -9,6 +9,8 @@ import re
 import weakref
 
 from . import _ops
+from ._library import overloads
+from ._library.check import CHECKERS
 from ._library.custom_ops import OPDEFS, CustomOpDef, custom_op
 from ._library.infer_schema import infer_schema
 from ._library.schema import parse
@@ -74,12 +76,12 @@ class Library:
                                       "define an operator in a namespace of your own")
 
         def act(op):
-            if not allow_override and (key or _ops.COMPOSITE) in op.kernels:
+            if not allow_override and (key or overloads.COMPOSITE) in op.kernels:
                 raise RuntimeError("This is not allowed since there's already a kernel registered from python "
                                    f"overriding {name}'s behavior for {key} dispatch key and {self.ns} namespace.")
             if fn is not fallthrough_kernel:
-                _ops.add_kernel(op, key, fn)
-                self._impls.append((op, key or _ops.COMPOSITE, fn))
+                overloads.add_kernel(op, key, fn)
+                self._impls.append((op, key or overloads.COMPOSITE, fn))
         _when_defined(f"{self.ns}::{name}", act)
 
     def _register_fake(self, op_name, fn, _stacklevel=1, *, allow_override=True):
@@ -231,9 +233,9 @@ def register_torch_dispatch(op, torch_dispatch_class, func=None, /, *, lib=None)
 
 def get_ctx():
     """Inside a fake implementation, what makes sizes that depend on data: the meta device has none. Outside, None."""
-    if not _ops.state.fake:
+    if not overloads.state.fake:
         return None
-    op = _ops.state.fake[-1]
+    op = overloads.state.fake[-1]
     raise RuntimeError(f"Attempted to call get_ctx() for the meta implementation for {op._name}. You're trying to run "
                        "this operator with meta Tensors, but this operator may return an output Tensor with "
                        "data-dependent shape. Meta Tensors don't support operators with outputs that have "
@@ -248,7 +250,7 @@ def get_kernel(op, dispatch_key):
     key = getattr(dispatch_key, "name", dispatch_key)
     kernel = found.kernels.get(key)
     if kernel is None and found.custom is not None:
-        kernel = found.custom.kernel_for(_ops.DEVICES.get(key))
+        kernel = found.custom.kernel_for(overloads.DEVICES.get(key))
     if kernel is None:
         raise RuntimeError(f"{found._name} has no kernel of its own for {key}")
     return kernel
@@ -283,7 +285,6 @@ def opcheck(op, args, kwargs=None, *, test_utils=CHECKS, raise_exception=True, a
     `test_faketensor`: on the meta device it gives the shapes, strides and dtypes that it gives on real tensors.
     `test_aot_dispatch_dynamic`: it gives the same inside `torch.compile`.
     """
-    from ._library.check import CHECKERS
     if isinstance(op, CustomOpDef):
         op = op._opoverload
     if isinstance(op, _ops.OpOverloadPacket):
@@ -340,9 +341,9 @@ def _library_for(namespace, lib):
 def _key_for(device_type):
     """The dispatch key of a device type."""
     if device_type == "default":
-        return _ops.EXPLICIT
-    is_key = device_type in _ops.DEVICES or device_type.startswith(("Composite", "Autograd"))
-    return device_type if is_key else _ops._key_of(device_type)
+        return overloads.EXPLICIT
+    is_key = device_type in overloads.DEVICES or device_type.startswith(("Composite", "Autograd"))
+    return device_type if is_key else overloads._key_of(device_type)
 
 
 def _custom(op, what):

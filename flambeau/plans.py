@@ -7,6 +7,8 @@
 A plan prints as its steps. `plan.steps` has each of them with its `kind`, `words`, `sizes` and the memory it touches;
 `plan.kernels` are those that are generated code, each with its `loop`, `llvm` and `assembly`. See docs/native.md.
 """
+from .trace.planning.lower import Unfusable as _Unfusable
+from .trace.planning.steps import Text as _Text
 from .trace.recording.record import current as _current
 
 
@@ -20,8 +22,7 @@ def recorded():
     %1: float32[2] = sqrt(%0)
     %2: float32[2] = add(%1, 1, 1)
     """
-    from .trace.planning.steps import Text
-    return Text(_current())
+    return _Text(_current())
 
 
 def of(*tensors):
@@ -37,11 +38,10 @@ def of(*tensors):
                              f"thread has recorded it: {tensor._spec}")
     if not trace.code:
         raise ValueError("nothing waits to run in this thread")
-    from .trace.planning.lower import Unfusable
     from .trace.planning.plan import made_for
     try:
         return made_for(trace)
-    except Unfusable as reason:
+    except _Unfusable as reason:
         raise ValueError(f"what is recorded is left to the reference executor as a whole: {reason}") from None
 
 

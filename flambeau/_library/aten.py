@@ -14,11 +14,11 @@ import re
 from importlib import import_module
 from importlib.util import find_spec
 
-from .._ops import OpOverload, OpOverloadPacket, ops
 from ..base import dtypes
 from ..tensor import create, foreach, forms, indexing, interop, random
 from ..tensor.overrides import handle_torch_function, has_torch_function
 from ..tensor.tensor import Tensor
+from .overloads import OpOverload, OpOverloadPacket, known_packets, ops
 
 top = forms.namespace[""]
 functional = forms.namespace["nn.functional"]
@@ -46,6 +46,9 @@ def packet(name):
     made = OpOverloadPacket("aten", name)
     made._held = {overload: AtenOverload("aten", name, overload) for overload in overloads}
     return made
+
+
+known_packets["aten"] = packet
 
 
 class AtenOverload(OpOverload):

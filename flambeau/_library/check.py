@@ -3,6 +3,7 @@ from ..base.spec import device
 from ..compiler import compile
 from ..tensor.forms import namespace
 from ..tensor.tensor import Tensor
+from ..testing import assert_close
 
 
 def copies(args):
@@ -76,7 +77,6 @@ def check_fake(op, args, kwargs, atol, rtol):
 
 def check_compiled(op, args, kwargs, atol, rtol):
     """Inside `compile` it gives the same."""
-    from ..testing import assert_close
     plain = tensors(op(*copies(args), **copies(kwargs)))
     compiled = compile(lambda *args, **kwargs: op(*args, **kwargs))
     for _ in range(3):                                  # recorded, and replayed

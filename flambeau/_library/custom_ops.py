@@ -2,8 +2,10 @@
 import contextlib
 import inspect
 
-from .. import _ops
+from ..amp import is_autocast_available
+from ..amp.autocast_mode import is_autocast_enabled
 from ..tensor.tensor import Tensor
+from . import overloads
 from .infer_schema import infer_schema
 
 OPDEFS: dict = {}             # qualified name → CustomOpDef
@@ -45,11 +47,12 @@ class CustomOpDef:
         self._vmap_fn = None
         before = OPDEFS.get(self._qualname)
         if before is not None:
-            _ops.undefine(before._opoverload)
-        self._opoverload = _ops.define(namespace, f"{name}{schema}", (_ops.Tag.pt2_compliant_tag, *self._tags))
+            overloads.undefine(before._opoverload)
+        tags = overloads.Tag.pt2_compliant_tag, *self._tags
+        self._opoverload = overloads.define(namespace, f"{name}{schema}", tags)
         if any(a.kwarg_only and a.type.base == "Tensor" for a in self._opoverload._schema.arguments) \
-                and _ops.Tag.out not in self._tags:
-            _ops.undefine(self._opoverload)
+                and overloads.Tag.out not in self._tags:
+            overloads.undefine(self._opoverload)
             raise NotImplementedError("custom_op with kwarg-only Tensor args. Please make your tensors not kwarg-only. "
                                       f"Got: {schema}")
         self._opoverload.custom = self
@@ -100,7 +103,6 @@ class CustomOpDef:
         """Cast the floating tensors among the arguments to `cast_inputs` where autocast is on for `device_type`."""
         if not isinstance(device_type, str):
             raise ValueError(f"Expected `device_type` of type `str`, got: `{type(device_type)}`")
-        from ..amp import is_autocast_available
         if not is_autocast_available(device_type):
             raise ValueError(f"Device type '{device_type}' does not support autocast.")
         self.autocasts[device_type] = cast_inputs
@@ -137,8 +139,8 @@ class CustomOpDef:
         """Refuse results that share memory with the arguments or with each other."""
         if any(r.alias_info is not None for r in self._opoverload._schema.returns):
             return
-        storages = {id(t._storage) for t in _ops._tensors((*args, *kwargs.values())) if isinstance(t, Tensor)}
-        for t in _ops._tensors(made if isinstance(made, tuple) else (made,)):
+        storages = {id(t._storage) for t in overloads._tensors((*args, *kwargs.values())) if isinstance(t, Tensor)}
+        for t in overloads._tensors(made if isinstance(made, tuple) else (made,)):
             if id(t._storage) in storages:
                 where = getattr(inspect.getmodule(self._init_fn), "__name__", "???")
                 raise RuntimeError(f"{self._qualname} (with implementation in {where}): The output of this custom "
@@ -151,8 +153,7 @@ class CustomOpDef:
 
     def cast(self, args):
         """The arguments as autocast wants them."""
-        from ..amp.autocast_mode import is_autocast_enabled
-        place = _ops.device_of(args, {})
+        place = overloads.device_of(args, {})
         dtype = self.autocasts.get(place)
         if dtype is None or not is_autocast_enabled(place):
             return args

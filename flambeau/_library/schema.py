@@ -7,6 +7,7 @@ Python function's annotations.
 import ast
 import re
 
+from ..base import dtypes
 from ..base.dtypes import dtype
 from ..base.op import NUMBER_CLASSES
 from ..base.spec import device
@@ -308,7 +309,6 @@ class _Reader:
 
 def dtype_named(name):
     """The dtype that a schema calls `name`."""
-    from ..base import dtypes
     return next((d for d in dtypes.ALL if d.name == name), name)
 
 

@@ -123,24 +123,14 @@ def in_use(*of_kinds):
 # --- NVIDIA's GPUs: loaded when one is asked for, and with them CuPy, which programs on the CPU never need
 
 
-def _open_cuda(index):
-    from .cuda import open_device
-    return open_device(index)
-
-
-def _cuda_backend():
-    from .cuda import backend_class
-    return backend_class()
-
-
-def _cuda_driver():
-    from .cuda import driver
-    return driver
+def _cuda():
+    from . import cuda
+    return cuda
 
 
 CPU.backend = CPUBackend()
 CPU.backend.device = CPU
-register("cuda", _open_cuda, backend=_cuda_backend, count=lambda: _cuda_driver().device_count(),
-         current=lambda: _cuda_driver().current().current_device(),
-         choose=lambda index: _cuda_driver().current().set_device(index), absence=lambda: _cuda_driver().absence())
+register("cuda", lambda index: _cuda().open_device(index), backend=lambda: _cuda().backend_class(),
+         count=lambda: _cuda().driver.device_count(), current=lambda: _cuda().driver.current().current_device(),
+         choose=lambda index: _cuda().driver.current().set_device(index), absence=lambda: _cuda().driver.absence())
 specs.accelerator = lambda number: need_accelerator(f": device({number}) means one")

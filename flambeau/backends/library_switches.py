@@ -8,6 +8,7 @@ import contextlib
 from types import ModuleType
 
 from ..base.questions import Question as _Question
+from .cuda import chain, driver
 
 __path__: list = []           # `import torch.backends.cudnn` finds the names below
 
@@ -119,7 +120,6 @@ class CuDNN(Precision):
 
     def version(self):
         """The library's version as it says it, 91400; None without it, and before a CUDA device is used."""
-        from .cuda import driver
         said = driver.current().versions()["cudnn"] if driver.is_made() else None
         if said is None:
             return None
@@ -166,7 +166,6 @@ class Attention(Switches):
     @_Question
     def is_built(self):
         """Whether the library for CUDA, CuPy, is installed."""
-        from .cuda import chain
         return chain.library() is not None
 
     def can_use_flash_attention(self, params, debug=False):

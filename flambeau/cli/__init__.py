@@ -1,6 +1,8 @@
 """The command `flambeau`: run a PyTorch program on Flambeau, be an environment's torch, say what works here."""
 import sys
 
+import flambeau
+
 from .facade import install_as_torch
 
 __all__ = ["install_as_torch", "main"]
@@ -30,14 +32,13 @@ def main(argv=None):
     argv = sys.argv[1:] if argv is None else list(argv)
     what = argv[0] if argv else "--help"
     if what == "run" and argv[1:2] not in ([], ["-h"], ["--help"]):
-        from .expected import expect
-        from .run import run
+        from . import expected, run
         try:
-            expect()                              # FLAMBEAU_EXPECT_DEVICE, before the program has begun
+            expected.expect()                     # FLAMBEAU_EXPECT_DEVICE, before the program has begun
         except (RuntimeError, ValueError) as error:
             print(f"flambeau run: {error}", file=sys.stderr)
             return 1
-        return run(argv[1:])
+        return run.run(argv[1:])
     if what in ("-h", "--help", "help", "run"):
         if argv == ["run"]:
             print("flambeau run: what is to run? Give a script, -m module or -c code.", file=sys.stderr)
@@ -45,7 +46,6 @@ def main(argv=None):
         print(USAGE, end="")
         return 0
     if what in ("-V", "--version"):
-        import flambeau
         print(f"flambeau {flambeau.__version__}")
         return 0
     if what == "provide-torch":

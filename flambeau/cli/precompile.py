@@ -8,10 +8,13 @@ import subprocess
 import sys
 import tempfile
 
+import flambeau
+
 from ..backends.backend import NoCompiler
 from ..backends.cpu import machine_code
 from ..backends.kernel_store import precompiled
 from ..base import settings
+from .run import run
 
 PRECOMPILE_USAGE = """\
 flambeau precompile --to FOLDER [--cpu NAME] [--threads 1,2,4] [--linker ld] script.py [arguments]
@@ -85,9 +88,6 @@ def run_once(words, cache, executor, count):
 
 def part(argv):
     """What such a process does: `precompile-part threads script …`."""
-    import flambeau
-
-    from .run import run
     flambeau.set_num_threads(int(argv[0]))
     machine_code.leave_packaged_kernels()          # where they go there is no package's file to find them in
     try:

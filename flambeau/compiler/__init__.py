@@ -51,22 +51,24 @@ def compile(model=None, *, fullgraph=False, dynamic=None, backend="inductor", mo
     if isinstance(getattr(model, "_modules", None), dict):        # a module: nothing else has such a thing
         from .module import OptimizedModule
         return OptimizedModule(model, fullgraph)
-    from .compiled import Compiled
-    return Compiled(model, fullgraph)
+    return _compiled().Compiled(model, fullgraph)
+
+
+def _compiled():
+    from . import compiled
+    return compiled
 
 
 def disable(fn=None, recursive=True, *, reason=None):
     """Never compile `fn`; a compiled function that calls it runs as ordinary code."""
     if fn is None:
         return lambda fn: disable(fn, recursive, reason=reason)
-    from .compiled import disabled
-    return disabled(fn, reason)
+    return _compiled().disabled(fn, reason)
 
 
 def is_compiling():
     """Whether the code that asks is being recorded."""
-    from .capture import is_recording
-    return is_recording()
+    return _compiled().is_recording()
 
 
 is_dynamo_compiling = is_compiling
@@ -74,8 +76,7 @@ is_dynamo_compiling = is_compiling
 
 def reset():
     """Forget every recording of every compiled function."""
-    from .compiled import reset
-    reset()
+    _compiled().reset()
 
 
 def list_backends(exclude_tags=()):

@@ -11,9 +11,10 @@ import numpy as np
 
 from ..autograd.modes import modes
 from ..autograd.node import checksum
-from ..base import settings
+from ..base import dtypes, settings
 from ..base.errors import COMPILER_FOLDER, PACKAGE, here, line_of, warn
 from ..base.observers import observing, who_looked
+from ..base.spec import place
 from ..tensor.find import calls, entries
 from ..tensor.tensor import Tensor
 from ..trace import on_host
@@ -312,8 +313,6 @@ def tensor_state(t):
 
 def mode_state():
     """The modes that decide what a call records."""
-    from ..base import dtypes
-    from ..base.spec import place
     return modes.grad, modes.inference, dtypes.default, place(None)
 
 

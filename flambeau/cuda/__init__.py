@@ -42,6 +42,7 @@ from .memory import (
     set_per_process_memory_fraction,
 )
 from .random import (
+    generators as _generators,
     get_rng_state,
     get_rng_state_all,
     initial_seed,
@@ -393,8 +394,7 @@ _rest = _import_when_asked(__name__, {"amp": "cuda.amp", "nvtx": "cuda.nvtx",
 
 def __getattr__(name):
     if name == "default_generators":                   # there are none before CUDA is started
-        from .random import generators
-        return generators()
+        return _generators()
     if name == "_initialized":                         # reformer_pytorch, revtorch and other reversible nets read it
         return is_initialized()
     return _rest(name)

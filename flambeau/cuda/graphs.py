@@ -23,7 +23,7 @@ from ..compiler.recording import Recording, RecordingObserver, noted_in
 from ..compiler.replay import Runner
 from ..compiler.runtime import Checks, Draws
 from ..nn import Module
-from ..streams import hand_over
+from ..tensor.streams import hand_over
 from ..tensor.tensor import Tensor
 from ..trace.recording.record import _local, current, set_current
 from ..trace.value import Storage, Value

@@ -140,25 +140,27 @@ def memory_snapshot(mempool_id=None, include_traces=True):
     return _snapshot()["segments"] if driver.is_made() else []
 
 
+def _history():
+    from ..memory import history  # and with it what draws memory, for those who look
+    return history
+
+
 def _record_memory_history(enabled="all", context="all", stacks="all", max_entries=None, device=None,
                            clear_history=False, compile_context=False, global_record_annotations=False,
                            skip_actions=None):
     """Begin to note every allocation with the lines it is for, for `_snapshot()`; `enabled=None` ends it."""
-    from ..memory import history
-    history.record_history(enabled, context, stacks, max_entries, device, clear_history)
+    _history().record_history(enabled, context, stacks, max_entries, device, clear_history)
 
 
 def _snapshot(device=None, augment_with_fx_traces=False):
     """The memory of all devices and what happened to it, as PyTorch's dictionary; flambeau.memory.snapshot() has more,
     and the CPU's."""
-    from ..memory import history
-    return history.snapshot_for_pytorch("cuda")
+    return _history().snapshot_for_pytorch("cuda")
 
 
 def _dump_snapshot(filename="dump_snapshot.pickle", augment_with_fx_traces=False):
     """Write `_snapshot()` to a file that pytorch.org/memory_viz shows."""
-    from ..memory import history
-    history.dump(filename, "cuda")
+    _history().dump(filename, "cuda")
 
 
 def memory_summary(device=None, abbreviated=False):

@@ -1,7 +1,7 @@
-"""`torch.cuda.Stream` and `Event`: those of flambeau/streams.py, with the names that PyTorch has there."""
+"""`torch.cuda.Stream` and `Event`: those of flambeau/tensor/streams.py, with the names that PyTorch has there."""
 from ..backends.cuda import driver
 from ..base.spec import device as make_device, place
-from ..streams import Event as AnyEvent, Stream as AnyStream, _by_number, enter, leave, use
+from ..tensor.streams import Event as AnyEvent, Stream as AnyStream, _by_number, enter, leave, use
 from ._utils import _get_device_index, there
 
 __all__ = ["Event", "ExternalStream", "Stream"]

@@ -226,16 +226,19 @@ def _need_picture(image, channels, otherwise):
     need(image.size(0) in channels, otherwise, ValueError)
 
 
+def _transforms():
+    from .transforms import functional
+    return functional
+
+
 def _to_pillow(image):
     """A picture of Pillow's with the bytes of `image`, in colours."""
-    from .transforms import functional
-    held = array_of(functional.to_dtype(image, dtypes.uint8, scale=True).expand(3, -1, -1).permute(1, 2, 0).cpu())
+    held = array_of(_transforms().to_dtype(image, dtypes.uint8, scale=True).expand(3, -1, -1).permute(1, 2, 0).cpu())
     return images.pillow().fromarray(np.ascontiguousarray(held))
 
 
 def _from_pillow(picture, dtype):
-    from .transforms import functional
-    return functional.to_dtype(from_array(np.array(picture)).permute(2, 0, 1), dtype, scale=True)
+    return _transforms().to_dtype(from_array(np.array(picture)).permute(2, 0, 1), dtype, scale=True)
 
 
 def _colors(colors, count, dtype=dtypes.uint8):

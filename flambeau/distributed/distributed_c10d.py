@@ -7,6 +7,7 @@ import os
 from enum import IntEnum
 
 from ..base.questions import Question as _Question
+from ..futures import Future
 from ..missing import rest_of
 from ..tensor.tensor import Tensor
 from .constants import default_pg_timeout
@@ -151,7 +152,6 @@ class Work:
 
     def get_future(self):
         """A Future that is done."""
-        from ..futures import Future
         made = Future()
         made.set_result(None)
         return made

@@ -1,7 +1,7 @@
 """Modules as functions of their parameters."""
 import functools
 
-from ..nn import utils
+from ..nn import modules, utils
 from ..tensor.forms import namespace
 
 __all__ = ["functional_call", "functionalize", "replace_all_batch_norm_modules_", "stack_module_state"]
@@ -71,7 +71,6 @@ def functionalize(func, *, remove="mutations"):
 
 def replace_all_batch_norm_modules_(root):
     """Let the batch norms in `root` keep no running statistics, in place: `vmap` could not update them. `root`."""
-    from ..nn import modules
     for module in root.modules():
         if isinstance(module, modules.batchnorm._BatchNorm):
             module.running_mean = module.running_var = module.num_batches_tracked = None

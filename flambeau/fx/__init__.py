@@ -1,6 +1,6 @@
 """`torch.fx`: a Python function or module as a graph that can be read, changed, and run again.
 
-`symbolic_trace` calls a module's `forward` with `Proxy` objects in the place of its arguments (_symbolic_trace.py).
+`symbolic_trace` calls a module's `forward` with `Proxy` objects in the place of its arguments (tracer.py).
 What is done with a Proxy becomes a `Node` of a `Graph` (node.py, graph.py). A `GraphModule` (graph_module.py) turns the
 graph into Python source again and runs that; an `Interpreter` runs a graph node by node.
 

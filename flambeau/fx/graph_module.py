@@ -12,6 +12,7 @@ from ..missing import MissingModule
 from ..nn import Module, Parameter
 from ..tensor.tensor import Tensor
 from .graph import Graph
+from .tracer import Tracer
 
 __all__ = ["GraphModule", "reduce_graph_module"]
 
@@ -233,7 +234,6 @@ def imported_by(block):
 
 def reduce_graph_module(body, import_block):
     """A GraphModule from its pickled parts, as PyTorch's files have them: its source is traced again."""
-    from ._symbolic_trace import Tracer  # later, since it makes GraphModules; pickles name this function here
     things = imported_by(import_block)
 
     class KeepModules(Tracer):

@@ -1,9 +1,9 @@
 """Running a graph node by node, with a method for each kind of node that a subclass may change."""
-from ._symbolic_trace import Tracer
 from .graph import Graph
 from .graph_module import GraphModule
 from .node import map_aggregate, map_arg
 from .proxy import Proxy
+from .tracer import Tracer
 
 __all__ = ["Interpreter", "Transformer"]
 

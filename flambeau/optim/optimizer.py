@@ -9,6 +9,8 @@ from typing import Any
 from ..autograd.modes import modes
 from ..base import dtypes
 from ..base.errors import warn
+from ..nn import Module, Parameter
+from ..nn.modules.hooks import RemovableHandle
 from ..tensor import out_of_memory
 from ..tensor.functions import view_as_real
 from ..tensor.tensor import Tensor
@@ -70,7 +72,6 @@ def _why_empty(used_up, module):
 
 def _unseen(value):
     """What is wrong with an attribute of a module that holds layers, or parameters, where the module does not look."""
-    from ..nn import Module, Parameter
     if isinstance(value, Tensor) and value.requires_grad:
         return "holds `{name}` as a plain tensor; make it an nn.Parameter"
     container = "Dict" if isinstance(value, dict) else "List"
@@ -102,7 +103,6 @@ def _unseen_of(module):
 
 
 def _registered(hooks, hook, prepend=False):
-    from ..nn.modules.hooks import RemovableHandle
     handle = RemovableHandle(hooks)
     hooks[handle.id] = hook
     if prepend:

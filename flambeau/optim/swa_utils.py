@@ -6,6 +6,7 @@ from ..autograd.modes import no_grad
 from ..base import dtypes
 from ..base.spec import device as Device
 from ..nn import Module
+from ..nn.modules.batchnorm import _BatchNorm
 from ..tensor.functions import full
 from ._scheduler import LRScheduler, _warn_get_lr_called_within_step, per_group
 from .step_count import Count, count_in
@@ -125,7 +126,6 @@ class AveragedModel(Module):
 @no_grad()
 def update_bn(loader, model, device=None):
     """Compute the running statistics of all batch norms in `model` anew, in one pass over `loader`."""
-    from ..nn.modules.batchnorm import _BatchNorm
     norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
     if not norms:
         return

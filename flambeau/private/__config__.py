@@ -1,12 +1,13 @@
 """`torch.__config__`: what the library was built with, in words, as programs print it in reports of mistakes."""
 import flambeau
 
+from ..cli.info import report
+
 __all__ = ["parallel_info", "show"]
 
 
 def show():
     """What computes here: the facts that `flambeau info` gives."""
-    from ..cli.info import report
     return f"Flambeau, in the place of PyTorch:\n{report()}\n"
 
 

@@ -12,6 +12,9 @@ import time
 from ..backends.devices import accelerator
 from ..base import settings
 from ..base.spec import place
+from ..cli import facts
+from ..cli.doctor import screen, slow_surroundings
+from ..profiler import model
 from ..watch import findings
 
 MOST_POINTS = 1500                 # of a curve
@@ -49,8 +52,6 @@ def main_file():
 
 def placement(run):
     """Where the work was done: the share of each device in the time of all steps, and bytes of parameters there."""
-    from ..cli import facts
-    from ..cli.doctor import screen, slow_surroundings
     running: dict = {}
     for step in run.profile.steps if run.profile else ():
         running[step.device] = running.get(step.device, 0) + step.nanoseconds
@@ -73,7 +74,6 @@ def placement(run):
 
 def device_name(device):
     """What a person calls a device."""
-    from ..cli import facts
     return facts.processor() if device == "cpu" else place(device).backend.name
 
 
@@ -125,7 +125,6 @@ def number(value):
 
 def parts(profile):
     """What the time went to."""
-    from ..profiler import model
     if profile is None:
         return []
     return [{"name": name, "seconds": spent / 1e9, "says": model.PARTS[name]} for name, spent in profile.parts.items()

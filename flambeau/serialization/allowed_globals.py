@@ -123,8 +123,7 @@ class GlobalNames:
         if module in BLOCKED_GLOBALS or full in BLOCKED_GLOBALS:
             raise FileError(f"Trying to load unsupported GLOBAL {bare(full)} whose module {bare(module)} is blocked.")
         if full == PARAMETER_NAME and full not in ALLOWED:
-            from ..nn import Parameter  # brings all of nn along, and a file may do without
-            allow(full, value=Parameter)(parameter)
+            allow(full, value=_parameter_class())(parameter)
         if full in ALLOWED:
             return ALLOWED[full]
         if full in self.user:
@@ -536,12 +535,16 @@ def rebuild_meta(unpickler, dtype, shape, strides, requires_grad):
 
 @allow("torch._utils._rebuild_parameter")
 def rebuild_parameter(unpickler, data, requires_grad, hooks):
-    from ..nn import Parameter
     if not isinstance(data, Tensor):
         raise unpickler.broken("a Parameter has no tensor")
     finished(unpickler, data, requires_grad)
     data._requires_grad = False
-    return Parameter(data, requires_grad)
+    return _parameter_class()(data, requires_grad)
+
+
+def _parameter_class():
+    from ..nn import Parameter  # brings all of nn along, and a file may do without
+    return Parameter
 
 
 @allow("torch._utils._rebuild_parameter_with_state")

@@ -9,7 +9,8 @@ import enum
 from collections import defaultdict
 
 from .._library.aten import operator_of
-from .._ops import HigherOrderOperator, OpOverload, OpOverloadPacket, kernels_replaced, ops
+from .._library.overloads import kernels_replaced
+from .._ops import HigherOrderOperator, OpOverload, OpOverloadPacket, ops
 from ..autograd.modes import no_grad
 from ..base.pytree import tree_map
 from ..tensor.function_modes import watching

@@ -18,6 +18,7 @@ from ..base.errors import here, line_of
 from ..base.op import door
 from ..trace.recording.record import current
 from .finding import found, listens
+from .holders import tell_old_graphs
 
 # `before_step` and `after_step` are for optimizers, which know this module alone.
 from .step_hooks import OptimizerRecord, after_step, before_step, records, tellers  # noqa: F401
@@ -87,7 +88,6 @@ def _look_after(optimizer, record):
         old = [(root(), site) for root, step, site in roots if step <= steps - OLD_STEPS and root() is not None]
         if len(old) >= OLD_GRAPHS:
             record.told_graphs = True
-            from .holders import tell_old_graphs
             tell_old_graphs(old, steps)
 
 

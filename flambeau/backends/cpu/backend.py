@@ -101,11 +101,15 @@ class CPUBackend(Backend):
 
     @cached_property
     def _native(self):
-        from . import program  # and with it what compiles, which the reference never needs
-        return program
+        return _program()
+
+
+def _program():
+    """What compiles, and runs its code, which the reference never needs."""
+    from . import program
+    return program
 
 
 def _make_ready():
     """Load what compiles, and have what most programs need compiled."""
-    from . import program
-    program.make_ready()
+    _program().make_ready()

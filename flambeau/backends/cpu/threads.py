@@ -62,7 +62,7 @@ def start():
     global run, _native, _clocked, _clock, _pool
     with _lock:
         if _native is None:
-            from . import machine_code
+            machine_code, _ = _compiling()
             names = "pool", "run", "run_clocked", "make_room_key", *["now"] * (os.name == "posix")
             found = machine_code.functions(dict.fromkeys(names, text()))
             _pool = ctypes.c_void_p.from_address(found["pool"])
@@ -76,9 +76,15 @@ def start():
             _native = run = kind(found["run"])
 
 
+def _compiling():
+    """The modules `machine_code` and `runtime`, which the reference never needs."""
+    from . import machine_code, runtime
+    return machine_code, runtime
+
+
 def text():
     """The runtime as LLVM compiles it."""
-    from . import machine_code, runtime
+    machine_code, runtime = _compiling()
     return machine_code.QUICK_MARK + runtime.text()
 
 
@@ -89,24 +95,25 @@ def python_clock():
 
 def _renew(retire=True):
     """Give programs that start from now on a new pool, and let the workers of the old one end where `retire`."""
-    from .runtime import POOL_BYTES, POOL_FIELDS
     if os.name != "posix":
         return
+    _, runtime = _compiling()
     libc, old = ctypes.CDLL(None), _pool.value
     libc.calloc.restype = ctypes.c_void_p
-    block = libc.calloc(ctypes.c_size_t(1), ctypes.c_size_t(POOL_BYTES + 64))  # never freed: workers may outlive Python
+    nbytes = runtime.POOL_BYTES + 64
+    block = libc.calloc(ctypes.c_size_t(1), ctypes.c_size_t(nbytes))  # never freed: workers may outlive Python
     if not block:
         raise MemoryError("no memory for a thread pool")
     pool = block + 63 & -64
     for name, kind in (("mutex", "mutex"), ("work", "cond"), ("done", "cond")):
-        libc[f"pthread_{kind}_init"](ctypes.c_void_p(pool + POOL_FIELDS[name]), None)
-    ctypes.c_int64.from_address(pool + POOL_FIELDS["wanted"]).value = get_num_threads() - 1
+        libc[f"pthread_{kind}_init"](ctypes.c_void_p(pool + runtime.POOL_FIELDS[name]), None)
+    ctypes.c_int64.from_address(pool + runtime.POOL_FIELDS["wanted"]).value = get_num_threads() - 1
     _pool.value = pool
     if old and retire:
-        mutex = ctypes.c_void_p(old + POOL_FIELDS["mutex"])
+        mutex = ctypes.c_void_p(old + runtime.POOL_FIELDS["mutex"])
         libc.pthread_mutex_lock(mutex)
-        ctypes.c_int64.from_address(old + POOL_FIELDS["retired"]).value = 1
-        libc.pthread_cond_broadcast(ctypes.c_void_p(old + POOL_FIELDS["work"]))
+        ctypes.c_int64.from_address(old + runtime.POOL_FIELDS["retired"]).value = 1
+        libc.pthread_cond_broadcast(ctypes.c_void_p(old + runtime.POOL_FIELDS["work"]))
         libc.pthread_mutex_unlock(mutex)
 
 
@@ -135,7 +142,7 @@ def set_num_threads(num):
         _threads = min(int(num), quota())
     with _lock:
         if _native is not None:
-            from . import machine_code
+            machine_code, _ = _compiling()
             machine_code.undisturbed(_renew)
 
 

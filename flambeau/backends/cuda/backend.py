@@ -2,7 +2,7 @@
 
 Memory is CuPy's, held by arrays of `xp` (arrays.py) over what the driver allocates; every call goes to the device's
 current stream, and nothing waits until contents are looked at. What it compiles stands in schedule.py, code.py and
-program.py, its library in library/__init__.py; all of them are imported when the first trace comes.
+program.py, its library in library/__init__.py; all of them are imported when the first trace comes (computing.py).
 
 Note [Bits for dtypes]: CuPy has no arrays of 8-bit floats, and before version 14 none of bfloat16 (`Driver.lacks`).
 Memory of such a dtype is shown as an array of whole numbers of its size instead. Operations that move elements run over
@@ -19,8 +19,9 @@ from ...base.spec import spec as make_spec
 from .. import dlpack, reference
 from ..backend import Backend
 from ..cpu import host
-from . import chain, driver, memory as device_memory
+from . import chain, driver, exchange, memory as device_memory
 from .arrays import ArrayModule
+from .movement import CopyQueue
 from .recycle import ROUNDED_TO_BYTES, RecycledMemory
 
 
@@ -51,13 +52,11 @@ class CUDABackend(Backend):
 
     @property
     def vector_bytes(self):
-        from .schedule import LANE_BYTES
-        return LANE_BYTES
+        return _computing().schedule.LANE_BYTES
 
     @property
     def reductions(self):
-        from .schedule import REDUCTIONS
-        return REDUCTIONS
+        return _computing().schedule.REDUCTIONS
 
     def __init__(self, index=0):
         super().__init__(index)
@@ -184,12 +183,10 @@ class CUDABackend(Backend):
         return made
 
     def interface(self, memory, spec, offset):
-        from .exchange import interface
-        return interface(self, self.address(memory) + offset * spec.dtype.itemsize, spec)
+        return exchange.interface(self, self.address(memory) + offset * spec.dtype.itemsize, spec)
 
     def dlpack(self, held, spec, offset, stream, max_version):
-        from .exchange import packed
-        return packed(self, held, spec, offset, stream, max_version)
+        return exchange.packed(self, held, spec, offset, stream, max_version)
 
     def dlpack_device(self):
         return dlpack.CUDA_DEVICE, self.index
@@ -218,7 +215,6 @@ class CUDABackend(Backend):
 
     @cached_property
     def _copies(self):
-        from .movement import CopyQueue
         return CopyQueue(self)
 
     def page_locked(self, nbytes):
@@ -300,39 +296,31 @@ class CUDABackend(Backend):
     # --- kernels ----------------------------------------------------------------------------------------------------
 
     def schedule(self, launch):
-        from .schedule import schedule
-        return schedule(launch, self.properties)
+        return _computing().schedule.schedule(launch, self.properties)
 
     def compile(self, launches, calls=()):
-        from .code import GPUCompilation
-        return GPUCompilation(self, launches, calls)
+        return _computing().code.GPUCompilation(self, launches, calls)
 
     def program(self, tasks):
-        from .program import GPUProgram
-        return GPUProgram(self, tasks)
+        return _computing().program.GPUProgram(self, tasks)
 
     def code(self, work):
-        from .code import code
-        return code(work)
+        return _computing().code.code(work)
 
     def assembly(self, text):
-        from .code import ptx
-        return ptx(self.driver, self.properties.architecture, text)
+        return _computing().code.ptx(self.driver, self.properties.architecture, text)
 
     def library(self, name, dtype, args, outs, params):
-        from .library import ask
-        return ask(name, dtype, args, outs, params, self.index)
+        return _computing().library.ask(name, dtype, args, outs, params, self.index)
 
     def has(self, name, dtype, args, outs, params):
-        from .library import can
-        return can(name, dtype, args, outs, params, self.index)
+        return _computing().library.can(name, dtype, args, outs, params, self.index)
 
     def processor(self):
         return f"{self.name} ({self.properties.architecture})"
 
     def forget(self):
-        from .code import forget
-        forget(self)
+        _computing().code.forget(self)
 
     # --- the device -------------------------------------------------------------------------------------------------
 
@@ -373,8 +361,7 @@ class CUDABackend(Backend):
             return self.driver.event(timed, blocking)
 
     def new_random_stream(self):
-        from .random import Philox
-        return Philox(self)
+        return _computing().Philox(self)
 
     def synchronize(self):
         self.driver.synchronize(self.index)
@@ -424,6 +411,11 @@ class CUDABackend(Backend):
 MOVES = frozenset("""_block_diag _diagonal_copy _empty _flip _repeat _roll _spread _to_copy _unsafe_view cat clone
     diag_embed rot90 stack update""".split())
 PICKS = frozenset("_index_put index index_select masked_select".split())
+
+
+def _computing():
+    from . import computing
+    return computing
 
 
 def _entry_for(entry, kinds, outs):

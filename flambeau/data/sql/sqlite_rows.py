@@ -11,7 +11,7 @@ import functools
 import numpy as np
 
 from ...backends.backend import NoCompiler, NotCompiled
-from ...backends.cpu import host
+from ...backends.cpu import host, machine_code
 from ...base.locks import new_lock
 
 ROW, DONE = 100, 101                                  # what a step gives
@@ -245,7 +245,6 @@ def library():
     try:
         import _sqlite3
         found = ctypes.CDLL(_sqlite3.__file__)
-        from ...backends.cpu import machine_code
         called = {f"sqlite3_{name}": ctypes.cast(found[f"sqlite3_{name}"], ctypes.c_void_p).value
                   for name in CALLED_BY_HASH}
         return SQLiteLibrary(found, machine_code.function("sqlite_rows", LOOP_TEXT),

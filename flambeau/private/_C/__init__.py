@@ -18,11 +18,12 @@ from ...base.layout import layout, memory_format
 from ...base.spec import CPU, Size, device
 from ...jit import ScriptFunction, ScriptModule, is_tracing as _is_tracing, tracing
 from ...missing import missing, refusal
-from ...streams import Event, Stream
+from ...overrides import _len_torch_function_stack
 from ...tensor.about import get_default_device
 from ...tensor.overrides import DisableTorchFunction, DisableTorchFunctionSubclass
 from ...tensor.random import Generator
 from ...tensor.storage import StorageBase
+from ...tensor.streams import Event, Stream
 from ...tensor.subclass import opted_out as _disabled_torch_function_impl  # tensordict
 from ...tensor.tensor import Tensor, TensorType
 from . import _functorch, _nn
@@ -79,12 +80,6 @@ def _are_functorch_transforms_active():
 def _is_torch_function_mode_enabled():
     """tensordict: whether a TorchFunctionMode is entered."""
     return _len_torch_function_stack() > 0
-
-
-def _len_torch_function_stack():
-    """How many TorchFunctionModes are entered."""
-    from ...overrides import _len_torch_function_stack
-    return _len_torch_function_stack()
 
 
 def _is_alias_of(a, b):

@@ -12,6 +12,7 @@ from ._utils.fetch import SampleAddress, _IterableDatasetFetcher, _MapDatasetFet
 from ._utils.global_generators import seed_all
 from ._utils.pin_memory import pin_memory
 from ._utils.slots import SPARE_SLOTS
+from ._utils.threads import Threads
 from ._utils.waiting import Waiting
 from ._utils.worker import (
     RESUME_TASK,
@@ -303,7 +304,6 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
                         loader.worker_init_fn, self._num_workers, getattr(loader, "randomness", "worker") == "sample",
                         self._prefetch_factor + SPARE_SLOTS)
         if uses_threads(loader):
-            from ._utils.threads import Threads
             self._crew = Threads(job)
         else:
             from ._utils.processes import Processes

@@ -12,6 +12,7 @@ from ...base.errors import here, line_of
 from ...base.paths import inside
 from . import summary as summaries
 from .embedding import Projector
+from .graph import graph
 
 
 class FileWriter:
@@ -198,7 +199,6 @@ class SummaryWriter:
     def add_graph(self, model, input_to_model=None, verbose=False, use_strict_trace=True):
         """What a module does with an input, as a graph: the module is called once. `use_strict_trace` means nothing
         here, since calls are seen as they happen and containers may be changed."""
-        from .graph import graph
         if input_to_model is None:
             raise ValueError("add_graph(model): input_to_model is what the module is called with, a tensor or a tuple")
         self._get_file_writer().add_graph(graph(model, input_to_model, verbose))

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from ....loops.step import STEP_ARGUMENTS
 from ....loops.target import pausing
+from .. import machine_code
 from ..llvm_writer import LLVMWriter
 from ..memory.allocator import CACHE_LINE_BYTES
 from .gemm_block import TileBlock
@@ -296,7 +297,6 @@ class CompiledKernels:
     """The compiled functions of one kind of kernels and one element type."""
 
     def __init__(self, dtype, kind):
-        from .. import machine_code
         self.size = {"float32": 4, "float64": 8}[dtype]
         target = machine_code.target()
         self.kernels = kind(LLVM_ELEMENT[dtype], target)
@@ -391,7 +391,6 @@ _hosts: dict = {}             # never emptied: steps that were planned have the 
 
 def compiled_kernels(dtype, kind=GemmKernels):
     """The compiled functions of `kind` for `dtype`, and for the processor in use; made at first use."""
-    from .. import machine_code
     key = dtype, kind, machine_code.processor()
     return _hosts.get(key) or _hosts.setdefault(key, CompiledKernels(dtype, kind))
 

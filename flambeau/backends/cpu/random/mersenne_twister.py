@@ -94,10 +94,16 @@ def _ask():
         beforehand(make_ready)
 
 
+def _machine_code():
+    """What compiles, which the reference never needs."""
+    from .. import machine_code
+    return machine_code
+
+
 def make_ready():
     """Compile it, and see that NumPy's state is laid out as it is read here; where it is not, NumPy goes on drawing."""
     global _functions
-    from .. import machine_code
+    machine_code = _machine_code()
     signatures = _signatures(machine_code.target())
     addresses = machine_code.functions(dict.fromkeys(signatures, text()), asked=False)
     found = {name: ctypes.CFUNCTYPE(None, *signatures[name])(address) for name, address in addresses.items()}
@@ -125,7 +131,7 @@ def _ask_again():
 
 def text():
     """`words` and `coins`, in LLVM's language, and what makes other samples."""
-    from .. import machine_code
+    machine_code = _machine_code()
     target = machine_code.target()
     return "\n".join([_twist(), _words(), _coins(), libm.text(target), box_muller.text(target)])
 

@@ -9,7 +9,10 @@ import numpy as np
 from PIL import Image
 
 from ..modes import PILLOW_NUMBERS, interpolation_mode
+from .colour import permute_channels as of_images
 from .convert import channels_of, pil_to_tensor, pillow_from, to_pil_image
+from .geometry import central_box, centre_padding, corner_crops, padding_of, resized_size, two_sizes
+from .warps import affine_arguments, inverse_affine_matrix, perspective_arguments
 
 
 def through_tensor(name):
@@ -27,7 +30,6 @@ gaussian_blur = through_tensor("gaussian_blur")
 
 
 def permute_channels(image, permutation):
-    from .colour import permute_channels as of_images
     return to_pil_image(of_images.of_tensor(pil_to_tensor(image), permutation))
 
 
@@ -136,7 +138,6 @@ def warn_antialias(antialias):
 
 
 def resize(image, size, interpolation="bilinear", max_size=None, antialias=True):
-    from .geometry import resized_size
     warn_antialias(antialias)
     height, width = resized_size((image.height, image.width), size, max_size)
     number = PILLOW_NUMBERS[interpolation_mode(interpolation)]
@@ -148,7 +149,6 @@ def resized_crop(image, top, left, height, width, size, interpolation="bilinear"
 
 
 def pad(image, padding, fill=None, padding_mode="constant"):
-    from .geometry import padding_of
     left, right, top, bottom = padding_of(padding)
     if padding_mode not in ("constant", "edge", "reflect", "symmetric"):
         raise ValueError("Padding mode should be either constant, edge, reflect or symmetric")
@@ -166,7 +166,6 @@ def pad(image, padding, fill=None, padding_mode="constant"):
 
 
 def center_crop(image, output_size):
-    from .geometry import central_box, centre_padding, two_sizes
     height, width = two_sizes(output_size)
     around = centre_padding(height, width, image.height, image.width)
     if any(around):
@@ -175,7 +174,6 @@ def center_crop(image, output_size):
 
 
 def affine(image, angle, translate, scale, shear, interpolation="nearest", fill=None, center=None):
-    from .warps import affine_arguments, inverse_affine_matrix
     number = PILLOW_NUMBERS[interpolation_mode(interpolation)]
     angle, translate, scale, shear, center = affine_arguments(angle, translate, scale, shear, center, 1)
     centre = [image.width * 0.5, image.height * 0.5] if center is None else center
@@ -189,14 +187,12 @@ def rotate(image, angle, interpolation="nearest", expand=False, center=None, fil
 
 
 def perspective(image, startpoints, endpoints, interpolation="bilinear", fill=None, coefficients=None):
-    from .warps import perspective_arguments
     found = perspective_arguments(startpoints, endpoints, coefficients, 1)[0].tolist()
     number = PILLOW_NUMBERS[interpolation_mode(interpolation)]
     return image.transform(image.size, Image.Transform.PERSPECTIVE, found, number, fillcolor=fill_of(fill, image))
 
 
 def five_crop(image, size):
-    from .geometry import corner_crops
     return corner_crops(image, size, crop, center_crop, (image.height, image.width))
 
 

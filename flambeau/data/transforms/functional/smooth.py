@@ -8,8 +8,9 @@ from ....tensor.create import as_tensor, from_array
 from ....tensor.functions import arange, stack, where
 from ....tensor.tensor import Tensor
 from ....vision import images
+from ..base import streams
 from ..colour_kernels import added_product, computed_in
-from ..noise_kernels import normal_noise
+from ..noise_kernels import noise_keys, normal_noise
 from .dispatch import is_number, numbers_of, of_images, samples_of
 from .geometry import bordered, in_batch, on_device
 
@@ -104,7 +105,6 @@ def gaussian_noise(inpt, mean=0.0, sigma=0.1, clip=True, noise=None):
     if not inpt.dtype.is_floating_point and inpt.dtype is not dtypes.uint8:
         raise ValueError(f"Input tensor is expected to be in uint8 or float dtype, got dtype={inpt.dtype}")
     if noise is None:
-        from ..base import streams  # which samples there are is known there
         noise = noise_like(inpt, streams(samples_of(inpt)))
     if inpt.dtype.is_floating_point:
         made = inpt + (noise.to(inpt.dtype) * sigma + mean)
@@ -115,7 +115,6 @@ def gaussian_noise(inpt, mean=0.0, sigma=0.1, clip=True, noise=None):
 
 def noise_like(image, random):
     """Normal numbers in the shape of `image`, from the streams of its samples."""
-    from ..noise_kernels import noise_keys
     keys = on_device(noise_keys(random), image)
     shape = tuple(image.shape[1:]) if image.ndim > 3 else tuple(image.shape)
     return normal_noise(keys, shape).reshape(image.shape)

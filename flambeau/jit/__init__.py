@@ -8,17 +8,16 @@ import contextlib
 import threading
 from typing import Final as Final
 
-from .base.errors import warn
-from .futures import Future
-from .missing import refusal, rest_of
-from .nn import Module
+from ..base.errors import warn
+from ..futures import Future
+from ..missing import refusal, rest_of
+from ..nn import Module
 
 __all__ = ["Attribute", "Future", "ScriptFunction", "ScriptModule", "annotate", "export", "fork", "freeze", "ignore",
            "interface", "isinstance", "optimize_for_inference", "script", "script_if_tracing", "trace", "trace_module",
            "unused", "wait"]
 
 _said: set = set()
-__path__: list = []
 __getattr__ = rest_of("torch.jit", load="load a state_dict; a scripted module is a program of PyTorch's",
                       save="save the state_dict with torch.save")
 
@@ -66,7 +65,7 @@ def is_scripting():
 
 
 class _Tracing(threading.local):
-    state = None              # the TracingState (jit_graph.py) of the run whose calls are being listed
+    state = None              # the TracingState (graph.py) of the run whose calls are being listed
 
 
 tracing = _Tracing()
@@ -152,7 +151,7 @@ def optimized_execution(should_optimize):
 def _get_trace_graph(f, args=(), kwargs=None, strict=True, _force_outplace=False, return_inputs=False,
                      _return_inputs_states=False):
     """fvcore, torchprofile: (the graph of the calls that `f(*args, **kwargs)` makes, what it gives)."""
-    from .jit_graph import trace_graph  # for those who count; few ask
+    from .graph import trace_graph  # for those who count; few ask
     return trace_graph(f, args, kwargs or {}, return_inputs, tracing)
 
 

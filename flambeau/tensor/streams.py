@@ -6,10 +6,10 @@ CPU and beside its other streams. What a program records (docs/design.md) is han
 whatever concerns a stream hands over first what this thread has recorded so far, to the streams that were current for
 it.
 """
-from .backends import devices
-from .base.observers import timed
-from .base.spec import CPU, device as make_device, place
-from .trace.recording.record import current, run_all
+from ..backends import devices
+from ..base.observers import timed
+from ..base.spec import CPU, device as make_device, place
+from ..trace.recording.record import current, run_all
 
 __all__ = ["Event", "Stream"]
 

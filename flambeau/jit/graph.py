@@ -7,17 +7,17 @@ that is no operator of PyTorch's is listed as the calls it makes.
 import functools
 import inspect
 
-from ._library.aten import ARITHMETIC, names
-from ._library.called import called_name
-from .base.dtypes import float64
-from .base.op import Op, known
-from .base.pytree import tree_leaves
-from .nn import Module
-from .overrides import TorchFunctionMode
-from .tensor.composite import call_composite
-from .tensor.create import tensor
-from .tensor.infer import prepared
-from .tensor.tensor import Tensor
+from .._library.aten import ARITHMETIC, names
+from .._library.called import called_name
+from ..base.dtypes import float64
+from ..base.op import Op, known
+from ..base.pytree import tree_leaves
+from ..nn import Module
+from ..overrides import TorchFunctionMode
+from ..tensor.composite import call_composite
+from ..tensor.create import tensor
+from ..tensor.infer import prepared
+from ..tensor.tensor import Tensor
 
 # Arguments of operators whose order is another one than that of our function.
 ATEN_ORDERS = {
