@@ -9,7 +9,7 @@ from .base import dtypes
 from .base.errors import warn
 from .base.observers import timed
 from .base.questions import Question as _Question
-from .base.spec import device as make_device, place
+from .base.spec import as_device, device as make_device
 from .missing import rest_of
 from .tensor.streams import Stream, use
 from .trace.recording.record import run_all
@@ -51,7 +51,7 @@ def _there(device, optional=True):
         device = device.index if device.index is not None else device
     if not optional and not isinstance(device, int):
         raise ValueError(f"Expected a torch.device with a specified index or an integer, but got:{device}")
-    return place(make_device(kind, device if isinstance(device, int) else None))
+    return as_device(make_device(kind, device if isinstance(device, int) else None))
 
 
 def _used(device):

@@ -8,7 +8,7 @@ from . import dtypes, layout as layouts
 from .errors import argument_error, need
 from .op import door, wrapped
 from .shapes import preserved_strides
-from .spec import Spec, place, spec
+from .spec import Spec, as_device, spec
 
 
 def options(dtype, fallback, device, layout, pin_memory=False):
@@ -19,7 +19,7 @@ def options(dtype, fallback, device, layout, pin_memory=False):
         raise NotImplementedError(f"layout={layout!r}: Flambeau has dense tensors only, layout=torch.strided")
     need(not pin_memory, "pin_memory=True requires a CUDA or other accelerator backend; no pinned memory allocator is "
                          "available on this system.")
-    return dtypes.given(dtype, fallback), place(device)
+    return dtypes.given(dtype, fallback), as_device(device)
 
 
 def whole(number, what, position=1, kind="int"):

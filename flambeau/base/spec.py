@@ -116,7 +116,7 @@ def set_default_device(device):
     _default_devices[0] = CPU if device is None else _named_device(device)
 
 
-def place(where):
+def as_device(where):
     """The device object for `where` (None: the default), refused in plain words if it is not there."""
     found = default_device() if where is None else where if isinstance(where, device) else device(where)
     if found.backend is not None or found is META:

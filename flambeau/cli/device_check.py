@@ -9,7 +9,7 @@ import numpy as np
 
 import flambeau as torch
 
-from ..base.spec import place
+from ..base.spec import as_device
 
 COMPUTATION_ROUNDS = 3                         # of each computation: the first may be interpreted, the last is compiled
 RELATIVE_ERROR = 1e-4              # of float32 results beside float64's, at this little work
@@ -38,7 +38,7 @@ def check(device):
     if found["error"] is None:
         found["numpy_product"] = _speed(_numpy_products, SMALLEST_SIDE, SMALLEST_SIDE * 4)
         found["numpy_memory"] = _speed(_numpy_additions, SMALLEST_COUNT, 1 << 24)
-        share = place(device).backend.least_speed
+        share = as_device(device).backend.least_speed
         found["slow"] = [name for name in ("product", "memory") if found[name] < share * found[f"numpy_{name}"]]
         found["plausible"] = not found["slow"]
     found["seconds"] = time.perf_counter() - start

@@ -13,7 +13,7 @@ import textwrap
 import flambeau
 
 from ..backends import devices
-from ..base.spec import place
+from ..base.spec import as_device
 from . import facts
 from .device_check import check
 from .expected import VARIABLE, missing, named
@@ -147,7 +147,7 @@ def there():
 
 def described(device):
     """A device: its name, capability, and bytes of memory, as far as it says them."""
-    backend = place(device).backend
+    backend = as_device(device).backend
     free, total = backend.memory_info() or (None, None)
     return {"device": device, "name": backend.name, "capability": backend.capability, "total": total, "free": free}
 

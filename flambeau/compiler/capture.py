@@ -14,7 +14,7 @@ from ..autograd.node import checksum
 from ..base import dtypes, settings
 from ..base.errors import COMPILER_FOLDER, PACKAGE, here, line_of, warn
 from ..base.observers import observing, who_looked
-from ..base.spec import place
+from ..base.spec import as_device
 from ..tensor.find import calls, entries
 from ..tensor.tensor import Tensor
 from ..trace import on_host
@@ -313,7 +313,7 @@ def tensor_state(t):
 
 def mode_state():
     """The modes that decide what a call records."""
-    return modes.grad, modes.inference, dtypes.default, place(None)
+    return modes.grad, modes.inference, dtypes.default, as_device(None)
 
 
 def numpy_state():

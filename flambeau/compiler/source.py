@@ -14,7 +14,7 @@ from ..autograd.edges import requires
 from ..autograd.modes import modes
 from ..base import dtypes
 from ..base.errors import PACKAGE
-from ..base.spec import _default_devices, place
+from ..base.spec import _default_devices, as_device
 from ..tensor.tensor import Tensor
 from .capture import mode_state
 from .diff import NotReplayable
@@ -66,8 +66,9 @@ class ReplayWriter:
     def __init__(self, diff, replay, dropped, numbers):
         self.diff, self.replay, self.dropped, self.numbers = diff, replay, dropped, numbers
         self.journal, self.number_log, self.capture = diff.journal, diff.capture.number_log, diff.capture
-        self.space = {"modes": modes, "requires": requires, "content": content, "MISSING": MISSING, "place": place,
-                      "dtypes": dtypes, "cell": new_storage, "hidden": count_hidden_writes, "tensor": new_tensor,
+        self.space = {"modes": modes, "requires": requires, "content": content, "MISSING": MISSING,
+                      "as_device": as_device, "dtypes": dtypes, "cell": new_storage,
+                      "hidden": count_hidden_writes, "tensor": new_tensor,
                       "record": new_record, "recycled": recycled, "recycle": recycle, "renew": renew,
                       "put": put_results, "values": values_of, "math": math, "inf": math.inf, "nan": math.nan,
                       "same_value": same_value, "same_values": same_values, "size_of": size_of}
@@ -229,7 +230,7 @@ class ReplayWriter:
             return
         self.guard(f"modes.grad is not {grad} or modes.inference is not {inference} or modes.level >= 0 or "
                    "modes.anomaly or modes.saved_hooks or modes.autocast is not None or "
-                   f"dtypes.default is not {self.const(default)} or place(None) is not {self.const(where)}", words)
+                   f"dtypes.default is not {self.const(default)} or as_device(None) is not {self.const(where)}", words)
 
     def _edge(self, edge):
         child, proxy, path = edge.child, self.capture.proxies.get(edge), edge.path

@@ -7,7 +7,7 @@ counts every tensor.
 from ..backends.cpu.memory import allocator as _memory, limits as _machine
 from ..base.lazy import import_when_asked as _import_when_asked, names_there as _names_there
 from ..base.names import attribute_error as _attribute_error
-from ..base.spec import CPU as _CPU, place as _place
+from ..base.spec import CPU as _CPU, as_device as _as_device
 from ..tensor import out_of_memory as _oom
 from ..trace.recording import record as _record
 
@@ -120,5 +120,5 @@ __getattr__ = _import_when_asked(__name__, {"amp": "cpu.amp"},
 
 def _check(device):
     """Refuse a device that is not the CPU."""
-    if device is not None and device != 0 and _place(device) is not _CPU:
+    if device is not None and device != 0 and _as_device(device) is not _CPU:
         raise ValueError(f"Expected a cpu device, but got: {device}")

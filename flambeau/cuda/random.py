@@ -4,7 +4,7 @@ Seeds are kept for devices that have not been used yet, so that seeding starts n
 """
 from ..backends.cpu.random import draws as streams
 from ..backends.cuda import driver
-from ..base.spec import place
+from ..base.spec import as_device
 from ..tensor.random import Generator
 from ._utils import there
 
@@ -15,7 +15,7 @@ __all__ = ["get_rng_state", "get_rng_state_all", "initial_seed", "manual_seed", 
 def _generator(device=None):
     """The generator that tensors on a device are drawn from."""
     _, index = there(device, "Invalid device argument", RuntimeError)
-    return Generator.over(streams.stream_of(place(f"cuda:{index}")))
+    return Generator.over(streams.stream_of(as_device(f"cuda:{index}")))
 
 
 def generators():

@@ -1,6 +1,6 @@
 """`torch.cuda.Stream` and `Event`: those of flambeau/tensor/streams.py, with the names that PyTorch has there."""
 from ..backends.cuda import driver
-from ..base.spec import device as make_device, place
+from ..base.spec import as_device, device as make_device
 from ..tensor.streams import Event as AnyEvent, Stream as AnyStream, _by_number, enter, leave, use
 from ._utils import _get_device_index, there
 
@@ -16,7 +16,7 @@ def need_cuda(name):
 
 def _device(device=None, *words):
     """The device that an argument of these functions means; it has to be there."""
-    return place(make_device("cuda", there(device, *words)[1]))
+    return as_device(make_device("cuda", there(device, *words)[1]))
 
 
 class Stream(AnyStream):

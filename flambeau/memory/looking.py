@@ -1,7 +1,7 @@
 """Look through what is there: every buffer, whose it is and what it is for."""
 from ..backends.devices import in_use
 from ..base.observers import Allocation
-from ..base.spec import CPU, place
+from ..base.spec import CPU, as_device
 from ..tensor import out_of_memory
 from ..trace.recording.record import run_all
 from .model import Holding, MemoryOfDevice, MemorySnapshot
@@ -23,13 +23,13 @@ def snapshot(device=None, keepers=0):
     known = variables()
     named = module_names(known)
     return MemorySnapshot([_of_device(one, known, named, keepers)
-                           for one in (devices() if device is None else [place(device)])])
+                           for one in (devices() if device is None else [as_device(device)])])
 
 
 def adopted(held):
     """An Allocation for the block of a Holding, which was given out before observation began: observers are told when
     it comes back."""
-    device = place(held.device)
+    device = as_device(held.device)
     made = Allocation(held.nbytes, device, held.address)
     made.site = None
     return device.backend.adopt(held.address, made)

@@ -19,7 +19,7 @@ from ..backends.devices import accelerator
 from ..base import settings
 from ..base.errors import line_of
 from ..base.observers import Observer, clock, observing, settle
-from ..base.spec import CPU, place
+from ..base.spec import CPU, as_device
 from ..profiler import modules
 from ..tensor import out_of_memory
 from ..trace.recording.record import run_all
@@ -167,7 +167,7 @@ class record(Observer):
         return [live for _, live in found.live.values()]
 
     def _look_up_roles(self, found):
-        device, blocks = place(found.name), {}
+        device, blocks = as_device(found.name), {}
         found.looked_at = found.peak
         found.outside = []
         for value, role in out_of_memory.roles(device):
@@ -228,7 +228,7 @@ def estimate(step, samples=(4, 8), device=None, warm=1):
     sizes = sorted(set(samples)) if numbers else ()
     if len(sizes) < 2:
         raise ValueError(f"samples is {samples!r}: give two different numbers of samples to measure with, as (4, 8)")
-    name = str(place(device if device is not None else accelerator() or CPU))
+    name = str(as_device(device if device is not None else accelerator() or CPU))
     measured, roles = {}, {}
     for n in sizes:
         with record(max_events=0):            # by plans, too
@@ -247,7 +247,7 @@ def estimate(step, samples=(4, 8), device=None, warm=1):
         slope = (at_high - at_low) / (high - low)
         return at_low - slope * low, slope
     fixed, slope = line(measured[low], measured[high])
-    return BatchEstimate(name, measured, fixed, slope, place(name).backend.memory_limit(),
+    return BatchEstimate(name, measured, fixed, slope, as_device(name).backend.memory_limit(),
                          {role: line(roles[low][role], roles[high][role]) for role in ALL_ROLES})
 
 

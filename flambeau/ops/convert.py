@@ -6,7 +6,7 @@ from ..base import dtypes, layout, observers, shapes
 from ..base.arguments import fitting
 from ..base.errors import argument_error, need, warn
 from ..base.op import INSIDE, NUMBER_CLASSES, Composite, Op, door
-from ..base.spec import CPU, openers, place, spec
+from ..base.spec import CPU, as_device, openers, spec
 from .create import _full
 
 # --- copies -------------------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ class to(Composite):
         if other is not None:
             dtype, device = other.dtype, other.device
         dtype = dtypes.given(dtype, input.dtype)
-        where = input.device if device is None else place(device)
+        where = input.device if device is None else as_device(device)
         return _convert(input, dtype, where, copy, memory_format, non_blocking)
 
 
@@ -225,7 +225,7 @@ class _type(Composite):
             home, _, kind = prefix.partition(".")
             if found is None or home != "torch" or kind and kind not in openers:
                 raise ValueError(f"invalid type: '{dtype}'")
-            dtype, device = found, place(kind or "cpu")
+            dtype, device = found, as_device(kind or "cpu")
         elif not isinstance(dtype, dtypes.dtype):
             dtype = getattr(dtype, "dtype", dtype)                # the legacy types: torch.FloatTensor
             if not isinstance(dtype, dtypes.dtype):
@@ -245,7 +245,7 @@ class _cpu(Composite):
 
     names = "Tensor.cpu"
 
-    def of(input, memory_format=None): return _convert(input, input.dtype, place("cpu"), False, memory_format)
+    def of(input, memory_format=None): return _convert(input, input.dtype, as_device("cpu"), False, memory_format)
 
 
 class _cuda(Composite):
@@ -255,7 +255,7 @@ class _cuda(Composite):
     names = "Tensor.cuda"
 
     def of(input, device=None, non_blocking=False, memory_format=None):
-        device = place("cuda" if device is None else device)
+        device = as_device("cuda" if device is None else device)
         need(device.type == "cuda", f"Invalid device, must be cuda device: {device}; use .to('{device}')")
         return _convert(input, input.dtype, device, False, memory_format, non_blocking)
 

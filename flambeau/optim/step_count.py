@@ -1,7 +1,7 @@
 """How an optimizer's state is made before the first step, and how its steps are counted."""
 from ..backends.cpu.memory import allocator
 from ..base import dtypes, observers
-from ..base.spec import CPU, place, spec
+from ..base.spec import CPU, as_device, spec
 from ..tensor import overrides
 from ..tensor.create import from_value
 from ..tensor.functions import full
@@ -70,7 +70,7 @@ class Clock(Count):
     """The number of steps that some parameters have taken; it puts its tensors into their states."""
 
     def __init__(self, states, count, dtype, device):
-        tensor = made_at_once(spec(dtype, (len(states),), None, place(device)), count)
+        tensor = made_at_once(spec(dtype, (len(states),), None, as_device(device)), count)
         if tensor is None:
             tensor = full((len(states),), float(count), dtype=dtype, device=device)
         super().__init__(tensor, count)

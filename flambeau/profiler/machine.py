@@ -9,7 +9,7 @@ import time
 
 from ..backends.cpu import threads
 from ..base import settings
-from ..base.spec import CPU, place
+from ..base.spec import CPU, as_device
 from ..tensor.forms import namespace
 from ..trace.recording.record import current
 from .model import MachineLimit
@@ -23,7 +23,7 @@ _known: dict = {}                 # device → MachineLimit
 
 def limit_of(device="cpu", measure=True):
     """The MachineLimit of a device: known, or kept on the disk, or measured now (a fifth of a second); else None."""
-    device = place(device)
+    device = as_device(device)
     if device not in _known:
         found = _read(device)
         if found is None and measure:

@@ -15,7 +15,7 @@ from enum import Enum
 from ..backends import devices
 from ..base.errors import warn
 from ..base.paths import inside
-from ..base.spec import CPU, place
+from ..base.spec import CPU, as_device
 from ..trace.recording.record import run_all
 from . import recorder as recorders
 from .chrome import write_trace
@@ -184,7 +184,7 @@ class _KinetoProfile:
     def start_trace(self):
         """From here on what is seen counts. What was recorded before is computed first, and is not part of it."""
         run_all()
-        place(self.use_device or CPU).backend.synchronize()
+        as_device(self.use_device or CPU).backend.synchronize()
         self._recorder.clear()
 
     def stop_trace(self):
@@ -194,7 +194,7 @@ class _KinetoProfile:
         self.toggle_collection_dynamic(True, [ProfilerActivity.CPU])
         try:
             run_all()
-            place(self.use_device or CPU).backend.synchronize()
+            as_device(self.use_device or CPU).backend.synchronize()
         finally:
             made, self._recorder = self._recorder.stop(), None
         for device in {step.device for step in made.steps}:
@@ -248,7 +248,7 @@ class _KinetoProfile:
         if not self.profile_memory:
             raise ValueError("profile_memory=False: there is no memory timeline. Use "
                              "profile(profile_memory=True, record_shapes=True, with_stack=True)")
-        write_timeline(self._seen(), os.fspath(path), str(place(device or self.use_device or "cpu")))
+        write_timeline(self._seen(), os.fspath(path), str(as_device(device or self.use_device or "cpu")))
 
     def toggle_collection_dynamic(self, enable, activities):
         """Look, or look away, for a while."""

@@ -13,7 +13,7 @@ from ..backends import devices
 from ..base.errors import PACKAGE, here, line_of
 from ..base.locks import in_child
 from ..base.observers import Observer, clock, observing
-from ..base.spec import CPU, place
+from ..base.spec import CPU, as_device
 from ..tensor import out_of_memory
 from ..tensor.tensor import Tensor
 from .building import built
@@ -204,7 +204,7 @@ def _after_fork():
 
 def _devices():
     """The CPU, and of all other kinds that are there the current device."""
-    return [CPU, *(place(kind) for kind in devices.accelerators if devices.available(kind))]
+    return [CPU, *(as_device(kind) for kind in devices.accelerators if devices.available(kind))]
 
 
 def _by_role(device):

@@ -11,7 +11,7 @@ import time
 
 from ..backends.devices import accelerator
 from ..base import settings
-from ..base.spec import place
+from ..base.spec import as_device
 from ..cli import facts
 from ..cli.doctor import screen, slow_surroundings
 from ..profiler import model
@@ -74,7 +74,7 @@ def placement(run):
 
 def device_name(device):
     """What a person calls a device."""
-    return facts.processor() if device == "cpu" else place(device).backend.name
+    return facts.processor() if device == "cpu" else as_device(device).backend.name
 
 
 # --- curves -----------------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 import bisect
 
 from ..backends.devices import available
-from ..base.spec import META, device, openers, place
+from ..base.spec import META, as_device, device, openers
 from ..tensor.storage import UntypedStorage
 from ..trace.value import Storage, Value
 from .errors import NotSupported, bare
@@ -89,7 +89,7 @@ def on_registered(storage, location):
     kind = location.partition(":")[0]
     if kind not in openers or not available(kind):
         return None
-    where, value = place(location), storage._storage.value
+    where, value = as_device(location), storage._storage.value
     kind = value.spec.on(where)
     moved = Value.of(where.backend.from_host(value.ready().array, kind), kind)
     return UntypedStorage(storage=Storage.of(moved, storage.nbytes(), where))

@@ -9,7 +9,7 @@ from importlib import import_module
 from ..backends.cuda import driver
 from ..base import layout
 from ..base.errors import warn
-from ..base.spec import place
+from ..base.spec import as_device
 from ..tensor.create import LEGACY_TENSOR_TYPES
 from ..tensor.typed_storage import STORAGE_NAMES
 from .archive import LOCAL
@@ -78,7 +78,7 @@ def validate_cuda_device(location):
     """The index of the CUDA device that a tag in a file means; it has to be there."""
     if driver.absence() is not None:
         raise needs_accelerator("CUDA", "torch.cuda.is_available()")
-    return place(location).index or 0
+    return as_device(location).index or 0
 
 
 def validate_hpu_device(location):

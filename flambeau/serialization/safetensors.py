@@ -14,7 +14,7 @@ import zlib
 
 from ..backends.cpu import host
 from ..base import dtypes
-from ..base.spec import CPU, META, place, spec
+from ..base.spec import CPU, META, as_device, spec
 from ..tensor.tensor import Tensor, wrap
 from ..trace.value import Storage, Value
 from .archive import CHUNK_BYTES
@@ -221,7 +221,7 @@ class Reader:
     """Tensors over the bytes of a file, each made when it is asked for."""
 
     def __init__(self, memory, name, device="cpu", framework="pt", verify=True):
-        self.memory, self.name, self.device = memory, name, place(device)
+        self.memory, self.name, self.device = memory, name, as_device(device)
         self.framework, self.verify = framework, verify
         self.infos: dict = {}
         self.notes: dict = {}

@@ -11,7 +11,7 @@ from ..base.arguments import asked, beyond_64_bits, fits, options
 from ..base.dtypes import as_dtype
 from ..base.errors import warn
 from ..base.op import NUMBER_CLASSES, door
-from ..base.spec import CPU, META, Size, device, of_array, place, spec
+from ..base.spec import CPU, META, Size, as_device, device, of_array, spec
 from ..trace import on_host
 from ..trace.running.quick import here
 from ..trace.value import Storage, Value
@@ -76,7 +76,7 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=Fal
     tensor([[1.0000, 2.0000],
             [3.0000, 4.5000]])
     """
-    dtype, where = dtypes.given(dtype), place(device)
+    dtype, where = dtypes.given(dtype), as_device(device)
     no_pinning(pin_memory)
     if isinstance(data, Tensor):
         warn("To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
@@ -103,11 +103,11 @@ def as_tensor(data, dtype=None, device=None):
     if (elsewhere := on_gpu(data)) is not None:
         data = elsewhere
     if isinstance(data, Tensor):
-        where = data.device if device is None else place(device)
+        where = data.device if device is None else as_device(device)
         if (dtype is None or dtype is data.dtype) and where is data.device:
             return data
         return data.to(device=where, dtype=dtype or data.dtype)
-    where = place(device)
+    where = as_device(device)
     found = outside(data)
     if found is None:
         return from_array(array_from(data, dtype), False, where)
@@ -124,7 +124,7 @@ def asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=None):
     >>> torch.asarray([1, 2])
     tensor([1, 2])
     """
-    wanted, where = dtypes.given(dtype), place(device) if device is not None else None
+    wanted, where = dtypes.given(dtype), as_device(device) if device is not None else None
     if (elsewhere := on_gpu(obj)) is not None:
         obj = elsewhere
     if isinstance(obj, Tensor):
@@ -142,7 +142,7 @@ def asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=None):
         else:
             if copy is False:
                 raise ValueError("can't alias arbitrary sequence into a tensor.")
-            return from_array(array_from(obj, wanted), bool(requires_grad), where or place(None))
+            return from_array(array_from(obj, wanted), bool(requires_grad), where or as_device(None))
     if copy is False:
         if where is not None and where is not found.device:
             raise ValueError(f"can't alias tensor from device '{found.device}' to '{where}'.")
@@ -468,7 +468,7 @@ def new(self, *args, **kwargs):
 def new_tensor(self, data, *, dtype=None, device=None, requires_grad=False, pin_memory=False):
     """A tensor that copies `data`, in the dtype and on the device of this one unless others are given."""
     no_pinning(pin_memory)
-    element_dtype, where = dtypes.given(dtype, self.dtype), self.device if device is None else place(device)
+    element_dtype, where = dtypes.given(dtype, self.dtype), self.device if device is None else as_device(device)
     if isinstance(data, Tensor):
         warn("To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
              "sourceTensor.detach().clone().requires_grad_(True), rather than "

@@ -1,7 +1,7 @@
 """DLPack both ways: tensors of other libraries as ours and ours as theirs, over the same memory."""
 from ..autograd.edges import requires
 from ..backends.dlpack import CPU_DEVICE, CUDA_DEVICE, packed, unpacked
-from ..base.spec import CPU, META, place
+from ..base.spec import CPU, META, as_device
 from .interop import check_array, exported, held, shared, shared_foreign, who
 from .tensor import Tensor
 
@@ -68,7 +68,7 @@ def from_dlpack(ext_tensor, *, device=None, copy=None):
         out = shared_foreign(from_gpu(ext_tensor))
     else:
         out = shared(array_over(ext_tensor))
-    if device is not None and place(device) is not out.device:
+    if device is not None and as_device(device) is not out.device:
         if copy is False:
             raise ValueError(f"cannot move a tensor from {out.device} to {device} without copying it")
         out = out.to(device=device)

@@ -10,7 +10,7 @@ from ..autograd.modes import modes
 from ..backends.cpu import host
 from ..base import dtypes, shapes
 from ..base.errors import line_of, name_of, user_frame
-from ..base.spec import CPU, META, place, spec
+from ..base.spec import CPU, META, as_device, spec
 from ..trace.recording.record import run_all
 from ..trace.running.quick import here
 from ..trace.value import Storage, Value
@@ -116,7 +116,7 @@ def shared(array):
 
 def shared_foreign(found):
     """A tensor over the memory of another library's array on a GPU, a `Foreign` (backends/cuda/exchange.py)."""
-    where = place(found.device)
+    where = as_device(found.device)
     storage = Storage.of(Value.of_bytes(found.memory, where), found.memory.size, where)
     storage.adopt_foreign(found.readonly)
     out = wrap(storage, spec(found.dtype, found.shape, found.strides, where))

@@ -12,7 +12,7 @@ from ..backends import devices
 from ..backends.cpu import host
 from ..base import observers
 from ..base.errors import here, need
-from ..base.spec import CPU, META, place, spec
+from ..base.spec import CPU, META, as_device, spec
 from ..trace.recording.record import current
 from ..trace.value import Storage, Value
 from .reading import array_of
@@ -61,7 +61,7 @@ def locked(storage):
 def pinning(device=None):
     """The Backend of a device that copies from page-locked memory by itself; refused where there is none."""
     kind = devices.accelerator() if device is None else device
-    where = kind and place(kind)
+    where = kind and as_device(kind)
     need(where and where.backend is not None and where.backend.copies_ahead,
          "Cannot access accelerator device when none is available: pinned memory speeds up copies to one, and there is "
          "none here" if where is None or where is CPU else

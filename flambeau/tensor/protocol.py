@@ -10,7 +10,7 @@ from ..autograd.modes import modes
 from ..backends.cpu import host
 from ..base import dtypes
 from ..base.errors import here, warn
-from ..base.spec import CPU, META, place, spec as make_spec
+from ..base.spec import CPU, META, as_device, spec as make_spec
 from ..trace.shared_memory import can_be_shared, shared_parts
 from ..trace.value import Storage, Value
 from .create import elements, from_array
@@ -141,7 +141,7 @@ def rebuild_cell(memory, nbytes, device):
         memory = memory.copy()
     value = Value.of_bytes(memory)
     if device is not CPU:
-        spec = value.spec.on(place(device))
+        spec = value.spec.on(as_device(device))
         value = Value.of(spec.device.backend.from_host(memory, spec), spec)
     return Storage.of(value, nbytes, device)
 

@@ -17,7 +17,7 @@ from ..backends.cpu.random import draws as streams
 from ..base import dtypes, limited_dtypes, observers, shapes
 from ..base.arguments import C_NAMES, asked, fitting, like, number, options, shape_of
 from ..base.errors import argument_error, need
-from ..base.spec import CPU, META, default_device, device as make_device, place, spec
+from ..base.spec import CPU, META, as_device, default_device, device as make_device, spec
 from ..trace.running.quick import here
 from ..trace.value import Storage
 from . import attributes, overrides
@@ -48,7 +48,7 @@ class Generator:
     """
 
     def __init__(self, device="cpu"):
-        where = place(device)
+        where = as_device(device)
         if where.backend is None:
             raise RuntimeError(f"Cannot get a generator for device '{where}': no numbers are drawn there. Make a "
                                "torch.Generator() without a device")

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..backends.cpu import host
 from ..base import dtypes
-from ..base.spec import CPU, META, device as make_device, place, spec
+from ..base.spec import CPU, META, as_device, device as make_device, spec
 from ..trace.shared_memory import share
 from ..trace.value import Storage, Value
 from .interop import exported, held, shared
@@ -50,7 +50,7 @@ class UntypedStorage(StorageBase):
 
     def __init__(self, *args, device=None, storage=None):
         if storage is None:
-            storage = _made(args, CPU if device is None else place(device))
+            storage = _made(args, CPU if device is None else as_device(device))
         self._storage = storage
 
     # --- what it is ---
@@ -204,7 +204,7 @@ class UntypedStorage(StorageBase):
 
     def to(self, *, device, non_blocking=False):
         """The storage on a device: itself, if it is there."""
-        where = place(device)
+        where = as_device(device)
         return self if where is self.device else UntypedStorage(storage=self._tensor().to(where)._storage)
 
     def cuda(self, device=None, non_blocking=False):

@@ -8,7 +8,7 @@ it.
 """
 from ..backends import devices
 from ..base.observers import timed
-from ..base.spec import CPU, device as make_device, place
+from ..base.spec import CPU, as_device, device as make_device
 from ..trace.recording.record import current, run_all
 
 __all__ = ["Event", "Stream"]
@@ -22,12 +22,12 @@ def hand_over():
 def device_of(device, what):
     """The device that `device` names; for None, the current accelerator, or the CPU where there is none."""
     if device is None:
-        return place(devices.accelerator() or CPU)
+        return as_device(devices.accelerator() or CPU)
     found = make_device(device)
     if found.type not in devices.kinds:
         raise RuntimeError(f"torch.{what} of {found}: Flambeau is not linked with support for {found.type} devices; "
                            "use the CPU, or leave it out where torch.accelerator.is_available() is False")
-    return place(found)
+    return as_device(found)
 
 
 def _no_events(device):
@@ -147,7 +147,7 @@ _known: dict = {}               # (device, number) → the device's own stream: 
 def _by_type(number, index):
     """The device of PyTorch's number for a kind, and an index."""
     kind = next((kind for kind, known in devices.DEVICE_NUMBERS.items() if known == number), None)
-    return CPU if kind == "cpu" else place(make_device(kind or devices.need_accelerator(), index))
+    return CPU if kind == "cpu" else as_device(make_device(kind or devices.need_accelerator(), index))
 
 
 def _by_number(device, number):
@@ -213,7 +213,7 @@ class Event:
         if self._in_order:
             _no_events(self.device)
         hand_over()
-        into = Stream._current(self.device or place(self._type)) if stream is None else stream
+        into = Stream._current(self.device or as_device(self._type)) if stream is None else stream
         if self.device not in (None, into.device):
             raise RuntimeError(f"Event device {self.device.index} does not match recording stream's device "
                                f"{into.device.index}.")
@@ -226,7 +226,7 @@ class Event:
         """What is handed to `stream`, or to the current one, from now on waits for the mark; the CPU does not."""
         if self._held is not None:
             hand_over()
-            (Stream._current(place(self._type)) if stream is None else stream)._held.wait(self._held)
+            (Stream._current(as_device(self._type)) if stream is None else stream)._held.wait(self._held)
 
     def query(self):
         """Whether what was called before the mark is done, as far as can be seen."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..base import dtypes
 from ..base.errors import warn
-from ..base.spec import place, spec
+from ..base.spec import as_device, spec
 from .create import array_from, from_array
 from .storage import CONVERSIONS, UntypedStorage
 from .tensor import Tensor, wrap
@@ -113,7 +113,7 @@ class TypedStorage:
             count = int(args[0]) if args else 0
             self._untyped_storage = UntypedStorage(count * self.dtype.itemsize, device=device)
         elif isinstance(args[0], collections.abc.Sequence):
-            made = from_array(array_from(args[0], self.dtype), False, place("cpu" if device is None else device))
+            made = from_array(array_from(args[0], self.dtype), False, as_device("cpu" if device is None else device))
             self._untyped_storage = made.untyped_storage()
         else:
             raise TypeError(f"{expected}\nArgument type not recognized: {type(args[0])}")

@@ -13,7 +13,7 @@ from ..autograd.slices import SharedCells, rebase
 from ..base import dtypes, observers, shapes
 from ..base.errors import line_of, name_of, user_frame, warn
 from ..base.op import door, known
-from ..base.spec import CPU, META, place, spec
+from ..base.spec import CPU, META, as_device, spec
 from ..trace.recording.record import Trace, current, write_part
 from ..trace.running.quick import here
 from ..trace.value import Storage, Value
@@ -479,8 +479,8 @@ def _as_out(op, kwargs, out):
     if dtype is not spec.dtype:
         raise RuntimeError(f"dtype {dtype.cname} does not match dtype of out parameter "
                            f"({spec.dtype.cname})" + said(out))
-    if where is not None and place(where) is not spec.device:
-        raise RuntimeError(f"device type {place(where).type} does not match device type of out parameter "
+    if where is not None and as_device(where) is not spec.device:
+        raise RuntimeError(f"device type {as_device(where).type} does not match device type of out parameter "
                            f"({spec.device.type})"
                            + said(out))
     return {**kwargs, "dtype": dtype, "device": spec.device} if "device" in op.arg_names else {**kwargs, "dtype": dtype}

@@ -1,7 +1,7 @@
 """DevicePrefetcher: the batches of a loader on a device, copied while the ones before are computed with."""
 from collections import deque
 
-from ...base.spec import CPU, place
+from ...base.spec import CPU, as_device
 from ._utils.pin_memory import mapped
 
 
@@ -21,7 +21,7 @@ class DevicePrefetcher:
     def __init__(self, loader, device, depth=1):
         if not isinstance(depth, int) or depth < 1:
             raise ValueError(f"depth is how many batches are copied ahead, at least 1, and got {depth!r}")
-        self.loader, self.device, self.depth = loader, place(device), depth
+        self.loader, self.device, self.depth = loader, as_device(device), depth
         self._state = None                    # the loader's, as of the batch that was given out last
 
     def __len__(self):
