@@ -1,27 +1,20 @@
 cimport cython
-from flambeau.compiler.rebuild cimport in_memory_of
-from flambeau.trace.running.one_call cimport WorkingMemory, new_value, taken_spare
 from flambeau.trace.exclusive cimport are_sole
+from flambeau.trace.running.bound cimport BoundProgram
 from flambeau.trace.value cimport Storage, Value
 
 
-cdef object CPU, DeviceFailed, cell, observers
+cdef object observers
 cdef dict events, switches
 
 
 cdef class BoundBase:
-    cdef public object plan, program, runner, words, scalars, native, call, again, lock
-    cdef public WorkingMemory memory
-    cdef public list free, read, outputs, takes, floats, halves, others
-    cdef public dict at
-    cdef public long long[::1] table
-    cdef public double[::1] cells
+    cdef public object plan, runner
+    cdef public BoundProgram program
+    cdef public list free
 
+    @cython.locals(value=Value)
     cpdef bint run(self, tuple values, tuple numbers, list made, dict happened) except -1
-
-    @cython.locals(value=Value, at=Py_ssize_t, index=Py_ssize_t, blocks=list,
-                   table=cython.longlong[::1], cells=cython.double[::1])
-    cpdef bint run_alone(self, tuple values, tuple numbers, list made) except -1
 
 
 cdef class RunnerBase:

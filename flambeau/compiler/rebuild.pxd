@@ -15,9 +15,6 @@ cpdef new_storage(Value value, tuple facts)
 cpdef new_tensor(Storage storage, tuple facts)
 
 
-cpdef Value in_memory_of(Value old, spec)
-
-
 @cython.locals(storage=Storage)
 cpdef list values_of(list storages)
 

@@ -6,7 +6,6 @@ A part of the compiled core: see Note [One source, two speeds] in base/core.py.
 from ..tensor.tensor import Tensor
 from ..trace.exclusive import is_sole_grad
 from ..trace.recording import new
-from ..trace.value import Value
 
 
 def new_storage(value, facts):
@@ -30,14 +29,6 @@ def new_tensor(storage, facts):
     if view_of is not None:
         made._view_of = view_of
     return made
-
-
-def in_memory_of(old, spec):
-    """The Value of spec `spec` that stands in the memory of `old`, whose contents are no longer needed."""
-    if old.spec is spec:
-        old.on_host = None
-        return old
-    return Value.of(old.look(spec, 0), spec)
 
 
 def values_of(storages):

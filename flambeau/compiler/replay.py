@@ -6,24 +6,15 @@ written over as well. Where there is no plan (the reference executor, an operati
 fails, the instructions themselves are put into a trace and run as always, but for the effects that have happened. If an
 effect raises, the call ends there: those before it have happened, and those after it do not.
 """
-from array import array
-
-from ..backends.cpu.memory.allocator import class_of
-from ..backends.cpu.memory.array_pool import LARGE_SPARE_BYTES
 from ..base import observers, settings
-from ..base.core import COMPILED
 from ..base.locks import new_lock
-from ..base.spec import CPU
-from ..trace.exclusive import are_sole
 from ..trace.planning import plan as plans
-from ..trace.planning.lower import HALVES, Unfusable
+from ..trace.planning.lower import Unfusable
 from ..trace.recording.record import Trace
 from ..trace.running import effects
-from ..trace.running.one_call import WorkingMemory, bound_call
 from ..trace.running.runner import Failure
 from ..trace.value import Value
 from .bound import BoundBase, RunnerBase
-from .rebuild import in_memory_of
 
 
 class Runner(RunnerBase):
@@ -88,7 +79,7 @@ class Runner(RunnerBase):
 
     def _bind(self, plan, donates):
         bound = self.plans[donates] = BoundPlan(plan, self, donates)
-        if donates and bound.native is not None and not self.effects:
+        if donates and bound.program.is_native:
             self.bound = bound
 
     def with_numbers(self, numbers):
@@ -142,64 +133,24 @@ class Runner(RunnerBase):
         return outs
 
 
-def _spare_class(spec):
-    """The size class of a result that may be made in a spare array: Note [Spare arrays] in cpu/memory/array_pool.py."""
-    return class_of(spec) if COMPILED and spec.device is CPU and spec.nbytes <= LARGE_SPARE_BYTES else None
-
-
 class BoundPlan(BoundBase):
-    """A plan bound to the inputs of a Runner: what can be known before a replay is there already."""
+    """A plan bound to the inputs, results and numbers of a Runner."""
 
     def __init__(self, plan, runner, donates):
-        self.plan, self.program, self.runner = plan, plan.program, runner
-        program = plan.program
-        places, free = runner.places, set(runner.free if donates else ())
-        self.free = [places[slot] for slot in sorted(free)]
-        self.read = [(places[slot], index) for slot, index in program.inputs]
-        self.at = at = {slot: i for i, slot in enumerate(runner.wanted)}
-        self.outputs = [(at[slot], spec, index, spec.device.backend.blank, _spare_class(spec))
-                        for slot, spec, index in program.outputs]
-        self.takes = [(at[slot], spec, places[source]) for slot, spec, source in program.takes]
-        moving = [(k, runner.numbers[i, n], d) for k, (i, n, d) in enumerate(program.numbers)
-                  if (i, n) in runner.numbers]
-        self.floats = [(k, at) for k, at, d in moving if d.is_floating_point and d not in HALVES]
-        self.halves = [(k, at, d) for k, at, d in moving if d in HALVES]
-        self.others = [(k, at, d) for k, at, d in moving if not d.is_floating_point]
-        self.words = self.table = array("q", bytes(8 * program.table_size))
-        self.scalars = program.scalars([runner.code[i][3][n] for i, n, _ in program.numbers])
-        self.cells = memoryview(self.scalars).cast("B").cast("d")
-        self.native = program.native
-        self.call = self.again = None
-        if self.native is not None and self.native.lasts:
-            self.again = self.native.bound(self.words, self.scalars)
-            if not program.before and hasattr(self.native.program, "direct"):
-                self.call = bound_call(self.native.program, self.words, self.scalars)
-        self.memory = WorkingMemory(program.blocks)
-        self.lock = new_lock()
+        self.plan, self.runner = plan, runner
+        self.free = [runner.places[slot] for slot in sorted(runner.free)] if donates else []
+        places = runner.places if plan.is_native else None               # other steps find their operands by slot
+        self.program = plan.program.bind(places, {slot: at for at, slot in enumerate(runner.wanted)},
+                                         runner.numbers, runner.code)
 
     def _run_step_by_step(self, values, numbers, made, happened):
-        """With steps of the reference executor between the native ones, or while another thread replays this too."""
+        """With steps of the reference executor between the native ones."""
         runner = self.runner
-        for value in values:
-            value.ready()
-        value = None
-        if self.free and not are_sole(values, self.free):
-            return False
         held, code = runner.held(values), runner.with_numbers(numbers)
-        made[:] = [None] * len(made)
-
-        def finish(given):
-            for slot, array_, address in given:
-                made[self.at[slot]] = value = Value.of(array_, runner.specs[slot])
-                if address is not None:
-                    value._address = address
-            for where, spec, source in self.takes:
-                made[where] = in_memory_of(values[source], spec)
-            made[-1] = True
+        made[:] = [None] * len(made)              # such a run may fail in the middle, so nothing is written over
 
         def perform(index, arrays):
             happened[index] = given = effects.call(code[index], arrays)
             return given
 
-        self.program.run(held, code, finish, perform)
-        return True
+        return self.program.run(held, made, numbers, code, None, None, perform)

@@ -4,7 +4,7 @@ from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.math cimport INFINITY, log1p
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
 from flambeau.trace.recording cimport new
-from flambeau.trace.running.one_call cimport taken_spare
+from flambeau.trace.running.table cimport taken_spare
 from flambeau.trace.value cimport TensorBase, Value
 
 from ..backends.cpu.memory.allocator import class_of

@@ -783,13 +783,13 @@ def test_the_clock_that_python_gives_native_code():
     given, result = array("f", [1.0] * 8), array("f", [0.0] * 8)
     assert len(native.steps) == 1
     for clock in (threads._clock, threads.python_clock()):
-        table = array("q", [0] * plans.program.table_size)
+        table = plans.bound.new_table()
         (_, at), = plans.program.inputs
         (_, _, to), = plans.program.outputs
-        table[at], table[to] = given.buffer_info()[0], result.buffer_info()[0]
-        scalars = plans.program.scalars([1, 1][:len(plans.program.numbers)])
+        table.addresses[at], table.addresses[to] = given.buffer_info()[0], result.buffer_info()[0]
+        table.numbers[:] = array("q", array("d", [1.0] * len(table.numbers)).tobytes())
         times, before = native.times(), observers.clock()
         threads._clocked(times.buffer_info()[0], clock, native.program.words.buffer_info()[0], 1,
-                         table.buffer_info()[0], scalars.buffer_info()[0])
+                         table.addresses.buffer_info()[0], table.numbers.buffer_info()[0])
         assert before <= times[0] <= times[1] <= observers.clock() and list(result) == [2.0] * 8
     assert isinstance(threads.python_clock(), ctypes._CFuncPtr)

@@ -1,6 +1,6 @@
 """Programs that are a single native call: the numbers that they are given, and the memory that they are given again.
 
-Where the core is compiled they have a way of their own (trace/running/one_call.pyx), and small arrays come back to be
+Where the core is compiled they have a way of their own (trace/running/table.pyx), and small arrays come back to be
 used once more (Note [Spare arrays] in backends/cpu/memory/array_pool.py); interpreted, the same must hold.
 """
 import contextlib

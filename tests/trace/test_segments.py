@@ -173,15 +173,13 @@ def test_an_interrupt_loses_nothing(at, monkeypatch):
     class Stop(BaseException):
         pass
 
-    give, calls = plan.give, []
+    clear, calls = segments.Segment.clear, []
 
-    def interrupted(values, made, takes):
-        for one in made:
-            calls.append(one)
-            if len(calls) == at + 1:
-                raise Stop
-            give(values, [one], ())
-        give(values, (), takes)
+    def interrupted(segment):
+        calls.append(segment)
+        if len(calls) == at + 1:
+            raise Stop
+        clear(segment)
 
     x = torch.arange(8.)
     with cut_everywhere(lengths=(2, 1)) as ran:
@@ -191,10 +189,10 @@ def test_an_interrupt_loses_nothing(at, monkeypatch):
         v = w - x
         u = x.clone()
         u.add_(1)
-        monkeypatch.setattr(plan, "give", interrupted)
+        monkeypatch.setattr(segments.Segment, "clear", interrupted)
         with pytest.raises(Stop):
             current().run()
-        monkeypatch.setattr(plan, "give", give)
+        monkeypatch.setattr(segments.Segment, "clear", clear)
         assert v.tolist() == [(n * 2 + 1) ** 2 - n for n in range(8)] and u.tolist() == [n + 1 for n in range(8)]
         assert [one.tolist() for one in (y, z, w)] == [[2 * n for n in range(8)], [2 * n + 1 for n in range(8)],
                                                        [(2 * n + 1) ** 2 for n in range(8)]]

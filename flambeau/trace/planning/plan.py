@@ -32,7 +32,6 @@ from ..recording.update import update
 from ..running.effects import perform
 from ..running.interpret import do_without, forget_programs, say_mistake, say_not_compiled, say_tight
 from ..running.key import forget_single_runs, key_of
-from ..running.one_call import one_call
 from ..running.program import Failed, Kernels, Program
 from .buffers import Buffers
 from .carry import carried
@@ -84,10 +83,10 @@ def attempt(trace, key, wanted, free, whole=True):
         return False
     code = trace.code
     try:
-        if whole and plan.one_call is not None and not observers.during_runs:
-            plan.one_call.run(trace)
-        else:
-            _run(plan.program, trace, whole)
+        if whole:
+            plan.bound.run_trace(trace, False, partial(perform, trace) if plan.program.has_effects else None)
+        else:                                                # no effect is in a segment
+            plan.bound.run_segment(trace)
     except (Failed, MemoryError):
         return False
     except DeviceFailed:                                     # every look raises it, now and every time
@@ -119,20 +118,6 @@ def _make_room(instructions):
         _plans.clear()
         _sightings.clear()
         _remembered_instructions = instructions
-
-
-def _run(program, trace, whole):
-    """Run `trace` by a program, and empty it."""
-    values, code = trace.values, trace.code
-
-    def finish(made):
-        give(values, made, program.takes)
-        trace.clear()
-
-    if whole:
-        program.run(values, code, finish, partial(perform, trace) if program.has_effects else None)
-    else:                                                    # no effect is in a segment
-        program.run(values, trace.recorded, finish, None, code)
 
 
 def _patience(trace):
@@ -302,7 +287,8 @@ class Plan:
     they are waited for. See Note [Compiled beforehand].
     """
 
-    one_call = None               # of a program that is native: what runs it in C; see running/one_call.py
+    bound = None                  # the BoundProgram that runs traces by it; None while it is `waiting`
+    is_native = False             # whether all of it is native, without effects
 
     def __init__(self, code, specs, wanted, free, spare=None):
         needed, materialised, left = set(needed_for(wanted, code)[0]), set(), set()
@@ -324,8 +310,8 @@ class Plan:
         (steps, buffers, graph), kernels = self.waiting
         kernels.compile()
         self.program = Program(steps, buffers, graph.numbers)
-        if self.program.native is not None:
-            self.one_call = one_call(self.program)
+        self.bound = self.program.bind()
+        self.is_native = self.bound.is_native
         named = buffers.names(graph)
         for number, step in enumerate(steps):
             step.settle(number, graph, buffers, named)
@@ -530,22 +516,6 @@ def _copy(source, target, view, offset, device):
         if read.store:
             read.node, read.offset = target, offset
     return nest
-
-
-def give(values, made, takes):
-    """Hand out what a plan has made, and what stands in memory that it took over."""
-    for slot, array_, address in made:
-        value = values[slot]
-        value.array, value._memory = array_, None
-        if address is not None:
-            value._address = address
-        value.trace = None
-    for slot, spec, source in takes:
-        value, old = values[slot], values[source]
-        if value.trace is not None:
-            value.array = old.look(spec, 0) if old.spec is not spec else old.array
-            value._memory, value._address = None, getattr(old, "_address", None)
-            value.trace = None
 
 
 def _flat(old):

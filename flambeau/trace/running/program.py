@@ -5,10 +5,8 @@ runs; between two of them stands an operation of the reference executor, or a co
 them find their memory through a table of addresses.
 """
 import re
-import struct
 from array import array
 from collections import deque
-from functools import partial
 from itertools import groupby
 
 from ...backends.backend import DeviceFailed, NotCompiled, Task, on_late_failure
@@ -18,9 +16,10 @@ from ...base.spec import spec as make_spec
 from ...loops.ir import BYTES_OF_TYPE
 from ..planning.buffers import last_to_fail
 from ..planning.fuse import memory as seen_memory
-from ..planning.lower import HALVES, LOOP_TYPE, Unfusable, cell
+from ..planning.lower import LOOP_TYPE, Unfusable
 from ..planning.steps import CallbackStep, KernelStep, LibraryStep, RecurrenceStep, TransferStep
 from ..value import Value
+from .bound import BoundProgram, bits_of
 from .interpret import execute, say_not_compiled
 
 handed: deque = deque(maxlen=3)       # (stretch, instructions) of the last programs that devices may still be running
@@ -143,24 +142,22 @@ class Program:
     """A plan's steps, ready to run.
 
     `inputs` are (slot, index of the table), `outputs` (slot, spec, index) of what it allocates, `takes` (slot, spec,
-    slot of the input whose memory it takes over), `givens` (slot, index) of what reference steps and copies between
-    devices gave, and `numbers` (instruction, parameter, dtype) of the numbers that come from the instructions. `blocks`
-    (device, bytes, index) are needed while it runs. Where all stretches are devices' programs, `native` is the last of
-    them, and `before` the others; else it is None.
+    slot of the input whose memory it takes over), `givens` (slot, spec, index) of what reference steps and copies
+    between devices gave, and `numbers` (instruction, parameter, dtype) of those that come from the instructions.
+    `blocks` (device, bytes, index) are needed while it runs. `last` is the stretch at the end if that is a device's
+    program, `before` are the others; `native`: all of them are devices' programs. It is run by bound.py.
     """
 
     def __init__(self, steps, buffers, numbers):
         self.numbers = numbers
-        self.cells = "".join("d" if d.is_floating_point else "q" for _, _, d in numbers)
-        self.plain = not any(d in HALVES for _, _, d in numbers)      # whether no number is rounded on the way
         self.constants = array("q")
         self.blocks, self.table_size = buffers.blocks, buffers.table_size
-        self.zeros = array("q", bytes(8 * buffers.table_size))        # a table without any addresses
         self._places(buffers)
         self._stretches(steps, buffers)
-        self.native, self.before = None, ()
-        if self.stretches and all(isinstance(stretch, NativeStretch) for stretch in self.stretches):
-            *self.before, self.native = self.stretches
+        *self.before, self.last = self.stretches or (None,)
+        if not isinstance(self.last, NativeStretch):
+            self.before, self.last = self.stretches, None
+        self.native = self.last is not None and all(isinstance(stretch, NativeStretch) for stretch in self.before)
         self.has_effects = any(isinstance(step, CallbackStep) for step in steps)
 
     def _places(self, buffers):
@@ -175,7 +172,7 @@ class Program:
                 else:
                     self.takes.append((b.slot, b.spec, b.owner.slot))
             elif b.kind == "given" and b.slot is not None:
-                self.givens.append((b.slot, b.index))
+                self.givens.append((b.slot, buffers.specs[b.slot], b.index))
 
     def _stretches(self, steps, buffers):
         self.stretches, last_reference = [], last_to_fail(steps)
@@ -211,50 +208,29 @@ class Program:
         """Where a kernel finds a number: those of the instructions come first, then the constants of the program."""
         if node.op == "number":
             return node.attr
-        kind = "d" if node.dtype.is_floating_point else "q"
-        self.constants.frombytes(struct.pack(kind, cell(node.attr, node.dtype)))
+        self.constants.append(bits_of(node.attr, node.dtype))
         return len(self.numbers) + len(self.constants) - 1
 
     # --- running ----------------------------------------------------------------------------------------------------
 
-    def run(self, values, code, finish, perform, slots=None):
-        """Run the instructions `code` over ready `values` by slot; then `finish` with (slot, array, address) of what
-        was made. See Note [All or nothing] in planning/plan.py. `perform(index, arrays)` has an effect happen. `slots`:
-        the same instructions with the slots of these values, where `code` has those of a longer trace."""
-        table = self.zeros[:]
-        makers = self.makers(code, slots or code) if observers.during_runs and observers.gathering() else None
-        blocks = self.working_memory(table, makers)
-        for slot, index in self.inputs:
-            try:
-                table[index] = values[slot]._address         # most know it: a call would cost more than all of this
-            except (AttributeError, TypeError):              # there is none, or None
-                table[index] = values[slot].address()
-        made = []
-        for slot, spec, index in self.outputs:
-            if makers is not None:
-                observers.begin(makers[slot])
-            array_, address = spec.device.backend.blank(spec)
-            table[index] = address
-            made.append((slot, array_, address))
-        scalars = self.scalars([code[i][3][n] for i, n, _ in self.numbers]) if self.numbers else self.constants
-        last = self.native
+    def bind(self, places=None, results=None, numbers=None, code=None):
+        """The program bound to where its inputs come from and its results go; see BoundProgram."""
+        return BoundProgram(self, places, results, numbers, code)
+
+    def run_before_last(self, table, values, code, blocks, made, perform, observed):
+        """Run all but a native stretch at the end. Gives the arrays that other steps made, by their index in the table.
+        `made`: (array, address) of each output."""
+        held = None if self.native else {slot: (array_, spec) for (slot, spec, _), (array_, _)
+                                         in zip(self.outputs, made, strict=True)}
+        arrays: dict = {}
         for stretch in self.before:
-            self.run_stretch(stretch, table, scalars, code, makers is not None)
-        if last is None:
-            held = {slot: (array_, spec) for (slot, array_, _), (_, spec, _) in zip(made, self.outputs, strict=True)}
-            arrays, stretches = {}, self.stretches
-            if stretches and isinstance(stretches[-1], NativeStretch):
-                *stretches, last = stretches
-            for stretch in stretches:
-                if isinstance(stretch, NativeStretch):
-                    self.run_stretch(stretch, table, scalars, code, makers is not None)
-                elif isinstance(stretch, TransferCall):
-                    self._transfer(stretch, table, values, code, blocks, held, arrays)
-                else:
-                    self._call_reference(stretch, table, values, code, blocks, held, arrays, perform)
-            for slot, index in self.givens:
-                made.append((slot, arrays[index], None))
-        self.end(last, table, scalars, code, makers is not None, partial(finish, made))
+            if isinstance(stretch, NativeStretch):
+                self.run_stretch(stretch, table.addresses, table.numbers, code, observed)
+            elif isinstance(stretch, TransferCall):
+                self._transfer(stretch, table.addresses, values, code, blocks, held, arrays)
+            else:
+                self._call_reference(stretch, table.addresses, values, code, blocks, held, arrays, perform)
+        return arrays
 
     def working_memory(self, table, makers=None):
         """The blocks that are needed while it runs, by their place in `table`. `makers`: what observers are told."""
@@ -265,12 +241,6 @@ class Program:
             blocks[index] = block = device.backend.block(nbytes)
             table[index] = block.address
         return blocks
-
-    def run_native(self, table, scalars, code, observed, hand_out, again=None):
-        """Run a program whose stretches are all native, and then `hand_out()`. `again`: what runs the last of them."""
-        for stretch in self.before:
-            self.run_stretch(stretch, table, scalars, code, observed)
-        self.end(self.native, table, scalars, code, observed, hand_out, again)
 
     @staticmethod
     def run_stretch(stretch, table, scalars, code, observed):
@@ -283,36 +253,10 @@ class Program:
             raise
         stretch.has_run(times, code)
 
-    @staticmethod
-    def end(last, table, scalars, code, observed, hand_out, again=None):
-        """Run the last stretch, None where that was no native one, and hand out what was made: both, or neither.
-
-        An interrupt in the middle of what can be gone on with, or while results are handed out, comes after the end.
-        """
-        times = last.times() if last is not None and observed else None
-        run = None if last is None else again if again is not None and times is None else \
-            last.bound(table, scalars, times)
-        started = False
-        try:
-            started = True                        # no interrupt comes between this and the end of the call
-            if run is not None:
-                run()
-            hand_out()
-        except DeviceFailed as error:
-            last.explain(error, code)
-            raise
-        except BaseException:
-            if started:
-                if hasattr(run, "resume"):
-                    run.resume()
-                hand_out()
-            raise
-        if last is not None:
-            last.has_run(times, code)
-
     def makers(self, code, slots):
         """For observers: the instruction of `code` that makes each slot, and under None all those whose steps share the
-        working memory. `slots`: as in `run`."""
+        working memory. `slots`: the same instructions with the slots of the plan, where `code` has those of a longer
+        trace."""
         found = {slot: instruction for (entry, *_, first, _), instruction in zip(slots, code, strict=True)
                  for slot in range(first, first + len(entry.outs))}
         steps = [step for stretch in self.stretches
@@ -320,21 +264,6 @@ class Program:
         found[None] = tuple([code[i] for i in dict.fromkeys(i for step in steps if step.keeps
                                                             for i in step.instructions)])
         return found
-
-    def scalars(self, numbers):
-        """The cells that kernels read numbers from: those of the instructions first, then the program's constants."""
-        scalars = array("q")
-        if self.cells:
-            try:
-                packed = struct.pack(self.cells, *numbers) if self.plain else None
-            except struct.error:                  # a float for an integer, or an integer out of range
-                packed = None
-            if packed is None:
-                packed = struct.pack(self.cells, *[cell(n, d) for n, (_, _, d)
-                                                   in zip(numbers, self.numbers, strict=True)])
-            scalars.frombytes(packed)
-        scalars.extend(self.constants)
-        return scalars
 
     def _call_reference(self, call, table, values, code, blocks, held, arrays, perform):
         instruction = entry, _, _, params, _, _ = code[call.index]

@@ -6,7 +6,7 @@ from flambeau.trace.running.key cimport cached_plan, key_of, remember
 
 cdef bint COMPILED
 cdef dict events, switches, pending
-cdef object _planning, CPU
+cdef object _planning, CPU, DeviceFailed
 cdef tuple NO_KEY
 cdef Py_ssize_t MAX_INLINE_INSTRUCTIONS, MAX_INLINE_BYTES
 

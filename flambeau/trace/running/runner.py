@@ -12,6 +12,7 @@ kept. And the plan of a single instruction is found by its Entry (SingleRun in k
 from itertools import count
 from threading import get_ident
 
+from ...backends.backend import DeviceFailed
 from ...backends.cpu.memory.allocator import explained
 from ...base import observers, settings
 from ...base.core import COMPILED
@@ -187,15 +188,17 @@ def run_as_one_call(trace, keeps_turn):
         found = trace.found = key_of(trace)
         plans = _planning._plans
         plan = plans.get(found[0])
-        if plan is None or plan is False or plan.one_call is None:
+        if plan is None or plan is False or not plan.is_native:
             return False
         if is_single:
             remember(trace, plan, found)
     try:
-        if not plan.one_call.run(trace, keeps_turn):
-            return False                          # another device's: others are let in there
+        if not plan.bound.run_trace(trace, keeps_turn):
+            return False                          # it takes Python, which lets others in
         trace.found, trace.ran = None, plan
         return True
+    except DeviceFailed:                          # every look raises it, now and every time
+        raise
     except Exception:
         if trace.found is None:                   # it has run, and could not be handed out
             raise

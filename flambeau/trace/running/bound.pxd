@@ -1,0 +1,58 @@
+cimport cython
+from flambeau.backends.cpu.memory.address cimport address
+from flambeau.trace.running.runner cimport TraceRunner
+from flambeau.trace.running.table cimport AddressTable, WorkingMemory, fill, new_value, taken_spare
+from flambeau.trace.value cimport Value
+
+
+cdef object CPU, DeviceFailed, observers
+cdef int FLOAT, INTEGER
+cdef dict events
+
+
+@cython.final
+cdef class BoundProgram:
+    cdef public object program
+    cdef public bint is_native, direct
+    cdef public list inputs, outputs, takes, givens, numbers
+    cdef public object cells
+    cdef WorkingMemory memory
+    cdef AddressTable table
+
+    cpdef AddressTable new_table(self)
+
+    @cython.locals(values=list, code=list)
+    cpdef bint run_trace(self, TraceRunner trace, bint keeps_turn=*, perform=*) except -1
+
+    @cython.locals(direct=bint, table=AddressTable)
+    cpdef bint run(self, values, list made, numbers, list code, TraceRunner trace=*, segment=*, perform=*,
+                   bint keeps_turn=*) except -1
+
+    @cython.locals(started=bint)
+    cdef _run(self, AddressTable table, bint direct, values, list made, numbers, list code, TraceRunner trace, segment,
+              perform)
+
+    @cython.locals(words=cython.p_longlong, value=Value, at=Py_ssize_t, index=Py_ssize_t)
+    cdef _put_inputs(self, AddressTable table, bint direct, values)
+
+    @cython.locals(words=cython.p_longlong, value=Value, at=Py_ssize_t, index=Py_ssize_t, one=tuple, found=list)
+    cdef list _put_results(self, AddressTable table, list made)
+
+    @cython.locals(value=Value)
+    cdef list _put_results_of_devices(self, AddressTable table, list made, makers)
+
+    @cython.locals(value=Value, at=Py_ssize_t, found=list)
+    cdef list _taken(self, values)
+
+    @cython.locals(cells=cython.p_longlong, reals=cython.p_double, where=Py_ssize_t, index=Py_ssize_t, at=Py_ssize_t,
+                   way=int, instruction=tuple, params=tuple)
+    cdef _put_numbers(self, AddressTable table, numbers)
+
+    cdef _add_givens(self, list found, dict arrays)
+
+    @cython.locals(value=Value, at=Py_ssize_t, source=Py_ssize_t, number=Py_ssize_t)
+    cdef _hand_out(self, bint direct, values, list made, list found, list taken, TraceRunner trace, segment)
+
+
+@cython.locals(value=Value)
+cdef _give(list made, Py_ssize_t at, spec, tuple one, bint whole_block)

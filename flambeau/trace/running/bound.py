@@ -1,0 +1,278 @@
+# cython: boundscheck=False
+"""A program bound to where its inputs come from and where its results go, and the one run that there is of it.
+
+Note [One run]: traces, segments of them, replays of what `compile` has recorded, on the CPU and on other devices,
+observed or not: all of them run here. Working memory, inputs, results and numbers get their places in a table
+(table.py), program.py runs all but the last native stretch, then that is called, and the results are handed out. Until
+that call nothing has changed: whatever fails before it, want of memory above all, leaves everything as it was. From its
+beginning on there is no way back: an interrupt that comes meanwhile is raised when the stretch has come to its end and
+everything is handed out.
+
+A run that is one call of the CPU's (`direct`) is all C where the core is compiled, and no interrupt comes in between.
+A part of the compiled core: see Note [One source, two speeds] in base/core.py.
+"""
+import struct
+from array import array
+
+from ...backends.backend import DeviceFailed
+from ...backends.cpu.memory.address import address
+from ...backends.cpu.memory.allocator import class_of
+from ...backends.cpu.memory.array_pool import LARGE_SPARE_BYTES
+from ...base import dtypes, observers
+from ...base.core import COMPILED
+from ...base.spec import CPU
+from ..planning.lower import HALVES, cell
+from .table import AddressTable, WorkingMemory, fill, new_value, taken_spare
+
+FLOAT, INTEGER, FITTED = 0, 1, 2  # how a number comes to its cell: as it is, if it fits, by the rule of its dtype
+events = vars(observers)          # the module's dict: saves one attribute lookup per call
+
+
+class BoundProgram:
+    """A program, with the places of what it reads and gives.
+
+    It runs over `values`, a list or tuple, and `numbers`. Results go to a list `made`: where None stands, a new Value
+    is put, a pending Value is made ready, and the memory of one that is ready is written over. `made` is `values` for a
+    trace, whose slots are the places; a replay says which slot stands where.
+
+    Rows say what has which index of the table: `inputs` (place, index), `outputs` (place, spec, index, size class where
+    the array may be a spare one), `takes` (place, spec, place of the input whose memory it takes), `givens`
+    (place, spec, index) of what steps of the reference executor gave; and which cell a number has: `numbers`
+    (cell, -1, place, way, dtype), or (cell, instruction, parameter, way, dtype) in a trace. `cells` are the numbers
+    that are always the same. `table` is there while no run uses it: two threads, or a look amid another, may run one
+    program at once.
+    """
+
+    __slots__ = ("program", "is_native", "direct", "inputs", "outputs", "takes", "givens", "numbers", "cells",
+                 "memory", "table")
+
+    def __init__(self, program, places=None, results=None, numbers=None, code=None):
+        """`places`, `results`: {slot: place} in `values` and `made`. `numbers`: {(instruction, parameter): place} of
+        those that are given at every run; the others are taken from `code` now. Without these, all is as in a trace."""
+        def place(found, slot):
+            return slot if found is None else found[slot]
+
+        self.program = program
+        self.is_native = program.native and not program.has_effects
+        self.direct = program.native and not program.before and hasattr(program.last.program, "direct") \
+            and all(spec.device is CPU for _, spec, _ in (*program.outputs, *program.takes))
+        self.inputs = [(place(places, slot), index) for slot, index in program.inputs]
+        self.outputs = [(place(results, slot), spec, index, _spare_class(spec))
+                        for slot, spec, index in program.outputs]
+        self.takes = [(place(results, slot), spec, place(places, source)) for slot, spec, source in program.takes]
+        self.givens = [(place(results, slot), spec, index) for slot, spec, index in program.givens]
+        self.numbers, self.memory, self.table = [], WorkingMemory(program.blocks), None
+        self.cells = array("q", bytes(8 * len(program.numbers))) + program.constants
+        for at, (index, parameter, dtype) in enumerate(program.numbers):
+            way = FITTED if dtype is dtypes.bool or dtype in HALVES else FLOAT if dtype.is_floating_point else INTEGER
+            if numbers is None:
+                self.numbers.append((at, index, parameter, way, dtype))
+            elif (index, parameter) in numbers:
+                self.numbers.append((at, -1, numbers[index, parameter], way, dtype))
+            else:
+                self.cells[at] = bits_of(code[index][3][parameter], dtype)
+
+    def new_table(self):
+        """An AddressTable for a run, with the numbers that are always the same."""
+        program = self.program
+        return AddressTable(array("q", bytes(8 * program.table_size)), self.cells[:], program.last, self.direct)
+
+    def run_trace(self, trace, keeps_turn=False, perform=None):
+        """Run the trace whose instructions the program was made of, and empty it. Returns True if it ran."""
+        values, code = trace.values, trace.code
+        return self.run(values, values, code, code, trace, None, perform, keeps_turn)
+
+    def run_segment(self, segment):
+        """Run a Segment of a trace, and note there that it has run."""
+        values = segment.values
+        self.run(values, values, segment.code, segment.recorded, None, segment)
+
+    def run(self, values, made, numbers, code, trace=None, segment=None, perform=None, keeps_turn=False):
+        """Run the instructions `code` over `values`, which are ready. Returns True if it ran.
+
+        `numbers` are those of a replay, or the instructions that have them.
+        With the results a trace, or a segment of one, is emptied; without either, True is put into the last place of
+        `made`. `perform(index, arrays)` has an effect happen. `keeps_turn`: no other thread is let in meanwhile, so
+        that only what is `direct` runs.
+        """
+        direct = self.direct and not events["during_runs"]
+        if keeps_turn and not direct:
+            return False
+        table, self.table = self.table, None      # another thread that comes now finds none
+        if table is None:
+            table = self.new_table()
+        table.keeps_turn = keeps_turn
+        try:
+            self._run(table, direct, values, made, numbers, code, trace, segment, perform)
+        finally:
+            self.table = table
+        return True
+
+    def _run(self, table, direct, values, made, numbers, code, trace, segment, perform):
+        program, makers = self.program, None
+        if direct:
+            blocks = self.memory.take(table)
+        else:
+            if events["during_runs"] and observers.gathering():
+                makers = program.makers(code, code if segment is None else segment.code)
+            blocks = program.working_memory(table.addresses, makers)
+        self._put_inputs(table, direct, values)
+        found = self._put_results(table, made) if direct else self._put_results_of_devices(table, made, makers)
+        taken = self._taken(values) if self.takes else None
+        if self.numbers:
+            self._put_numbers(table, numbers)
+        last = run = times = arrays = None
+        started = False
+        try:                                      # its loops stand in functions: see test_interrupts.py
+            if not direct:
+                last = program.last
+                arrays = program.run_before_last(table, values, code, blocks, found, perform, makers is not None)
+                self._add_givens(found, arrays)   # all of `arrays` have to stay until the end
+                if last is not None:
+                    times = None if makers is None else last.times()
+                    run = table.again if table.again is not None and times is None else \
+                        last.bound(table.addresses, table.numbers, times)
+            if trace is not None:
+                trace.found = None                # from here on it must not be run again
+            started = True                        # no interrupt comes between this and the end of the call
+            if direct:
+                table.call()
+            elif run is not None:
+                run()
+            self._hand_out(direct, values, made, found, taken, trace, segment)
+        except DeviceFailed as error:
+            if started:
+                last.explain(error, code)
+            if self.is_native and trace is None and segment is None:     # what it has overwritten by then is not known
+                self._hand_out(direct, values, made, found, taken, trace, segment)
+            raise
+        except BaseException:
+            if started:
+                if hasattr(run, "resume"):
+                    run.resume()
+                self._hand_out(direct, values, made, found, taken, trace, segment)
+            raise
+        if direct:
+            self.memory.give(blocks)
+        elif last is not None:
+            last.has_run(times, code)
+
+    def _put_inputs(self, table, direct, values):
+        words = table.words
+        for at, index in self.inputs:
+            value = values[at]
+            try:
+                where = value._address            # most know it: a call would cost more than all of this
+            except AttributeError:                # interpreted, one that was not set
+                where = None
+            if where is None:
+                where = value._address = address(value.array) if direct else value.address()
+            words[index] = where
+
+    def _put_results(self, table, made):
+        """(array, address) of each output, on the CPU while memory is not observed."""
+        words, found = table.words, []
+        for at, spec, index, size_class in self.outputs:
+            value = made[at]
+            one = taken_spare(spec, size_class) if value is None or value.trace is not None else \
+                (value.array, value._address)
+            found.append(one)
+            words[index] = one[1]
+        return found
+
+    def _put_results_of_devices(self, table, made, makers):
+        """The same in general. What no observer asks about, `makers`, is asked of each device in one go."""
+        found, wanted = [None] * len(self.outputs), {}
+        for number, (at, spec, _, _) in enumerate(self.outputs):
+            value = made[at]
+            if value is not None and value.trace is None:
+                found[number] = value.array, value._address
+            elif makers is not None:
+                observers.begin(makers[self.program.outputs[number][0]])
+                found[number] = spec.device.backend.blank(spec)
+            else:
+                wanted.setdefault(spec.device.backend, []).append((number, spec))
+        for backend, rows in wanted.items():
+            for (number, _), one in zip(rows, backend.blanks([spec for _, spec in rows]), strict=True):
+                found[number] = one
+        for one, (_, _, index, _) in zip(found, self.outputs, strict=True):
+            table.addresses[index] = one[1]
+        return found
+
+    def _taken(self, values):
+        """(array, address) of each result that takes over an input's memory."""
+        found = []
+        for _, spec, at in self.takes:
+            value = values[at]
+            found.append((value.array if value.spec is spec else value.look(spec, 0), value._address))
+        return found
+
+    def _put_numbers(self, table, numbers):
+        cells, reals = table.cells, table.reals
+        for where, index, at, way, dtype in self.numbers:
+            if index < 0:
+                number = numbers[at]
+            else:
+                instruction = numbers[index]
+                params = instruction[3]
+                number = params[at]
+            if way == FLOAT:
+                reals[where] = number
+                continue
+            try:
+                cells[where] = number if way == INTEGER and type(number) is int else bits_of(number, dtype)
+            except OverflowError:
+                cells[where] = bits_of(number, dtype)
+
+    def _add_givens(self, found, arrays):
+        for _, _, index in self.givens:
+            found.append((arrays[index], None))
+
+    def _hand_out(self, direct, values, made, found, taken, trace, segment):
+        """Hand out the results; an interrupted run does it twice."""
+        number = 0
+        for at, spec, _, size_class in self.outputs:
+            _give(made, at, spec, found[number], direct and size_class is not None)
+            number += 1
+        for at, spec, _ in self.givens:
+            _give(made, at, spec, found[number], False)
+            number += 1
+        number = 0
+        for at, spec, source in self.takes:
+            value = values[source]
+            if made is values:
+                _give(made, at, spec, taken[number], False)
+            elif value.spec is spec:
+                value.on_host = None              # what it was
+                made[at] = value
+            else:
+                made[at] = new_value(spec, taken[number], False)
+            number += 1
+        if trace is not None:
+            trace.clear()
+        elif segment is not None:
+            segment.clear()
+        else:
+            made[-1] = True
+
+
+def _give(made, at, spec, one, whole_block):
+    """Put `one`, (array, address), into place `at` of `made`, unless what stands there was written over."""
+    value = made[at]
+    if value is None:
+        made[at] = new_value(spec, one, whole_block)
+    elif value.trace is not None:
+        fill(value, one, whole_block)
+    else:
+        value.on_host = None                      # what it was
+
+
+def _spare_class(spec):
+    """The size class of a result that may be made in a spare array: Note [Spare arrays] in cpu/memory/array_pool.py."""
+    return class_of(spec) if COMPILED and spec.device is CPU and spec.nbytes <= LARGE_SPARE_BYTES else None
+
+
+def bits_of(number, dtype):
+    """The word of a number that stands in a cell."""
+    kind = "d" if dtype.is_floating_point else "q"
+    return struct.unpack("q", struct.pack(kind, cell(number, dtype)))[0]
