@@ -19,7 +19,7 @@ class Node(NodeBase):
     tensor_hooks = None       # output number → hooks of the tensor that it is
     retained = None           # output number → weak reference to a tensor that keeps its gradient
     _metadata = None
-    kinds = None              # spec of each input, where gradients are to be brought to it
+    input_specs = None        # of each input, where gradients are to be brought to it
     takes_none = False        # whether it runs even where no gradient came
 
     def __init__(self):

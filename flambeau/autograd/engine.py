@@ -163,9 +163,9 @@ def _run(capture, captured, useful, create_graph, node, gs):
             if modes.anomaly:
                 _anomaly_note(node, error)
             raise
-        if node.kinds is not None:
+        if node.input_specs is not None:
             made = [g if g is None or edge is None or g._spec is spec else match_spec(g, spec)
-                    for g, spec, edge in zip(made, node.kinds, node.edges, strict=False)]
+                    for g, spec, edge in zip(made, node.input_specs, node.edges, strict=False)]
     if modes.anomaly and modes.check_nan:
         _check_nan(node, made)
     if not node.hooks:

@@ -187,7 +187,7 @@ def propagate(op, entry, args, inputs, outs):
                 out._dual_of = inputs[0] if inputs[0]._dual_of is dual_itself else inputs[0]._dual_of
         return
     tangents = [tangent_of(t) for t in inputs]
-    live = [t is not None and spec.dtype.category >= 2 for t, spec in zip(tangents, entry.kinds, strict=True)]
+    live = [t is not None and spec.dtype.category >= 2 for t, spec in zip(tangents, entry.input_specs, strict=True)]
     if not any(live) or not op.differentiable:
         return
     level, modes.level = modes.level, -1
@@ -208,7 +208,7 @@ def _push(node, op, tangents, outs, level, tracked):
     with standing_in():
         made = node.backward(tuple(probes))
     pairs = [(match_spec(g, spec), tangents[i].to(spec.dtype)) for g, spec, i in
-             zip(made, node.kinds, node.recipe.inputs, strict=True) if g is not None and requires(g)]
+             zip(made, node.input_specs, node.recipe.inputs, strict=True) if g is not None and requires(g)]
     wanted = [probes[nr] for nr in real]
     if pairs:
         got = grad([g for g, _ in pairs], wanted, [t for _, t in pairs], create_graph=tracked, allow_unused=True)
@@ -232,7 +232,8 @@ def _keep_tangent(out):
 def _node(op, entry, args, inputs, outs, live):
     """A node like the one a call makes, for all inputs with a tangent, whether or not they require grad."""
     node = OpNode()
-    node.recipe = BackwardRecipe(op, entry.kinds, entry.template, sum(1 << i for i, use in enumerate(live) if use))
+    asked = sum(1 << i for i, use in enumerate(live) if use)
+    node.recipe = BackwardRecipe(op, entry.input_specs, entry.template, asked)
     node.edges = tuple(edge_of(t) or (None, 0) for t, use in zip(inputs, live, strict=True) if use)
     kept = []
     for at, how in node.recipe.asked:

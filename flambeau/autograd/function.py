@@ -206,7 +206,7 @@ class Function(metaclass=FunctionMeta):
         ctx.site = here()
         ctx.outs = tuple(o._spec if isinstance(o, Tensor) else None for o in outs)
         ctx.n_outputs = len(outs)
-        ctx.kinds = tuple(t._spec for t in tensors)
+        ctx.input_specs = tuple(t._spec for t in tensors)
         ctx.edges = edges
         ctx.plain_at = tuple(nr for nr, o in enumerate(outs) if any(o is t for t in ctx.non_differentiable))
         _check_dirty(cls, ctx, outs, tensors)

@@ -277,7 +277,7 @@ class OpNode(Node):
 
     # recipe; edges; kept; outs: spec of each result; site; seq. Set by `make_node` in tensor/history.py, at every call.
     op = property(lambda self: self.recipe.op)
-    kinds = property(lambda self: self.recipe.input_specs)
+    input_specs = property(lambda self: self.recipe.input_specs)
     __init__ = object.__init__             # made often, and then filled in
 
     def name(self):

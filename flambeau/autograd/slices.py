@@ -18,7 +18,7 @@ class CopySlices(Node):
     def __init__(self, base_edge, written_edge, base, view):
         super().__init__()
         self.edges = (base_edge, written_edge)
-        self.kinds = (base._spec, view._spec)
+        self.input_specs = (base._spec, view._spec)
         self.start = start_in(base, view)
         self.site = here()
         self._tell_made()
@@ -35,7 +35,7 @@ class CopySlices(Node):
     def backward(self, grads):
         if self.released is not None:
             raise second_error(self)
-        base, view = self.kinds
+        base, view = self.input_specs
         g = grads[0]
         if g._spec.strides != base.strides or g._offset or not g._spec.dense:
             g = laid_like(base, g)
@@ -56,7 +56,7 @@ class SharedCells(Node):
     def __init__(self, base, view):
         super().__init__()
         self.edges = (edge_of(base),)
-        self.kinds = (base._spec,)
+        self.input_specs = (base._spec,)
         self.view, self.start = view._spec, start_in(base, view)
         self.site = here()
         self._tell_made()
@@ -65,7 +65,7 @@ class SharedCells(Node):
         return "AsStridedBackward0"
 
     def backward(self, grads):
-        g, base = grads[0], self.kinds[0]
+        g, base = grads[0], self.input_specs[0]
         made = g.new_empty_strided(base.shape, base.strides).zero_()
         cells, there = look(made, self.view, self.start), g != 0
         cells.index_put_((there,), g[there])

@@ -99,7 +99,7 @@ def run_nodes(ready, readers, buffers, reached, targets, careful, retain_graph, 
                 if node.seq < emptied and isinstance(node, OpNode):
                     older.append((node, node.kept))
                 node.release(site)
-            kinds = node.kinds or itertools.repeat(None)
+            kinds = node.input_specs or itertools.repeat(None)
         node = None
         for edge, g, spec in zip(edges, made, kinds, strict=False):
             if edge is None:

@@ -19,7 +19,7 @@ def execute(entry, arrays, params, own=False):
     Operands that stand elsewhere (a single number on the CPU may join any device) are brought there, and results to
     where their specs say. In a plan, these copies are steps of their own.
     """
-    here, kinds, outs = entry.device, entry.kinds, entry.outs
+    here, kinds, outs = entry.device, entry.input_specs, entry.outs
     if any(kind.device is not here for kind in kinds):
         arrays = [a if kind.device is here else _moved(a, kind, here) for a, kind in zip(arrays, kinds, strict=True)]
     made = here.backend.execute(entry, arrays, params, own)

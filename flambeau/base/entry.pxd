@@ -1,5 +1,5 @@
 cdef class Entry:
-    cdef public object op, casts, template, simple, param_at, pick, wrap, kinds, deltas, look, device, compiles
+    cdef public object op, casts, template, simple, param_at, pick, wrap, input_specs, deltas, look, device, compiles
     cdef public object compute, fits, rounded, nbytes, weight
     cdef public tuple outs, zeros
     cdef public dict recipes

@@ -198,7 +198,7 @@ class Gradient:
                              {(index - done.split, n): order[name] for (index, n), name in trace.numbers.items()
                               if index >= done.split})
         self.code = [(edge, edge.child) for edge in done.code]
-        self.kinds = tuple(t._spec for t in self.bounds)
+        self.input_specs = tuple(t._spec for t in self.bounds)
         self.incoming = tuple(make_spec(t._spec.dtype, t._spec.shape) for t in done.live)
         self.site = done.live[0]._site
 
@@ -211,7 +211,7 @@ class Gradient:
         node = CompiledBackward()
         node.gradient, node.kept, node.numbers = self, kept, numbers
         node.watched = [(storage, storage.version) for storage in watched]
-        node.edges, node.kinds = [edge_of(t) for t in bounds], self.kinds
+        node.edges, node.input_specs = [edge_of(t) for t in bounds], self.input_specs
         node.n_outputs, node.site = len(outs), self.site
         for nr, out in enumerate(outs):
             out._node, out._nr = node, nr

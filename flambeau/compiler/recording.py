@@ -121,9 +121,9 @@ def evaluate(code, held, wanted):
         for entry, slots, offsets, params, first, _ in map(code.__getitem__, needed_for(wanted, code)[0]):
             sources = [made[s] if s in made else held[s] for s in slots]
             arrays = [on_host.read(v, spec, offset)
-                      for v, spec, offset in zip(sources, entry.kinds, offsets, strict=False)]
+                      for v, spec, offset in zip(sources, entry.input_specs, offsets, strict=False)]
             if entry.op is update:
-                arrays = [with_part(CPU.backend, sources[0].bytes_on_host().copy(), entry.kinds[0], offsets[0],
+                arrays = [with_part(CPU.backend, sources[0].bytes_on_host().copy(), entry.input_specs[0], offsets[0],
                                     arrays[1])]
             else:
                 arrays = on_host.execute(entry, arrays, params)

@@ -133,7 +133,7 @@ def _shown(node, number, names, modules, marks):
 
 def _carried(node, at, edge):
     """(shape in words, bytes) of what comes along an edge; None where neither end knows."""
-    made, taken = _specs(edge[0]), node.kinds or ()
+    made, taken = _specs(edge[0]), node.input_specs or ()
     spec = made[edge[1]] if edge[1] < len(made) else taken[at] if at < len(taken) else None
     return (None, 0) if spec is None else (kind_of(spec), spec.nbytes)
 

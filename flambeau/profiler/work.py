@@ -10,13 +10,13 @@ COPYING = frozenset("_copy _to_copy clone contiguous _expand _view _alias".split
 
 def bytes_of(entry):
     """What an instruction of this kind reads and makes."""
-    return sum(spec.nbytes for spec in (*entry.kinds, *(entry.outs or ())))
+    return sum(spec.nbytes for spec in (*entry.input_specs, *(entry.outs or ())))
 
 
 def flops_of(entry, params=()):
     """Its operations on numbers: of a product or convolution two for each multiplication, else one for each number
     that it makes or, where it makes fewer, reads."""
-    name, kinds, outs = entry.op.__name__, entry.kinds, entry.outs or ()
+    name, kinds, outs = entry.op.__name__, entry.input_specs, entry.outs or ()
     if not outs or name in COPYING:
         return 0
     if name in PRODUCTS:
@@ -26,7 +26,7 @@ def flops_of(entry, params=()):
 
 def weight_of(entry):
     """What its share of a step is reckoned by."""
-    return max([1, *[spec.numel for spec in (*entry.kinds, *(entry.outs or ()))]]) + flops_of(entry) // 16
+    return max([1, *[spec.numel for spec in (*entry.input_specs, *(entry.outs or ()))]]) + flops_of(entry) // 16
 
 
 def _convolution(kinds, outs):

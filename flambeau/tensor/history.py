@@ -69,7 +69,7 @@ def make_node(entry, args, inputs, outs, site, wanted, special):
             for out in outs:
                 out._cut = (f"{called_as(op)}(), which has no gradient", site)
             return
-        recipe = BackwardRecipe(op, entry.kinds, entry.template, wanted)
+        recipe = BackwardRecipe(op, entry.input_specs, entry.template, wanted)
         recipe.has_float_result = entry.outs is not None and len(entry.outs) == 1 and not entry.many \
             and entry.outs[0].dtype.category >= 2
         entry.recipes[wanted] = recipe

@@ -97,7 +97,7 @@ def empty_entry(op, kinds, template, param_at):
     """An Entry that says nothing of the results yet."""
     entry = Entry()
     entry.op = op
-    entry.kinds = tuple(kinds)
+    entry.input_specs = tuple(kinds)
     entry.template = template
     entry.param_at = tuple(param_at)
     entry.pick = _picker(param_at)
@@ -186,7 +186,7 @@ def notice_all_larger(wanted):
     all_larger_noticed = wanted
     for entry in list(entries.values()):
         if getattr(entry, "outs", None) is not None and entry.op.pointwise and _is_larger(entry):
-            entry.larger = wanted or _lacks_dimension(*entry.kinds)
+            entry.larger = wanted or _lacks_dimension(*entry.input_specs)
             entry.quick = _is_quick(entry)
     for table in tables:                                  # which hold quick ones
         table.clear()
@@ -194,7 +194,7 @@ def notice_all_larger(wanted):
 
 def _is_larger(entry):
     """Whether an operation on two tensors gives more elements than either has."""
-    kinds = entry.kinds
+    kinds = entry.input_specs
     return entry.op.pointwise and len(kinds) == 2 and not entry.many \
         and entry.outs[0].numel > max(kinds[0].numel, kinds[1].numel)
 
@@ -249,7 +249,7 @@ def ruled_entry(op, args):
     if entry is None:
         entry = Entry()
         entry.op = op
-        entry.kinds = key[2:]
+        entry.input_specs = key[2:]
         entry.template = template
         entry.param_at = tuple(at for at, slot in enumerate(template) if slot is None)
         entry.recipes = {}

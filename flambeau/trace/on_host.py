@@ -150,7 +150,7 @@ def _found(value, depth):
         return None
     entry, slots, offsets, params, _, _ = made
     arrays = []
-    for slot, look, offset in zip(slots, entry.kinds, offsets, strict=True):
+    for slot, look, offset in zip(slots, entry.input_specs, offsets, strict=True):
         operand = trace.values[slot]
         if operand.spec.device is CPU and operand.trace is None:
             arrays.append(operand.look(look, offset))

@@ -87,7 +87,7 @@ class RerunSearch:
         entry, slots, offsets, _, first, _ = self.culprit
         names = _input_names(entry)
         self.inputs = [(names[at] if at < len(names) else f"input {at}", NumberRange(values[slot].look(spec, offset)))
-                       for at, (slot, spec, offset) in enumerate(zip(slots, entry.kinds, offsets, strict=False))]
+                       for at, (slot, spec, offset) in enumerate(zip(slots, entry.input_specs, offsets, strict=False))]
         made = next(slot for slot in range(first, first + len(entry.outs)) if slot in self.bad)
         self.made = NumberRange(values[made].array)
 

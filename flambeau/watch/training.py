@@ -399,7 +399,7 @@ def _walk(roots):
             continue
         incoming = [given.get(nr) for nr in range(node.n_outputs)]
         made = node.backward(incoming)
-        for edge, g, spec in zip(node.edges, made, node.kinds, strict=False):
+        for edge, g, spec in zip(node.edges, made, node.input_specs, strict=False):
             if edge is None or g is None:
                 continue
             if not _is_finite(g):

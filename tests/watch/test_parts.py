@@ -128,7 +128,7 @@ def test_a_larger_result_is_recorded_as_quickly_as_others_while_nobody_watches()
     def entry():
         x * y                                     # which makes one, if there is none
         return next(e for key, e in find.entries.items()
-                    if getattr(e, "kinds", None) == (x._spec, y._spec) and e.op is torch.mul)
+                    if getattr(e, "input_specs", None) == (x._spec, y._spec) and e.op is torch.mul)
     assert entry().quick
     with torch.watch(ignore=["broadcast"]):
         assert not entry().quick

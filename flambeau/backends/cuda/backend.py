@@ -244,30 +244,30 @@ class CUDABackend(Backend):
         except self.driver.errors as error:
             raise self.driver.told(error, f"running {entry.op.__name__}") from None
         except self.driver.refusals as error:
-            kinds = ", ".join(dict.fromkeys(kind.dtype.name for kind in entry.kinds)) or "no operand"
+            kinds = ", ".join(dict.fromkeys(kind.dtype.name for kind in entry.input_specs)) or "no operand"
             raise NotImplementedError(
                 f"{entry.op.__name__} of {kinds} cannot run on {self.device} yet: CuPy says {type(error).__name__}: "
                 f"{error}. Move the tensors with .cpu() for this operation") from error
 
     def _has_no_dtype_of(self, entry):
-        return any(kind.dtype in self._lacks for kind in (*entry.kinds, *(entry.outs or ())))
+        return any(kind.dtype in self._lacks for kind in (*entry.input_specs, *(entry.outs or ())))
 
     def _widened(self, entry, arrays):
         """(entry, arrays) with bfloat16 operands in float32, which CuPy has all its functions for; None without any."""
-        if entry.op.overwrites or not any(kind.dtype is dtypes.bfloat16 for kind in entry.kinds):
+        if entry.op.overwrites or not any(kind.dtype is dtypes.bfloat16 for kind in entry.input_specs):
             return None
-        kinds = [kind.like(dtypes.float32) if kind.dtype is dtypes.bfloat16 else kind for kind in entry.kinds]
+        kinds = [kind.like(dtypes.float32) if kind.dtype is dtypes.bfloat16 else kind for kind in entry.input_specs]
         return _entry_for(entry, kinds, entry.outs), [
             array.astype(np.float32) if kind.dtype is dtypes.bfloat16 else array
-            for array, kind in zip(arrays, entry.kinds, strict=True)]
+            for array, kind in zip(arrays, entry.input_specs, strict=True)]
 
     def _execute_bits(self, entry, arrays, params):
         """An operation with operands or results of dtypes that CuPy lacks; see Note [Bits for dtypes]."""
         outs = entry.outs or ()                       # none where their shapes are known only afterwards
-        small = {kind.dtype for kind in (*entry.kinds, *outs) if kind.dtype in self._lacks}
+        small = {kind.dtype for kind in (*entry.input_specs, *outs) if kind.dtype in self._lacks}
         name = entry.op.__name__
         moves = len(small) == 1 and (name in MOVES or name in PICKS) and all(
-            kind.dtype in small or name in PICKS and kind.dtype.is_integral for kind in (*entry.kinds, *outs))
+            kind.dtype in small or name in PICKS and kind.dtype.is_integral for kind in (*entry.input_specs, *outs))
         stand_in = dtypes.float32 if not moves else dtypes.uint8 if min(small, key=str).itemsize == 1 else dtypes.uint16
 
         def instead(spec):
@@ -275,9 +275,9 @@ class CUDABackend(Backend):
 
         if not moves:
             arrays = [self.xp.from_bits(array, kind.dtype) if kind.dtype in small else array
-                      for array, kind in zip(arrays, entry.kinds, strict=True)]
+                      for array, kind in zip(arrays, entry.input_specs, strict=True)]
         params = [stand_in if param.__class__ is dtypes.dtype and param in small else param for param in params]
-        entry = _entry_for(entry, [*map(instead, entry.kinds)], tuple(map(instead, outs)) or None)
+        entry = _entry_for(entry, [*map(instead, entry.input_specs)], tuple(map(instead, outs)) or None)
         made = reference.execute(entry, arrays, params, False, self.xp)
         if not outs:
             dtype, = small
@@ -421,7 +421,7 @@ def _computing():
 def _entry_for(entry, kinds, outs):
     """`entry` with other dtypes, of operands that need no more conversion, and of results."""
     made = copy.copy(entry)
-    made.kinds, made.outs, made.casts, made.rounded = kinds, outs, None, None
+    made.input_specs, made.outs, made.casts, made.rounded = kinds, outs, None, None
     return made
 
 

@@ -434,15 +434,15 @@ class TraceGraph:
 
     def _lower(self, index, entry, slots, offsets, params, first):
         op = entry.op
-        operands = [self.operand(s, kind, o) for s, kind, o in zip(slots, entry.kinds, offsets, strict=False)]
+        operands = [self.operand(s, kind, o) for s, kind, o in zip(slots, entry.input_specs, offsets, strict=False)]
         if op is update:
             if not entry.compiles:
-                raise Unfusable(f"a write into memory of {entry.kinds[0].device}")
+                raise Unfusable(f"a write into memory of {entry.input_specs[0].device}")
             made = TraceNode("update", entry.outs[0].dtype, entry.outs[0].shape,
-                             (self.whole(slots[0]), operands[1]), (entry.kinds[0], offsets[0]))
+                             (self.whole(slots[0]), operands[1]), (entry.input_specs[0], offsets[0]))
             self._give(first, made)
             return
-        if not entry.compiles and any(spec.device is not entry.device for spec in (*entry.kinds, *entry.outs)):
+        if not entry.compiles and any(spec.device is not entry.device for spec in (*entry.input_specs, *entry.outs)):
             if op.effect:                         # its results are handed out when it has happened, not copied later
                 raise Unfusable(f"{op.__name__}, an effect across devices")
             self._lower_across(index, entry, operands, params, first)
@@ -472,7 +472,7 @@ class TraceGraph:
         """An operation some of whose operands or results are on other devices than it: with copies between them."""
         here = entry.device
         operands = [x if kind.device is here else transfer(x, kind.device, here)
-                    for x, kind in zip(operands, entry.kinds, strict=True)]
+                    for x, kind in zip(operands, entry.input_specs, strict=True)]
         made = self._body(index, entry, operands, params) if index not in self.left else NotImplemented
         made = made if entry.many or made is NotImplemented else (made,)
         # where it computes nothing, as in x.to(device), the device need not compile
@@ -502,9 +502,9 @@ class TraceGraph:
         """What the operation's body gives for these operands, or NotImplemented."""
         op = entry.op
         body = getattr(op, "body", None)
-        if body is None or not entry.kinds and entry.wrap is None and params and entry.op.pointwise:
+        if body is None or not entry.input_specs and entry.wrap is None and params and entry.op.pointwise:
             return NotImplemented
-        if any(spec.dtype not in LOOP_TYPE or spec.numel == 0 for spec in (*entry.kinds, *entry.outs)):
+        if any(spec.dtype not in LOOP_TYPE or spec.numel == 0 for spec in (*entry.input_specs, *entry.outs)):
             return NotImplemented
         casts = entry.casts
         if entry.rounded is not None:             # see Note [A number enters a dtype] in base/arguments.py

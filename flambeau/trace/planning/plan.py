@@ -381,7 +381,7 @@ class Cutter:
                 self._add(KernelStep(group, _copy(a, copy, None, 0, group.device)))
             operands.append((a.dtype, a.shape, strides))
         entry, first = walk.entry(operands), len(operands)
-        kinds, results = [*entry.kinds, *entry.outs], tuple(range(first, first + len(entry.outs)))
+        kinds, results = [*entry.input_specs, *entry.outs], tuple(range(first, first + len(entry.outs)))
         code = [(entry, tuple(range(first)), entry.zeros, walk.params, first, None)]
         try:
             draft = drafted(TraceGraph(code, kinds, {0}), results, ())

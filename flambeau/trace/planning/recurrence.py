@@ -62,7 +62,7 @@ def step_entry(op, specs, template, params):
         if not op.prepared:
             op.prepare()
         entry = Entry()
-        entry.op, entry.kinds, entry.zeros = op, specs, (0,) * len(specs)
+        entry.op, entry.input_specs, entry.zeros = op, specs, (0,) * len(specs)
         entry.template = (*template, *(None,) * len(params))
         entry.param_at = tuple(range(len(template), len(template) + len(params)))
         entry.casts = entry.rounded = entry.wrap = entry.compute = None
@@ -86,8 +86,9 @@ class Repeated:
 
     def __init__(self, walk, draft, entry, operands):
         self.walk = walk
+        seen = zip(entry.input_specs, operands, strict=True)
         self.strides = [spec.shape[0] * strides[0] * dtype.itemsize if number < walk.sequences else 0
-                        for number, (spec, (dtype, _, strides)) in enumerate(zip(entry.kinds, operands, strict=True))]
+                        for number, (spec, (dtype, _, strides)) in enumerate(seen)]
         self.nbytes = [out.nbytes for out in entry.outs]
         self.source = {}          # index of the step's table → its buffer; None: working memory
         for buffer in draft.buffers.all:

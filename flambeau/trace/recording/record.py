@@ -143,14 +143,14 @@ class Trace(TraceRunner):
                         outs = [self._update(entry, slots, offsets, done)]
                     else:
                         arrays = []
-                        for slot, spec, offset in zip(slots, entry.kinds, offsets):
+                        for slot, spec, offset in zip(slots, entry.input_specs, offsets):
                             value = values[slot]
                             whole = value.spec is spec and not offset
                             arrays.append(value.array if whole else value.look(spec, offset))
                         if op.effect:
                             outs = perform(self, done, arrays)
                         else:
-                            own = op.overwrites and entry.kinds[0] is values[slots[0]].spec and not offsets[0] \
+                            own = op.overwrites and entry.input_specs[0] is values[slots[0]].spec and not offsets[0] \
                                 and self._free(slots, done)
                             outs = execute(entry, arrays, params, own)
                         del arrays
@@ -312,7 +312,7 @@ class Trace(TraceRunner):
         free = self.last[slots[0]] == index and only_traced(self.values, self.slots, slots[0]) \
             and self.values[slots[0]].may_be_written()
         old, source = self.values[slots[0]], self.values[slots[1]]
-        view, spec = entry.kinds
+        view, spec = entry.input_specs
         incoming = source.look(spec, offsets[1])
         memory, backend = old.memory, view.device.backend
         # An interrupt may make us write a second time, so a source that the write changes must not be written over.

@@ -29,7 +29,7 @@ def infer_update(key):
     entry.op, entry.template, entry.param_at, entry.zeros = update, (0, 1), (), (0, 0)
     entry.casts = entry.wrap = entry.rounded = None
     entry.many, entry.simple, entry.nbytes, entry.weight = False, True, 0, 0
-    entry.outs, entry.kinds = key[:1], key[1:]
+    entry.outs, entry.input_specs = key[:1], key[1:]
     entry.device = key[0].device
     entry.compiles = entry.device.backend.compiles
     return update_entries.setdefault(key, entry)          # as a whole: see Note [First use] in base/once.py

@@ -52,7 +52,7 @@ class Lost(Entry):
         super().__init__()
         self.op, self.outs, self.many, self.device = _NotAgain(entry.op.__name__, why), entry.outs, entry.many, \
             entry.device
-        self.kinds = self.zeros = self.template = self.param_at = ()
+        self.input_specs = self.zeros = self.template = self.param_at = ()
         self.casts = self.rounded = self.wrap = self.compute = None
         self.simple, self.compiles, self.nbytes, self.weight = True, False, 0, 0
 

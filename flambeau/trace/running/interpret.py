@@ -224,12 +224,12 @@ def _number(value, dtype):
 
 
 def _program(entry, params):
-    n = len(entry.kinds)
+    n = len(entry.input_specs)
     if entry.outs is None or not hasattr(entry.op, "body") or not entry.device.backend.interprets:
         return None
     code = [(entry, tuple(range(n)), (0,) * n, params, n, None)]
     try:
-        graph = TraceGraph(code, [*entry.kinds, *entry.outs], {0})
+        graph = TraceGraph(code, [*entry.input_specs, *entry.outs], {0})
         if any(node.op == "result" for node in graph.slots.values()):
             return None
         return BodyProgram(graph, n, len(entry.outs), entry.device.backend)

@@ -16,7 +16,7 @@ cpdef key_of(TraceBase trace)
 
 
 cdef class SingleRun:
-    cdef public tuple offsets, kinds
+    cdef public tuple offsets, input_specs
     cdef public object plan
 
 

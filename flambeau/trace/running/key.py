@@ -38,7 +38,7 @@ class SingleRun:
     """How a trace of one instruction ran: the offsets of what it read, the specs of its inputs, the plan. Others held
     all inputs, and the result. The Entry has it by the input slots (`x * x` reads one, `x * y` two)."""
 
-    __slots__ = ("offsets", "kinds", "plan")
+    __slots__ = ("offsets", "input_specs", "plan")
 
 
 def cached_plan(trace):
@@ -46,14 +46,14 @@ def cached_plan(trace):
     entry, slots, offsets, _, first, _ = trace.code[0]
     single = entry.singles.get(slots) if entry.singles is not None else None
     values = trace.values
-    if single is None or offsets != single.offsets or len(single.kinds) != first \
+    if single is None or offsets != single.offsets or len(single.input_specs) != first \
             or len(trace.slots) != first or len(values) != first + 1 or count_in(values, first) <= RESULT:
         return None
     for slot in range(first):
         if count_in(values, slot) <= INPUT:       # asked before a variable holds it
             return None
         value = values[slot]
-        if value.spec is not single.kinds[slot]:
+        if value.spec is not single.input_specs[slot]:
             return None
     return single.plan
 
@@ -71,7 +71,7 @@ def remember(trace, plan, found):
             forget_single_runs()
         _remembered.append(entry.singles)
     single = SingleRun()
-    single.offsets, single.kinds, single.plan = offsets, key[1], plan
+    single.offsets, single.input_specs, single.plan = offsets, key[1], plan
     entry.singles[slots] = single                 # as a whole: see Note [First use] in base/once.py
 
 

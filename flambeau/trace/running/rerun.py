@@ -35,10 +35,10 @@ def rerun(recording, until=None):
             return
         with np.errstate(all="ignore"):
             arrays = [values[slot].look(spec, offset)
-                      for slot, spec, offset in zip(slots, entry.kinds, offsets, strict=False)]
+                      for slot, spec, offset in zip(slots, entry.input_specs, offsets, strict=False)]
             if entry.op is update:
                 backend = entry.device.backend
-                made = [with_part(backend, backend.copied(values[slots[0]].memory), entry.kinds[0], offsets[0],
+                made = [with_part(backend, backend.copied(values[slots[0]].memory), entry.input_specs[0], offsets[0],
                                   arrays[1])]
             else:
                 made = execute(entry, arrays, params)
