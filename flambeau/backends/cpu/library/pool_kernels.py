@@ -4,12 +4,14 @@ them.
 A step's ints are the fields below, by name; the tables of `weigh` follow where the fields that end in `_at` say.
 """
 import contextlib
+from typing import NamedTuple
 
 from ....loops.step import STEP_ARGUMENTS
 from ..llvm_writer import LLVMWriter, Vectors
 
-WINDOW_FIELDS = ("x_p x_h x_w size_h size_w y_p y_h y_w out_h out_w k_h step_h pad_h dil_h k_w step_w pad_w dil_w "
-                 "first last planes").split()
+WINDOW_FIELDS = [*"x_p x_d x_h x_w size_d size_h size_w y_p y_d y_h y_w out_d out_h out_w".split(),
+                 *[f"{what}_{axis}" for axis in "dhw" for what in ("pace", "reach", "shift", "pad", "dil")],
+                 *"first last step_w k_w".split()]
 DROP_FIELDS = "count size g_row index_row".split()
 ROWS_FIELDS = "count size cols wide skip".split()
 WEIGHTED_ROWS_FIELDS = "count size cols wide taps".split()
@@ -19,6 +21,19 @@ WEIGH_FIELDS = ("x_p x_h y_p y_h wide inner out_h out_w rows row_blocks mean run
                 "down_weights across_weights down_counts across_counts").split()
 SUMMED, SCATTERED = -1, -2    # columns that are sums, and single elements of which too few lie side by side for that
 VECTORS_SUMMED_TOGETHER = 4   # of a row, where rows are weighted and summed
+LEAST = "0xFFF0000000000000"  # minus infinity
+
+
+class Window(NamedTuple):
+    """What an output reads along one dimension: taps `low` to `high`, which are inside, of those that begin at `start`
+    and are `dil` apart."""
+    start: int | str
+    low: int | str
+    high: int | str
+    dil: int | str
+
+    def position(self, w, tap): return w.add(self.start, w.mul(tap, self.dil))
+    def count(self, w):         return w.sub(self.high, self.low)
 
 
 class PoolKernels:
@@ -29,8 +44,8 @@ class PoolKernels:
 
     def every(self, machine):
         """All functions that a plan may ask for."""
-        return [(what,) for what in ("max_pool", "weigh", "drop", "add_rows", "add_weighted_rows", "sum_weighted_rows",
-                                     "scan")]
+        return [("max_pool", 0), ("max_pool", 1), *[(what,) for what in (
+            "weigh", "drop", "add_rows", "add_weighted_rows", "sum_weighted_rows", "scan")]]
 
     def __init__(self, element, target):
         self.v = Vectors(element, target)
@@ -41,67 +56,141 @@ class PoolKernels:
         w = LLVMWriter(f"define void @{name}({STEP_ARGUMENTS})")
         return w, {field: w.load("i64", w.at("i64", "%ints", i)) for i, field in enumerate(fields)}
 
-    def max_pool(self, name):
-        """The step: one plane a tile; buffers x, values, places."""
+    def max_pool(self, name, dilated):
+        """The step: one plane a tile; buffers x, values, places. See `max_pool` in pool.py for the fields."""
         elt, n = self.element, self.lanes
         w, f = self.open(name, WINDOW_FIELDS)
+        if not dilated:                                       # then there is nothing to divide by
+            f |= dict(dil_d=1, dil_h=1, dil_w=1)
         X, Y, P = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in range(3)]
-        with w.loop("%begin", "%end") as t, w.loop(0, f["out_h"]) as o:
-            x, at = w.at(elt, X, w.mul(t.i, f["x_p"])), w.add(w.mul(t.i, f["y_p"]), w.mul(o.i, f["y_h"]))
-            top = w.sub(w.mul(o.i, f["step_h"]), f["pad_h"])
-            high = self.inside(w, top, f["k_h"], f["dil_h"], f["size_h"])
+        side_by_side = w.both(w.is_("eq", f["x_w"], 1), w.is_("eq", f["dil_w"], 1))
+        with w.loop("%begin", "%end") as t, w.loop(0, f["out_d"]) as d, w.loop(0, f["out_h"]) as o:
+            x, at = w.at(elt, X, w.mul(t.i, f["x_p"])), w.mul(t.i, f["y_p"])
+            at = w.add(w.add(at, w.mul(d.i, f["y_d"])), w.mul(o.i, f["y_h"]))
+            rows = self.window(w, f, "d", d.i), self.window(w, f, "h", o.i)
 
-            def single(c, x=x, at=at, top=top, high=high):
-                left = w.sub(w.mul(c, f["step_w"]), f["pad_w"])
-                wide = self.inside(w, left, f["k_w"], f["dil_w"], f["size_w"])
-
-                def look(place, _):
-                    return w.load(elt, w.at(elt, x, w.add(w.mul(place[0], f["x_h"]), w.mul(place[1], f["x_w"]))))
-
-                best, place = self.search(w, f, top, left, high, wide, look, elt, "i64", lambda p: p)
+            def single(c, x=x, at=at, rows=rows):
+                left = self.window(w, f, "w", c)
                 to = w.add(at, w.mul(c, f["y_w"]))
-                w.store(elt, best, w.at(elt, Y, to))
-                w.store("i64", place, w.at("i64", P, to))
+
+                def put(best, place):
+                    w.store(elt, best, w.at(elt, Y, to))
+                    w.store("i64", place, w.at("i64", P, to))
+
+                def look(row, column):
+                    return w.load(elt, w.at(elt, row, w.mul(column, f["x_w"])))
+
+                broad = w.both(side_by_side, w.is_("sge", left.count(w), n // 4 if self.v.masks else n))
+                w.either(broad, lambda: put(*self.search_by_lanes(w, f, x, rows, left)),
+                         lambda: put(*self.search(w, f, x, rows, left, look, elt, "i64", lambda place: place)))
 
             inner = w.sub(f["last"], f["first"])
             with w.loop(0, w.sub(f["out_w"], inner)) as c:
                 single(w.add(c.i, w.pick(w.is_("slt", c.i, f["first"]), 0, inner)))
             with w.loop(f["first"], f["last"], n) as c:
-                self.many(w, f, c.i, x, w.add(at, c.i), top, high, Y, P)
+                self.many(w, f, c.i, x, w.add(at, c.i), rows, Y, P)
         return self.v.declarations() + w.text()
 
-    def inside(self, w, start, count, step, size):
-        """Which taps (from, to) of a window that starts at `start` are inside."""
-        low = w.most(w.div(w.sub(w.add(step, -1), start), step), 0)
-        return low, w.least(w.div(w.sub(w.add(size, w.sub(step, 1)), start), step), count)
+    def window(self, w, f, axis, o):
+        """What output `o` reads along `axis`."""
+        size, pace, reach, shift, pad, dil = [f[f"{what}_{axis}"] for what in
+                                              ("size", "pace", "reach", "shift", "pad", "dil")]
+        begin = w.mul(o, pace)
+        start, end = [w.sub(w(f"ashr i64 {place}, {shift}"), pad) for place in (begin, w.add(begin, reach))]
+        low = w.most(w.div(w.sub(w.add(dil, -1), start), dil), 0)
+        return Window(start, low, w.div(w.add(w.sub(w.least(end, size), start), w.sub(dil, 1)), dil), dil)
 
-    def search(self, w, f, top, left, high, wide, look, kind, index_kind, spread):
+    @contextlib.contextmanager
+    def rows_of(self, w, f, x, rows, carry):
+        """For each row of a window: where it is, the place of its first element, and a Loop that carries `carry`."""
+        deep, high = rows
+        with w.loop(deep.low, deep.high, 1, carry) as i:
+            d = deep.position(w, i.i)
+            with w.loop(high.low, high.high, 1, [(kind, value) for (kind, _), value in
+                                                 zip(carry, i.values, strict=True)]) as j:
+                h = high.position(w, j.i)
+                yield (w.at(self.element, x, w.add(w.mul(d, f["x_d"]), w.mul(h, f["x_h"]))),
+                       w.mul(w.add(w.mul(d, f["size_h"]), h), f["size_w"]), j)
+            i.next = j.values
+        j.values = i.values
+
+    def search(self, w, f, x, rows, left, look, kind, index_kind, spread):
         """The largest element of a window and its place: of equals the first, of nans the last."""
         mask = kind.replace(self.element, "i1")
-        first = w.add(w.mul(w.add(top, w.mul(high[0], f["dil_h"])), f["size_w"]),
-                      w.add(left, w.mul(wide[0], f["dil_w"])))
-        least = "0xFFF0000000000000"                             # minus infinity
-        if kind != self.element:
-            least = "<" + ", ".join([f"{self.element} {least}"] * self.lanes) + ">"
-        start = [(kind, least), (index_kind, spread(first))]
-        with w.loop(high[0], high[1], 1, start) as i:
-            h = w.add(top, w.mul(i.i, f["dil_h"]))
-            with w.loop(wide[0], wide[1], 1, list(zip((kind, index_kind), i.values, strict=True))) as j:
+        start = [(kind, LEAST if kind == self.element else self.v.spread(w, LEAST)),
+                 (index_kind, spread(self.first_place(w, f, rows, left)))]
+        with self.rows_of(w, f, x, rows, start) as (row, before, i):
+            with w.loop(left.low, left.high, 1, list(zip((kind, index_kind), i.values, strict=True))) as j:
                 best, place = j.values
-                column = w.add(left, w.mul(j.i, f["dil_w"]))
-                value = look((h, column), j.i)
+                column = left.position(w, j.i)
+                value = look(row, column)
                 larger, nan = w(f"fcmp ogt {kind} {value}, {best}"), w(f"fcmp uno {kind} {value}, {value}")
                 better = w(f"or {mask} {larger}, {nan}")
-                here = spread(w.add(w.mul(h, f["size_w"]), column))
+                here = spread(w.add(before, column))
                 j.next = [w(f"select {mask} {better}, {kind} {value}, {kind} {best}"),
                           w(f"select {mask} {better}, {index_kind} {here}, {index_kind} {place}")]
             i.next = j.values
         return i.values
 
-    def many(self, w, f, c, x, at, top, high, Y, P):
+    def first_place(self, w, f, rows, left):
+        """The place of a window's first element, which is that of its largest where all are minus infinity."""
+        deep, high, column = [window.position(w, window.low) for window in (*rows, left)]
+        return w.add(w.mul(w.add(w.mul(deep, f["size_h"]), high), f["size_w"]), column)
+
+    def search_by_lanes(self, w, f, x, rows, left):
+        """The same of one broad window: the elements of a row are dealt out to the lanes, and those are compared in the
+        end. Without masks a row's last vector ends where the row does, and looks at some elements twice."""
+        v, elt, n = self.v, self.element, self.lanes
+        index, bits = f"<{n} x i64>", f"<{n} x i1>"
+        lanes = f"<{', '.join(f'i64 {i}' for i in range(n))}>"
+        count = left.count(w)
+        start = [(v.type, v.spread(w, LEAST)), (index, self.fill(w, self.first_place(w, f, rows, left)))]
+        with self.rows_of(w, f, x, rows, start) as (row, before, i):
+            begin = left.position(w, left.low)
+            row, before = w.at(elt, row, begin), w.add(before, begin)
+            with w.loop(0, count, n, [(kind, value) for (kind, _), value in zip(start, i.values, strict=True)]) as j:
+                best, place = j.values
+                if v.masks:
+                    ahead, some = j.i, v.mask(w, w.least(w.sub(count, j.i), n))
+                    value = v.load_some(w, w.at(elt, row, ahead), some)
+                else:
+                    ahead = w.least(j.i, w.sub(count, n))
+                    value = v.load(w, w.at(elt, row, ahead))
+                larger, nan = w(f"fcmp ogt {v.type} {value}, {best}"), w(f"fcmp uno {v.type} {value}, {value}")
+                better = w(f"or {bits} {larger}, {nan}")
+                if v.masks:
+                    better = w(f"and {bits} {better}, {some}")
+                here = w(f"add {index} {lanes}, {self.fill(w, w.add(before, ahead))}")
+                j.next = [w(f"select {bits} {better}, {v.type} {value}, {v.type} {best}"),
+                          w(f"select {bits} {better}, {index} {here}, {index} {place}")]
+            i.next = j.values
+        return self.largest_lane(w, *i.values)
+
+    def largest_lane(self, w, best, place):
+        """The largest of the lanes and its place; of equals that with the first place, of nans that with the last."""
+        n = self.lanes
+        while n > 1:
+            whole, n = n, n // 2
+            kinds = [(f"<{whole} x {kind}>", value) for kind, value in ((self.element, best), ("i64", place))]
+            (a, at), (b, other) = [[w(f"shufflevector {kind} {value}, {kind} poison, <{n} x i32> "
+                                      f"<{', '.join(f'i32 {i}' for i in range(first, first + n))}>")
+                                    for kind, value in kinds] for first in (0, n)]
+            values, places, bits = f"<{n} x {self.element}>", f"<{n} x i64>", f"<{n} x i1>"
+            sooner = w(f"icmp slt {places} {other}, {at}")
+            equal = w(f"and {bits} {w(f'fcmp oeq {values} {b}, {a}')}, {sooner}")
+            better = w(f"or {bits} {w(f'fcmp ogt {values} {b}, {a}')}, {equal}")
+            last = w(f"or {bits} {w(f'fcmp ord {values} {a}, {a}')}, {w(f'icmp sgt {places} {other}, {at}')}")
+            nan = w(f"and {bits} {w(f'fcmp uno {values} {b}, {b}')}, {last}")
+            better = w(f"or {bits} {better}, {nan}")
+            best = w(f"select {bits} {better}, {values} {b}, {values} {a}")
+            place = w(f"select {bits} {better}, {places} {other}, {places} {at}")
+        return (w(f"extractelement <1 x {self.element}> {best}, i64 0"),
+                w(f"extractelement <1 x i64> {place}, i64 0"))
+
+    def many(self, w, f, c, x, at, rows, Y, P):
         """A vector of outputs of a row, whose windows are all inside its columns."""
         v, elt, n = self.v, self.element, self.lanes
-        left = w.sub(w.mul(c, f["step_w"]), f["pad_w"])
+        left = Window(w.sub(w.mul(c, f["step_w"]), f["pad_w"]), 0, f["k_w"], f["dil_w"])
         one = w.is_("eq", f["step_w"], 1)
         if v.masks:
             count = w.least(w.sub(f["last"], c), n)
@@ -113,8 +202,8 @@ class PoolKernels:
         ahead = w(f"mul {index} {lanes}, {self.fill(w, f['step_w'])}")
         evens = ", ".join(f"i32 {i}" for i in range(0, 2 * n, 2))
 
-        def look(place, _):
-            source = w.at(elt, x, w.add(w.mul(place[0], f["x_h"]), place[1]))
+        def look(row, column):
+            source = w.at(elt, row, column)
             if v.masks:
                 a, b = v.load_some(w, source, some), v.load_some(w, w.at(elt, source, n), more)
             else:
@@ -125,7 +214,7 @@ class PoolKernels:
         def spread(place):
             return w(f"add {index} {ahead}, {self.fill(w, place)}")
 
-        best, place = self.search(w, f, top, left, high, (0, f["k_w"]), look, v.type, index, spread)
+        best, place = self.search(w, f, x, rows, left, look, v.type, index, spread)
         if not v.masks:
             v.store(w, best, w.at(elt, Y, at))
             w.store(index, place, w.at("i64", P, at), 8)
