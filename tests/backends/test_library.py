@@ -486,8 +486,8 @@ def test_the_text_for_other_machines_is_sound(element, width, fma):
                  *[products.pack_a("f", how) for how in (gemm_packing.COPY, gemm_packing.TURN, gemm_packing.GATHER)],
                  *[products.pack_b("f", how) for how in (gemm_packing.COPY, gemm_packing.TURN, gemm_packing.GATHER)],
                  taps.forth("f"), taps.spots("f"), taps.back("f"), taps.plane("f", 0), taps.plane("f", 1),
-                 pool.max_pool("f", 0), pool.max_pool("f", 1), pool.weigh("f"), pool.drop("f"), pool.add_rows("f"),
-                 pool.add_weighted_rows("f"), pool.sum_weighted_rows("f"), pool.scan("f")):
+                 pool.max_pool("f", 0), pool.max_pool("f", 1), pool.weigh("f"), pool.drop("f"), pool.drop_weighted("f"),
+                 pool.add_rows("f"), pool.add_weighted_rows("f"), pool.sum_weighted_rows("f"), pool.scan("f")):
         llvm.parse_assembly(text).verify()
 
 
@@ -763,6 +763,22 @@ def test_the_largest_of_windows(rng, dtype, maps):
     sums = np.zeros((6, whole))
     np.add.at(sums, (np.arange(6)[:, None], places.reshape(6, -1)), g.reshape(6, -1))
     check(d_x.reshape(6, -1), sums, count, dtype)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("samples, channels, taps, count, size", [
+    (2, 3, 4, 50, 9), (3, 9, 1, 20, 40), (1, 4, 16, 7, 3), (2, 8, 0, 5, 6), (2, 5, 2, 0, 70)])
+def test_weighted_drops(rng, dtype, samples, channels, taps, count, size):
+    """What is sent nowhere counts for nothing, whatever it is."""
+    g = rng.standard_normal((samples, channels, count)).astype(dtype)
+    index, weight = rng.integers(-1, size, (samples, taps, count)), rng.standard_normal((samples, taps, count))
+    weight[index < 0] = np.nan
+    out, want = np.full((samples, channels, size), np.nan, dtype), np.zeros((samples, channels, size))
+    for n, c, k, i in np.ndindex(samples, channels, taps, count):
+        if index[n, k, i] >= 0:
+            want[n, c, index[n, k, i]] += g[n, c, i] * weight[n, k, i]
+    execute([pool.drop_weighted(dtype, samples, channels, taps, count, size)], [g, index, weight.astype(dtype), out])
+    check(out, want, taps * count, dtype)
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 56, 224, 4097, 1 << 20])

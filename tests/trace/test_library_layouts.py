@@ -12,7 +12,7 @@ import flambeau as torch
 from flambeau.data.transforms.colour_kernels import jittered
 from flambeau.data.transforms.geometry_kernels import boxes_resized, mirrored_rows, warped
 from flambeau.nn import functional as F
-from flambeau.ops.maxpool import _drop
+from flambeau.ops.maxpool import _drop, _drop_weighted
 from flambeau.vision.rows import spread_rows, weighted_rows
 
 pytestmark = pytest.mark.pinned
@@ -62,6 +62,8 @@ STEPS = {
     "weigh": (lambda x: F.interpolate(x, size=(15, 9), mode="bilinear"), lambda: (numbers(2, 3, 11, 13),)),
     "drop": (lambda g, index: _drop(g, index, 30),
              lambda: (numbers(2, 3, 20), torch.arange(120).reshape(2, 3, 20) % 30)),
+    "drop_weighted": (lambda g, index, weight: _drop_weighted(g, index, weight, 30),
+                      lambda: (numbers(2, 3, 20), torch.arange(160).reshape(2, 4, 20) % 31 - 1, numbers(2, 4, 20))),
     "scan": (lambda x: (x.cumsum(0), x.cumsum(1), x.cumsum(-1)), lambda: (numbers(5, 6, 7),)),
     "add_rows": (lambda table, index, rows: table.index_add(0, index, rows),
                  lambda: (numbers(9, 12), torch.arange(20) % 9, numbers(20, 12))),

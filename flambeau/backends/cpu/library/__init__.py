@@ -8,6 +8,7 @@ kernel takes.
     convolve(dtype, x, weight, y, stride, padding, dilation, groups, transposed)       LibraryCalls; conv.py
     convolve_weight(dtype, x, g, weight, stride, padding, dilation, groups)            LibraryCalls; conv.py
     max_pool(dtype, x, y, maps), drop(dtype, rows, count, size, shared)                a LibraryCall; pool.py
+    drop_weighted(dtype, samples, channels, taps, count, size)                         a LibraryCall; pool.py
     weigh(dtype, x, y, maps, back, mean)                                               a LibraryCall; pool.py
     add_rows(dtype, count, cols, size, skip), scan(dtype, shape, dim)                  a LibraryCall; pool.py
     add_weighted_rows(dtype, count, cols, size, taps)                                  a LibraryCall; pool.py
@@ -118,6 +119,8 @@ def _answer(name, dtype, args, outs, params, _threads):
         taps = args[1][0][1]
         found = pool.add_weighted_rows(dtype, *args[0][0], outs[0][0][0], taps) if name == "add_weighted_rows" else \
             pool.sum_weighted_rows(dtype, *outs[0][0], taps)
+    elif name == "drop_weighted":
+        found = pool.drop_weighted(dtype, *args[0][0][:2], *args[1][0][1:], *params)
     elif name == "jitter_colours":
         found = images.jitter_colours(dtype, args[0], outs[0])
     elif name == "resize_boxes":

@@ -4,7 +4,7 @@ taps (means over windows, interpolation, padding); rows added up where an index 
 `max_pool` goes over the outputs of a row by vectors where they are a step of one or two apart and their windows lie
 inside the input; over others one by one, by vectors along the rows of a broad window. Of equals the first is taken, of
 nans the last, as in PyTorch. `drop` adds elements where an index says, one after the other, so the sums are the same on
-any number of threads.
+any number of threads; `drop_weighted` does so with several places and weights for each, which channels share.
 
 `weigh` carries out maps by taps (base/axis_maps.py) along one or two dimensions. For each row of the result, the rows
 that it reads are weighted and summed to the thread's room, by vectors, and from there along the columns: one by one, or
@@ -21,7 +21,7 @@ from ....loops.step import in_room
 from .blocking import even_part, up
 from .gemm import PIECE_CYCLES, LibraryCall, evenly
 from .gemm_kernels import LLVM_ELEMENT, compiled_kernels
-from .pool_kernels import SCATTERED, SUMMED, WEIGH_FIELDS, WINDOW_FIELDS, PoolKernels
+from .pool_kernels import CHANNELS_DROPPED_TOGETHER, SCATTERED, SUMMED, WEIGH_FIELDS, WINDOW_FIELDS, PoolKernels
 
 MIN_RUN = 8                   # columns that are copied together
 MAX_WEIGH_TABLE = 1 << 16     # words of the tables of a step,
@@ -210,6 +210,22 @@ def drop(dtype, rows, count, size, shared=False):
     each = 3 * count + size // 8 + 20
     return LibraryCall(machine.function("drop"), rows, min(rows, max(1, PIECE_CYCLES // each)),
                        [count, size, count, 0 if shared else count])
+
+
+def drop_weighted(dtype, samples, channels, taps, count, size):
+    """A LibraryCall that adds the elements of g [samples, channels, count], each `taps` times, times weight [samples,
+    taps, count], at index [samples, taps, count] of zeros [samples, channels, size]; or None.
+
+    An index less than 0 is nowhere. All are contiguous. The buffers are g, index, weight, out.
+    """
+    dtype = getattr(dtype, "name", dtype)
+    if dtype not in LLVM_ELEMENT or not samples * channels * size:
+        return None
+    machine = compiled_kernels(dtype, PoolKernels)
+    blocks = -(-channels // CHANNELS_DROPPED_TOGETHER)
+    each = min(channels, CHANNELS_DROPPED_TOGETHER) * (2 * taps * count + size // 8) + 20
+    return LibraryCall(machine.function("drop_weighted"), samples * blocks,
+                       min(samples * blocks, max(1, PIECE_CYCLES // each)), [channels, blocks, taps, count, size])
 
 
 def add_rows(dtype, count, cols, size, skip):

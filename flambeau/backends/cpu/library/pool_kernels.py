@@ -13,6 +13,7 @@ WINDOW_FIELDS = [*"x_p x_d x_h x_w size_d size_h size_w y_p y_d y_h y_w out_d ou
                  *[f"{what}_{axis}" for axis in "dhw" for what in ("pace", "reach", "shift", "pad", "dil")],
                  *"first last step_w k_w".split()]
 DROP_FIELDS = "count size g_row index_row".split()
+DROP_WEIGHTED_FIELDS = "channels blocks taps count size".split()
 ROWS_FIELDS = "count size cols wide skip".split()
 WEIGHTED_ROWS_FIELDS = "count size cols wide taps".split()
 SUMMED_ROWS_FIELDS = "cols taps".split()
@@ -21,6 +22,7 @@ WEIGH_FIELDS = ("x_p x_h y_p y_h wide inner out_h out_w rows row_blocks mean run
                 "down_weights across_weights down_counts across_counts").split()
 SUMMED, SCATTERED = -1, -2    # columns that are sums, and single elements of which too few lie side by side for that
 VECTORS_SUMMED_TOGETHER = 4   # of a row, where rows are weighted and summed
+CHANNELS_DROPPED_TOGETHER = 4 # so that an index is read once for all of them
 LEAST = "0xFFF0000000000000"  # minus infinity
 
 
@@ -45,7 +47,7 @@ class PoolKernels:
     def every(self, machine):
         """All functions that a plan may ask for."""
         return [("max_pool", 0), ("max_pool", 1), *[(what,) for what in (
-            "weigh", "drop", "add_rows", "add_weighted_rows", "sum_weighted_rows", "scan")]]
+            "weigh", "drop", "drop_weighted", "add_rows", "add_weighted_rows", "sum_weighted_rows", "scan")]]
 
     def __init__(self, element, target):
         self.v = Vectors(element, target)
@@ -251,6 +253,46 @@ class PoolKernels:
             with w.loop(0, f["count"]) as i:
                 to = w.at(elt, out, w.load("i64", w.at("i64", index, i.i)))
                 w.store(elt, w(f"fadd {elt} {w.load(elt, to)}, {w.load(elt, w.at(elt, g, i.i))}"), to)
+        return v.declarations() + w.text()
+
+    def drop_weighted(self, name):
+        """The step: some channels of one sample a tile; buffers g, index, weight, out."""
+        v, elt, together = self.v, self.element, CHANNELS_DROPPED_TOGETHER
+        w, f = self.open(name, DROP_WEIGHTED_FIELDS)
+        G, I, W, O = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in range(4)]
+        with w.loop("%begin", "%end") as t:
+            sample, first = w.div(t.i, f["blocks"]), w.mul(w.rem(t.i, f["blocks"]), together)
+            channels, row = w.least(w.sub(f["channels"], first), together), w.add(w.mul(sample, f["channels"]), first)
+            g, out = w.at(elt, G, w.mul(row, f["count"])), w.at(elt, O, w.mul(row, f["size"]))
+            elements = w.mul(channels, f["size"])
+            whole = w.down(elements, v.lanes)
+            with w.loop(0, whole, v.lanes) as i:
+                v.store(w, "zeroinitializer", w.at(elt, out, i.i))
+            with w.loop(whole, elements) as i:
+                w.store(elt, "0.0", w.at(elt, out, i.i))
+
+            def drop(start, number):
+                """Add those of so many channels from `start` on."""
+                sources, sums = [[w.at(elt, base, w.mul(w.add(start, i), f[step])) for i in range(number)]
+                                 for base, step in ((g, "count"), (out, "size"))]
+                with w.loop(0, f["taps"]) as k:
+                    table = w.mul(w.add(w.mul(sample, f["taps"]), k.i), f["count"])
+                    index, weights = w.at("i64", I, table), w.at(elt, W, table)
+                    with w.loop(0, f["count"]) as i:
+                        place = w.load("i64", w.at("i64", index, i.i))
+                        with w.when(w.is_("sge", place, 0)):
+                            weight, to = w.load(elt, w.at(elt, weights, i.i)), [w.at(elt, one, place) for one in sums]
+                            parts = [w(f"fmul {elt} {w.load(elt, w.at(elt, one, i.i))}, {weight}") for one in sources]
+                            made = [w(f"fadd {elt} {w.load(elt, at)}, {part}")
+                                    for at, part in zip(to, parts, strict=True)]
+                            for at, value in zip(to, made, strict=True):
+                                w.store(elt, value, at)
+
+            def one_by_one():
+                with w.loop(0, channels) as c:
+                    drop(c.i, 1)
+
+            w.either(w.is_("eq", channels, together), lambda: drop(0, together), one_by_one)
         return v.declarations() + w.text()
 
     def add_rows(self, name):
