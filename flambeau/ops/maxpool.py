@@ -407,6 +407,12 @@ class _max_unpool(Op):
         out[flat_places(xp, indices.reshape(flat), lead, count)] = input.reshape(flat)
         return out.reshape(*lead, *size)
 
+    def body(k, input, indices, size):
+        lead, count = input.shape[:-len(size)], math.prod(input.shape[-len(size):])
+        made = k.library("scatter", (k.reshape(input, (*lead, count)), k.reshape(indices, (*lead, count))),
+                         [(input.dtype, (*lead, math.prod(size)))], (math.prod(size),))
+        return NotImplemented if made is None else k.reshape(made[0], (*lead, *size))
+
     def d_input(g, indices, size):
         n = len(size)
         return _pick(g.flatten(-n), indices.flatten(-n)).reshape(indices.shape)

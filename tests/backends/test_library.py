@@ -486,8 +486,9 @@ def test_the_text_for_other_machines_is_sound(element, width, fma):
                  *[products.pack_a("f", how) for how in (gemm_packing.COPY, gemm_packing.TURN, gemm_packing.GATHER)],
                  *[products.pack_b("f", how) for how in (gemm_packing.COPY, gemm_packing.TURN, gemm_packing.GATHER)],
                  taps.forth("f"), taps.spots("f"), taps.back("f"), taps.plane("f", 0), taps.plane("f", 1),
-                 pool.max_pool("f", 0), pool.max_pool("f", 1), pool.weigh("f"), pool.drop("f"), pool.drop_weighted("f"),
-                 pool.add_rows("f"), pool.add_weighted_rows("f"), pool.sum_weighted_rows("f"), pool.scan("f")):
+                 pool.max_pool("f", 0), pool.max_pool("f", 1), pool.weigh("f"), pool.drop("f", 0), pool.drop("f", 1),
+                 pool.drop_weighted("f"), pool.add_rows("f"), pool.add_weighted_rows("f"),
+                 pool.sum_weighted_rows("f"), pool.scan("f")):
         llvm.parse_assembly(text).verify()
 
 
@@ -763,6 +764,11 @@ def test_the_largest_of_windows(rng, dtype, maps):
     sums = np.zeros((6, whole))
     np.add.at(sums, (np.arange(6)[:, None], places.reshape(6, -1)), g.reshape(6, -1))
     check(d_x.reshape(6, -1), sums, count, dtype)
+    execute([pool.drop(dtype, 6, count, whole, summed=False)], [g, places, d_x])
+    last = np.zeros((6, whole), dtype)
+    for row, place, value in zip(np.repeat(np.arange(6), count), places.reshape(-1), g.reshape(-1), strict=True):
+        last[row, place] = value
+    np.testing.assert_array_equal(d_x.reshape(6, -1), last)
 
 
 @pytest.mark.parametrize("dtype", TYPES)

@@ -222,7 +222,9 @@ def steps_of_the_library(target):
             yield getattr(tap, what)(f"{what}_{element}")
         for dilated in (0, 1):
             yield pooling.max_pool(f"max_pool_{element}_{dilated}", dilated)
-        for what in ("weigh", "drop", "drop_weighted", "add_rows", "add_weighted_rows", "sum_weighted_rows", "scan"):
+        for summed in (0, 1):
+            yield pooling.drop(f"drop_{element}_{summed}", summed)
+        for what in ("weigh", "drop_weighted", "add_rows", "add_weighted_rows", "sum_weighted_rows", "scan"):
             yield getattr(pooling, what)(f"{what}_{element}")
     made = winograd_kernels.WinogradKernels("float", target)
     for what in ("filters", "inputs", "tiles", "gradients", "products", "weights", "to_tiles", "from_tiles",

@@ -62,6 +62,8 @@ STEPS = {
     "weigh": (lambda x: F.interpolate(x, size=(15, 9), mode="bilinear"), lambda: (numbers(2, 3, 11, 13),)),
     "drop": (lambda g, index: _drop(g, index, 30),
              lambda: (numbers(2, 3, 20), torch.arange(120).reshape(2, 3, 20) % 30)),
+    "scatter": (lambda x, index: F.max_unpool2d(x, index, 2),
+                lambda: (numbers(2, 3, 4, 5), torch.arange(120).reshape(2, 3, 4, 5) * 7 % 80)),
     "drop_weighted": (lambda g, index, weight: _drop_weighted(g, index, weight, 30),
                       lambda: (numbers(2, 3, 20), torch.arange(160).reshape(2, 4, 20) % 31 - 1, numbers(2, 4, 20))),
     "scan": (lambda x: (x.cumsum(0), x.cumsum(1), x.cumsum(-1)), lambda: (numbers(5, 6, 7),)),

@@ -7,7 +7,7 @@ kernel takes.
     gemm(M, N, K, dtype, a, b, c, batch)                                               LibraryCalls; gemm.py
     convolve(dtype, x, weight, y, stride, padding, dilation, groups, transposed)       LibraryCalls; conv.py
     convolve_weight(dtype, x, g, weight, stride, padding, dilation, groups)            LibraryCalls; conv.py
-    max_pool(dtype, x, y, maps), drop(dtype, rows, count, size, shared)                a LibraryCall; pool.py
+    max_pool(dtype, x, y, maps), drop(dtype, rows, count, size, shared, summed)        a LibraryCall; pool.py
     drop_weighted(dtype, samples, channels, taps, count, size)                         a LibraryCall; pool.py
     weigh(dtype, x, y, maps, back, mean)                                               a LibraryCall; pool.py
     add_rows(dtype, count, cols, size, skip), scan(dtype, shape, dim)                  a LibraryCall; pool.py
@@ -131,14 +131,14 @@ def _answer(name, dtype, args, outs, params, _threads):
         found = images.mirror_rows(dtype, args[0])
     elif name in ("sort", "topk", "pick"):
         found = {"sort": sort.sort, "topk": sort.topk, "pick": sort.pick}[name](dtype, args[0][0], *params)
-    elif name != "drop":
+    elif name not in ("drop", "scatter"):
         return None
     else:
         (shape, _), (index, _) = args
         shared = math.prod(index[:-1]) == 1
         if index[-1] != shape[-1] or index[:-1] != shape[:-1] and not shared:      # an index shared by some rows only
             return None
-        found = pool.drop(dtype, math.prod(shape[:-1]), shape[-1], *params, shared=shared)
+        found = pool.drop(dtype, math.prod(shape[:-1]), shape[-1], *params, shared=shared, summed=name == "drop")
     return found and [found]
 
 

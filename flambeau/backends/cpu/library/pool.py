@@ -4,7 +4,8 @@ taps (means over windows, interpolation, padding); rows added up where an index 
 `max_pool` goes over the outputs of a row by vectors where they are a step of one or two apart and their windows lie
 inside the input; over others one by one, by vectors along the rows of a broad window. Of equals the first is taken, of
 nans the last, as in PyTorch. `drop` adds elements where an index says, one after the other, so the sums are the same on
-any number of threads; `drop_weighted` does so with several places and weights for each, which channels share.
+any number of threads; `scatter` puts them there instead, and `drop_weighted` adds them at several places, with weights,
+which channels share.
 
 `weigh` carries out maps by taps (base/axis_maps.py) along one or two dimensions. For each row of the result, the rows
 that it reads are weighted and summed to the thread's room, by vectors, and from there along the columns: one by one, or
@@ -198,9 +199,10 @@ def listed(table, divided=None):
     return [0, *np.cumsum(used.sum(1)).tolist()], read.tolist(), weights.tolist()
 
 
-def drop(dtype, rows, count, size, shared=False):
+def drop(dtype, rows, count, size, shared=False, summed=True):
     """A LibraryCall that adds the elements of g [rows, count] at index [rows, count] of zeros [rows, size]; or None.
 
+    Where they are not to be `summed`, the last that goes to a place is what it holds.
     All are contiguous and every index is in range; a `shared` index has one row. The buffers are g, index, out.
     """
     dtype = getattr(dtype, "name", dtype)
@@ -208,7 +210,7 @@ def drop(dtype, rows, count, size, shared=False):
         return None
     machine = compiled_kernels(dtype, PoolKernels)
     each = 3 * count + size // 8 + 20
-    return LibraryCall(machine.function("drop"), rows, min(rows, max(1, PIECE_CYCLES // each)),
+    return LibraryCall(machine.function("drop", int(summed)), rows, min(rows, max(1, PIECE_CYCLES // each)),
                        [count, size, count, 0 if shared else count])
 
 

@@ -46,8 +46,8 @@ class PoolKernels:
 
     def every(self, machine):
         """All functions that a plan may ask for."""
-        return [("max_pool", 0), ("max_pool", 1), *[(what,) for what in (
-            "weigh", "drop", "drop_weighted", "add_rows", "add_weighted_rows", "sum_weighted_rows", "scan")]]
+        return [("max_pool", 0), ("max_pool", 1), ("drop", 0), ("drop", 1), *[(what,) for what in (
+            "weigh", "drop_weighted", "add_rows", "add_weighted_rows", "sum_weighted_rows", "scan")]]
 
     def __init__(self, element, target):
         self.v = Vectors(element, target)
@@ -237,8 +237,8 @@ class PoolKernels:
         first = w(f"insertelement <{n} x i64> poison, i64 {number}, i64 0")
         return w(f"shufflevector <{n} x i64> {first}, <{n} x i64> poison, <{n} x i32> zeroinitializer")
 
-    def drop(self, name):
-        """The step: one row a tile; buffers g, index, out."""
+    def drop(self, name, summed):
+        """The step: one row a tile; buffers g, index, out. What goes to one place is `summed`, or the last stays."""
         v, elt, n = self.v, self.element, self.lanes
         w, f = self.open(name, DROP_FIELDS)
         G, I, O = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in range(3)]
@@ -252,7 +252,8 @@ class PoolKernels:
                 w.store(elt, "0.0", w.at(elt, out, i.i))
             with w.loop(0, f["count"]) as i:
                 to = w.at(elt, out, w.load("i64", w.at("i64", index, i.i)))
-                w.store(elt, w(f"fadd {elt} {w.load(elt, to)}, {w.load(elt, w.at(elt, g, i.i))}"), to)
+                value = w.load(elt, w.at(elt, g, i.i))
+                w.store(elt, w(f"fadd {elt} {w.load(elt, to)}, {value}") if summed else value, to)
         return v.declarations() + w.text()
 
     def drop_weighted(self, name):
