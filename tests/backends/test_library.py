@@ -16,7 +16,7 @@ from flambeau.backends.cpu import caches, llvm_writer, machine_code, threads
 from flambeau.backends.cpu.library import conv, gemm, gemm_kernels, gemm_packing, pool
 from flambeau.backends.cpu.library.conv_kernels import TapKernels
 from flambeau.backends.cpu.library.images import ImageKernels
-from flambeau.backends.cpu.library.pool import PoolKernels
+from flambeau.backends.cpu.library.pool import RUNNING_KINDS, PoolKernels
 from flambeau.base import axis_maps
 from flambeau.loops.step import in_room
 from flambeau.loops.target import Target
@@ -488,7 +488,7 @@ def test_the_text_for_other_machines_is_sound(element, width, fma):
                  taps.forth("f"), taps.spots("f"), taps.back("f"), taps.plane("f", 0), taps.plane("f", 1),
                  pool.max_pool("f", 0), pool.max_pool("f", 1), pool.weigh("f"), pool.drop("f", 0), pool.drop("f", 1),
                  pool.drop_weighted("f"), pool.add_rows("f"), pool.add_weighted_rows("f"),
-                 pool.sum_weighted_rows("f"), pool.scan("f")):
+                 pool.sum_weighted_rows("f"), *[pool.scan("f", kind) for kind in RUNNING_KINDS]):
         llvm.parse_assembly(text).verify()
 
 
@@ -925,5 +925,26 @@ def test_weighted_rows_are_summed_and_spread(rng, two_threads, dtype, count, col
 def test_running_sums(rng, two_threads, dtype, shape, dim):
     x = rng.standard_normal(shape).astype(dtype)
     out = np.full(shape, np.nan, dtype)
-    execute([pool.scan(dtype, shape, dim)], [x, out])
-    np.testing.assert_array_equal(out, np.cumsum(x, dim, dtype=float).astype(dtype))        # in double, in order
+    for kind, run in (("sum", np.cumsum), ("prod", np.cumprod)):
+        execute([pool.scan(dtype, kind, shape, dim)], [x, out])
+        np.testing.assert_array_equal(out, run(x, dim, dtype=float).astype(dtype))          # in double, in order
+    factor, rows = rng.standard_normal(shape).astype(dtype), np.moveaxis(x.copy(), dim, 0)
+    execute([pool.scan(dtype, "recur", shape, dim)], [x, factor, out])
+    for i in range(1, len(rows)):
+        rows[i] += np.moveaxis(factor, dim, 0)[i] * rows[i - 1]
+    np.testing.assert_array_equal(out, np.moveaxis(rows, 0, dim))
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("shape, dim", [((7,), 0), ((3, 40), 1), ((5, 37), 0), ((2, 9, 3), 1)])
+def test_running_extremes(rng, dtype, shape, dim):
+    """Of equals the last, and a nan stays until the next."""
+    x = rng.integers(-3, 4, shape).astype(dtype)
+    x[rng.random(shape) < 0.1], x[rng.random(shape) < 0.1], x[rng.random(shape) < 0.1] = np.nan, np.inf, -np.inf
+    for kind, extreme in (("max", np.maximum), ("min", np.minimum)):
+        out, places = np.zeros(shape, dtype), np.zeros(shape, np.int64)
+        execute([pool.scan(dtype, kind, shape, dim)], [x, out, places])
+        want = extreme.accumulate(x, dim)
+        count = np.arange(shape[dim]).reshape([-1 if d == dim else 1 for d in range(len(shape))])
+        np.testing.assert_array_equal(out, want)
+        np.testing.assert_array_equal(places, np.maximum.accumulate(np.where((x == want) | (x != x), count, 0), dim))

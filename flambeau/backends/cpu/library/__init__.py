@@ -10,7 +10,7 @@ kernel takes.
     max_pool(dtype, x, y, maps), drop(dtype, rows, count, size, shared, summed)        a LibraryCall; pool.py
     drop_weighted(dtype, samples, channels, taps, count, size)                         a LibraryCall; pool.py
     weigh(dtype, x, y, maps, back, mean)                                               a LibraryCall; pool.py
-    add_rows(dtype, count, cols, size, skip), scan(dtype, shape, dim)                  a LibraryCall; pool.py
+    add_rows(dtype, count, cols, size, skip), scan(dtype, kind, shape, dim)            a LibraryCall; pool.py
     add_weighted_rows(dtype, count, cols, size, taps)                                  a LibraryCall; pool.py
     sum_weighted_rows(dtype, count, cols, taps)                                        a LibraryCall; pool.py
     jitter_colours(dtype, image, out), mirror_rows(dtype, image)                       a LibraryCall; images.py
@@ -105,12 +105,12 @@ def _answer(name, dtype, args, outs, params, _threads):
         found = pool.max_pool(dtype, args[0], outs[0], *params)
     elif name == "weigh":
         found = pool.weigh(dtype, args[0], outs[0], *params)
-    elif name == "scan":
-        (shape, strides), (dim,) = args[0], params
+    elif name in ("scan", "running"):
+        (shape, strides), (kind, dim) = args[0], params if name == "running" else ("sum", *params)
         turn = sorted(range(len(shape)), key=lambda d: (-strides[d], d))          # dimensions as they lie in memory
         if not all(_dense([one[turn[i]] for i in range(len(turn))] for one in laid) for laid in (*args, *outs)):
             return None
-        found = pool.scan(dtype, [shape[d] for d in turn], turn.index(dim))
+        found = pool.scan(dtype, kind, [shape[d] for d in turn], turn.index(dim))
     elif not all(map(_dense, (*args, *outs))):
         return None
     elif name == "add_rows":

@@ -1,5 +1,5 @@
 """Pooling as native steps: the largest of each window with its place, and gradients sent back to such places; sums by
-taps (means over windows, interpolation, padding); rows added up where an index says; and running sums.
+taps (means over windows, interpolation, padding); rows added up where an index says; running results.
 
 `max_pool` goes over the outputs of a row by vectors where they are a step of one or two apart and their windows lie
 inside the input; over others one by one, by vectors along the rows of a broad window. Of equals the first is taken, of
@@ -22,7 +22,15 @@ from ....loops.step import in_room
 from .blocking import even_part, up
 from .gemm import PIECE_CYCLES, LibraryCall, evenly
 from .gemm_kernels import LLVM_ELEMENT, compiled_kernels
-from .pool_kernels import CHANNELS_DROPPED_TOGETHER, SCATTERED, SUMMED, WEIGH_FIELDS, WINDOW_FIELDS, PoolKernels
+from .pool_kernels import (
+    CHANNELS_DROPPED_TOGETHER,
+    RUNNING_KINDS,
+    SCATTERED,
+    SUMMED,
+    WEIGH_FIELDS,
+    WINDOW_FIELDS,
+    PoolKernels,
+)
 
 MIN_RUN = 8                   # columns that are copied together
 MAX_WEIGH_TABLE = 1 << 16     # words of the tables of a step,
@@ -277,15 +285,19 @@ def sum_weighted_rows(dtype, count, cols, taps):
                        [cols, taps])
 
 
-def scan(dtype, shape, dim):
-    """A LibraryCall for the running sums along `dim` of a contiguous array; or None. The buffers are x and out."""
+def scan(dtype, kind, shape, dim):
+    """A LibraryCall for the running results of a `kind` along `dim` of a contiguous array; or None.
+
+    The buffers are x and out; for "recur", where each result is x and a factor times the one before, the factors come
+    between them, and for "max" and "min" the places along `dim` come last.
+    """
     dtype = getattr(dtype, "name", dtype)
-    if dtype not in LLVM_ELEMENT or 0 in shape:
+    if dtype not in LLVM_ELEMENT or kind not in RUNNING_KINDS or 0 in shape:
         return None
     machine = compiled_kernels(dtype, PoolKernels)
     outer, count, inner = math.prod(shape[:dim]), shape[dim], math.prod(shape[dim + 1:])
     each = 4 * count * max(1, 2 * inner // machine.lanes) + 20
-    return LibraryCall(machine.function("scan"), outer, min(outer, max(1, PIECE_CYCLES // each)), [count, inner])
+    return LibraryCall(machine.function("scan", kind), outer, min(outer, max(1, PIECE_CYCLES // each)), [count, inner])
 
 
 def reaches(window):

@@ -1,5 +1,5 @@
-"""The LLVM text of pooling, of sums by taps, of rows that are added up, and of running sums. See pool.py, which plans
-them.
+"""The LLVM text of pooling, of sums by taps, of rows that are added up, and of running results. See pool.py, which has
+their plans.
 
 A step's ints are the fields below, by name; the tables of `weigh` follow where the fields that end in `_at` say.
 """
@@ -23,7 +23,9 @@ WEIGH_FIELDS = ("x_p x_h y_p y_h wide inner out_h out_w rows row_blocks mean run
 SUMMED, SCATTERED = -1, -2    # columns that are sums, and single elements of which too few lie side by side for that
 VECTORS_SUMMED_TOGETHER = 4   # of a row, where rows are weighted and summed
 CHANNELS_DROPPED_TOGETHER = 4 # so that an index is read once for all of them
-LEAST = "0xFFF0000000000000"  # minus infinity
+LEAST = "0xFFF0000000000000"  # minus infinity,
+MOST = "0x7FF0000000000000"   # and infinity
+RUNNING_KINDS = "sum", "prod", "max", "min", "recur"
 
 
 class Window(NamedTuple):
@@ -47,7 +49,8 @@ class PoolKernels:
     def every(self, machine):
         """All functions that a plan may ask for."""
         return [("max_pool", 0), ("max_pool", 1), ("drop", 0), ("drop", 1), *[(what,) for what in (
-            "weigh", "drop_weighted", "add_rows", "add_weighted_rows", "sum_weighted_rows", "scan")]]
+            "weigh", "drop_weighted", "add_rows", "add_weighted_rows", "sum_weighted_rows")],
+                *[("scan", kind) for kind in RUNNING_KINDS]]
 
     def __init__(self, element, target):
         self.v = Vectors(element, target)
@@ -221,10 +224,8 @@ class PoolKernels:
             v.store(w, best, w.at(elt, Y, at))
             w.store(index, place, w.at("i64", P, at), 8)
             return
-        some = v.mask(w, count)
-        v.store_some(w, best, w.at(elt, Y, at), some)
-        w.do(f"call void @llvm.masked.store.v{n}i64.p0({index} {place}, ptr {w.at('i64', P, at)}, i32 8, "
-             f"<{n} x i1> {some})")
+        v.store_some(w, best, w.at(elt, Y, at), v.mask(w, count))
+        self.store_places(w, place, w.at("i64", P, at), count)
 
     def weigh(self, name):
         """The step: some rows of the result of one plane a tile; buffers x and y. See `weigh` in pool.py for the
@@ -382,34 +383,83 @@ class PoolKernels:
 
             yield w.at(elt, G, left), add
 
-    def scan(self, name):
-        """The step: running sums of one [count, inner] a tile, added up in double precision; buffers x, out."""
+    def scan(self, name, kind):
+        """The step: running results of a `kind` of one [count, inner] a tile; buffers x, for "recur" the factors, out,
+        and for extremes their places.
+
+        Sums and products are computed in double precision. Of equal extremes the last is taken, and a nan stays until
+        the next.
+        """
         v, elt, n = self.v, self.element, self.lanes
         w, f = self.open(name, SCAN_FIELDS)
-        X, O = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in range(2)]
+        types = {"recur": [elt] * 3, "max": [elt, elt, "i64"], "min": [elt, elt, "i64"]}.get(kind, [elt] * 2)
+        buffers = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in range(len(types))]
         single = w.is_("eq", f["inner"], 1)
 
-        def along(x, out, kind, wide, load, store):
-            with w.loop(0, f["count"], 1, [(wide, "zeroinitializer" if kind != elt else "0.0")]) as i:
+        def along(places, many, spread, load, store):
+            """One row, or some columns side by side, where `many` gives the type of so many."""
+            wide = many("double" if kind in ("sum", "prod") else elt)
+
+            def widened(value): return value if wide == many(elt) else w(f"fpext {many(elt)} {value} to {wide}")
+            def narrowed(value): return value if wide == many(elt) else w(f"fptrunc {wide} {value} to {many(elt)}")
+
+            first = {"prod": "1.0", "max": LEAST, "min": MOST}.get(kind, "0.0")
+            carry = [(wide, spread("double" if wide != many(elt) else elt, first))]
+            if kind in ("max", "min"):
+                carry.append((many("i64"), spread("i64", 0)))
+            with w.loop(0, f["count"], 1, carry) as i:
                 at = w.mul(i.i, f["inner"])
-                value = load(w.at(elt, x, at))
-                value = value if kind == wide else w(f"fpext {kind} {value} to {wide}")
-                total = w(f"fadd {wide} {i.values[0]}, {value}")
-                store(total if kind == wide else w(f"fptrunc {wide} {total} to {kind}"), w.at(elt, out, at))
-                i.next = [total]
+                x, *factor, out = [w.at(elt, place, at) for place in places[:2 + (kind == "recur")]]
+                value, last = widened(load(x)), i.values[0]
+                if kind == "sum":
+                    i.next = [w(f"fadd {wide} {last}, {value}")]
+                elif kind == "prod":
+                    i.next = [w(f"fmul {wide} {last}, {value}")]
+                elif kind == "recur":
+                    i.next = [w(f"fadd {wide} {value}, {w(f'fmul {wide} {load(factor[0])}, {last}')}")]
+                else:
+                    better, bits = w(f"fcmp {'oge' if kind == 'max' else 'ole'} {wide} {value}, {last}"), many("i1")
+                    better = w(f"or {bits} {better}, {w(f'fcmp uno {wide} {value}, {value}')}")
+                    i.next = [w(f"select {bits} {better}, {t} {new}, {t} {old}")
+                              for (t, _), new, old in zip(carry, (value, spread("i64", i.i)), i.values, strict=True)]
+                    store("i64", i.next[1], w.at("i64", places[2], at))
+                store(elt, narrowed(i.next[0]), out)
 
         with w.loop("%begin", "%end") as t:
             start = w.mul(t.i, w.mul(f["count"], f["inner"]))
-            x, out = w.at(elt, X, start), w.at(elt, O, start)
+            places = [w.at(one, base, start) for one, base in zip(types, buffers, strict=True)]
             with w.when(single):
-                along(x, out, elt, "double", lambda place: w.load(elt, place),
-                      lambda value, place: w.store(elt, value, place))
+                along(places, lambda one: one, lambda _, number: number, lambda place: w.load(elt, place),
+                      lambda one, value, place: w.store(one, value, place))
             with w.loop(0, w.pick(single, 0, f["inner"]), n) as j:
-                some = v.some(w, w.least(w.sub(f["inner"], j.i), n))
-                along(w.at(elt, x, j.i), w.at(elt, out, j.i), v.type, f"<{n} x double>",
-                      lambda place, some=some: v.load_some(w, place, some),
-                      lambda value, place, some=some: v.store_some(w, value, place, some))
+                count = w.least(w.sub(f["inner"], j.i), n)
+                some = v.some(w, count)
+
+                def spread(one, number):
+                    first = w(f"insertelement <{n} x {one}> poison, {one} {number}, i64 0")
+                    return w(f"shufflevector <{n} x {one}> {first}, <{n} x {one}> poison, <{n} x i32> zeroinitializer")
+
+                def store(one, value, place, some=some, count=count):
+                    if one == elt:
+                        v.store_some(w, value, place, some)
+                    else:
+                        self.store_places(w, value, place, count)
+
+                along([w.at(one, place, j.i) for one, place in zip(types, places, strict=True)],
+                      lambda one: f"<{n} x {one}>", spread, lambda place, some=some: v.load_some(w, place, some), store)
         return v.declarations() + w.text()
+
+    def store_places(self, w, value, place, count):
+        """The first `count` lanes of a vector of whole numbers."""
+        n = self.lanes
+        if self.v.masks:
+            w.do(f"call void @llvm.masked.store.v{n}i64.p0(<{n} x i64> {value}, ptr {place}, i32 8, "
+                 f"<{n} x i1> {self.v.mask(w, count)})")
+            return
+        spare = w.spare(f"<{n} x i64>")
+        w.store(f"<{n} x i64>", value, spare, 8)
+        with w.loop(0, count) as i:
+            w.store("i64", w.load("i64", w.at("i64", spare, i.i)), w.at("i64", place, i.i))
 
 
 class WeighedRows:
