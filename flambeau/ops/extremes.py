@@ -32,6 +32,10 @@ class _put_along(Op):
     def d_input(g, index, dim): return _take_along(g, index, dim)
 
     def body(k, input, index, dim, size, several=False):
+        in_rows = dim % len(size) == len(size) - 1 and tuple(index.shape[:-1]) == tuple(size[:-1])
+        if several and in_rows and tuple(index.shape) == tuple(input.shape):
+            made = k.library("drop", (input, index), [(input.dtype, size)], (size[dim],))
+            return NotImplemented if made is None else made[0]
         if several or index.shape[dim] != 1:
             return NotImplemented
         return k.where(k.index(dim, size) == index, input, 0)

@@ -12,6 +12,7 @@ from ..base.axis_maps import along, at, maximum, taps_of
 from ..base.errors import need
 from ..base.op import Composite, Op
 from ..base.spec import spec
+from .pieces import cat
 from .pool import (
     adaptive_sizes,
     kept_layout,
@@ -27,7 +28,7 @@ from .pool import (
     windows,
 )
 
-NOWHERE = -1                     # the place of the largest of no elements
+NOWHERE = -1                     # the place of the largest of no elements, and of what lies outside
 WINDOW_BLOCK_ELEMENTS = 1 << 16  # elements that are looked at together, so that they stay in the cache
 
 
@@ -52,6 +53,8 @@ class _pick(Op):
 
     def d_input(g, index, input_spec): return _drop(g, index, input_spec.shape[-1])
 
+    def body(k, input, index): return k.gather(input, -1, index)
+
 
 class _drop(Op):
     """The sums of the elements of `input` [*lead, count] that `index` sends to each place of [*lead, size]."""
@@ -68,6 +71,38 @@ class _drop(Op):
     def body(k, input, index, size):
         made = k.library("drop", (input, index), [(input.dtype, (*input.shape[:-1], size))], (size,))
         return NotImplemented if made is None else made[0]
+
+
+class _drop_weighted(Op):
+    """The sums of what `index` [N, K, count] sends to each place of [N, C, size] of the elements of `input`
+    [N, C, count], each K times, times `weight` [N, K, count]; what it sends to NOWHERE is left out."""
+
+    def meta(input, index, weight, size): return spec(input.dtype, (*input.shape[:-1], size), None, input.device)
+
+    def ref(xp, input, index, weight, size):
+        samples, channels, count = input.shape
+        total = xp.zeros((samples, channels, size))
+        for k in range(index.shape[1]):
+            place = xp.where(index[:, k:k + 1] < 0, size, index[:, k:k + 1])       # a place more, for what is left out
+            flat = flat_places(xp, place, (samples, channels), size + 1).reshape(-1)
+            part = (input * weight[:, k:k + 1]).reshape(-1)
+            total += xp.bincount(flat, part, samples * channels * (size + 1)).reshape(*total.shape[:2], -1)[..., :size]
+        return total
+
+    def d_input(g, index, weight):
+        return sum([pick_inside(g, index[:, k:k + 1]) * weight[:, k:k + 1] for k in range(index.shape[1])])
+
+    def d_weight(g, input, index):
+        return cat([(pick_inside(g, index[:, k:k + 1]) * input).sum(1, keepdim=True) for k in range(index.shape[1])], 1)
+
+    def body(k, input, index, weight, size):
+        made = k.library("drop_weighted", (input, index, weight), [(input.dtype, (*input.shape[:-1], size))], (size,))
+        return NotImplemented if made is None else made[0]
+
+
+def pick_inside(input, index):
+    """`_pick` with zeros where the index is NOWHERE."""
+    return _pick(input, index.clamp(min=0)).masked_fill(index < 0, 0)
 
 
 # --- the largest ------------------------------------------------------------------------------------------------------
@@ -371,6 +406,12 @@ class _max_unpool(Op):
         flat = (*lead, math.prod(input.shape[len(lead):]))
         out[flat_places(xp, indices.reshape(flat), lead, count)] = input.reshape(flat)
         return out.reshape(*lead, *size)
+
+    def body(k, input, indices, size):
+        lead, count = input.shape[:-len(size)], math.prod(input.shape[-len(size):])
+        made = k.library("scatter", (k.reshape(input, (*lead, count)), k.reshape(indices, (*lead, count))),
+                         [(input.dtype, (*lead, math.prod(size)))], (math.prod(size),))
+        return NotImplemented if made is None else k.reshape(made[0], (*lead, *size))
 
     def d_input(g, indices, size):
         n = len(size)

@@ -11,9 +11,9 @@ from ..base import dtypes
 from ..base.axis_maps import byte_sum, taps_of
 from ..base.errors import need, warn
 from ..base.op import Composite, Op
-from .maxpool import _drop, _pick
+from .maxpool import NOWHERE, _drop_weighted, pick_inside
 from .pad import _resized
-from .pieces import stack
+from .pieces import cat, stack
 from .pool import _adaptive_avg_pool2d, _adaptive_avg_pool3d, adaptive_avg_pool1d, mapped, need_dtype
 from .ranges import linspace
 from .view import ints
@@ -254,7 +254,10 @@ def cubic(t, a=-0.75):
 
 
 def corners(grid, sizes, mode, padding_mode, align_corners):
-    """For each corner around the positions `grid` [N, P, n]: (flat index [N, 1, P], weight, its slopes)."""
+    """For each corner around the positions `grid` [N, P, n]: (flat index [N, 1, P], NOWHERE outside; weight; slopes).
+
+    Weight and slopes are those of the position, outside too, and None of the nearest.
+    """
     n = len(sizes)
     axes = [axis_corners(grid.select(2, n - 1 - d).unsqueeze(1), size, mode, padding_mode, align_corners)
             for d, size in enumerate(sizes)]
@@ -264,13 +267,12 @@ def corners(grid, sizes, mode, padding_mode, align_corners):
             here = (index >= 0) & (index <= size - 1)
             inside = here if inside is None else inside & here
             flat = flat * size + index.masked_fill(~here, 0).to(dtypes.int64)
+        flat = flat.masked_fill(~inside, NOWHERE)
         if mode == 1:
-            yield flat, inside.to(grid.dtype), None
+            yield flat, None, None
             continue
-        outside = ~inside
-        slopes = [product([other[2] if i == d else other[1] for i, other in enumerate(corner)]).masked_fill(outside, 0)
-                  for d in range(n)]
-        yield flat, product([w for _, w, _ in corner]).masked_fill(outside, 0), slopes
+        slopes = [product([other[2] if i == d else other[1] for i, other in enumerate(corner)]) for d in range(n)]
+        yield flat, product([w for _, w, _ in corner]), slopes
 
 
 def product(factors):
@@ -316,26 +318,26 @@ class grid_sampler_2d(Composite):
         flat, places = flat_inputs(input, grid)
         out = 0
         for index, weight, _ in corners(places, input.shape[2:], interpolation_mode, padding_mode, align_corners):
-            out = out + _pick(flat, index) * weight.to(flat.dtype)
+            found = pick_inside(flat, index)
+            out = out + (found if weight is None else found * weight.to(flat.dtype))
         return out.to(input.dtype).reshape(*input.shape[:2], *grid.shape[1:-1])
 
     def grads(g, needs, input, grid, interpolation_mode, padding_mode, align_corners):
         flat, places = flat_inputs(input, grid)
-        n, size = places.shape[2], flat.shape[2]
         g = g.to(flat.dtype).reshape(*flat.shape[:2], places.shape[1])
-        d_input, d_grid = 0, [0] * n
-        for index, weight, slopes in corners(places, input.shape[2:], interpolation_mode, padding_mode, align_corners):
-            if needs[0]:
-                d_input = d_input + _drop(g * weight.to(g.dtype), index, size)
-            if needs[1] and slopes:
-                pull = (_pick(flat, index) * g).sum(1, keepdim=True)
-                d_grid = [total + pull * slope for total, slope in zip(d_grid, slopes, strict=True)]
-        if needs[1]:
-            if interpolation_mode == 1:
-                d_grid = grid.new_zeros(grid.shape)
-            else:
-                d_grid = stack([part.squeeze(1) for part in reversed(d_grid)], 2).reshape(grid.shape).to(grid.dtype)
-        return d_input.reshape(input.shape).to(input.dtype) if needs[0] else None, d_grid if needs[1] else None
+        found = list(corners(places, input.shape[2:], interpolation_mode, padding_mode, align_corners))
+        d_input = d_grid = None
+        if needs[0]:
+            index = cat([index for index, _, _ in found], 1)
+            weight = g.new_ones(index.shape) if interpolation_mode == 1 else cat([w for _, w, _ in found], 1)
+            d_input = _drop_weighted(g, index, weight.to(g.dtype), flat.shape[2]).reshape(input.shape).to(input.dtype)
+        if needs[1] and interpolation_mode == 1:
+            d_grid = grid.new_zeros(grid.shape)
+        elif needs[1]:
+            pulls = [((pick_inside(flat, index) * g).sum(1, keepdim=True), slopes) for index, _, slopes in found]
+            parts = [sum([pull * slopes[d] for pull, slopes in pulls]).squeeze(1) for d in range(places.shape[2])]
+            d_grid = stack(parts[::-1], 2).reshape(grid.shape).to(grid.dtype)
+        return d_input, d_grid
 
 
 class grid_sampler_3d(grid_sampler_2d):

@@ -16,7 +16,7 @@ from flambeau.backends.cpu import caches, llvm_writer, machine_code, threads
 from flambeau.backends.cpu.library import conv, gemm, gemm_kernels, gemm_packing, pool
 from flambeau.backends.cpu.library.conv_kernels import TapKernels
 from flambeau.backends.cpu.library.images import ImageKernels
-from flambeau.backends.cpu.library.pool import PoolKernels
+from flambeau.backends.cpu.library.pool import RUNNING_KINDS, PoolKernels
 from flambeau.base import axis_maps
 from flambeau.loops.step import in_room
 from flambeau.loops.target import Target
@@ -486,8 +486,9 @@ def test_the_text_for_other_machines_is_sound(element, width, fma):
                  *[products.pack_a("f", how) for how in (gemm_packing.COPY, gemm_packing.TURN, gemm_packing.GATHER)],
                  *[products.pack_b("f", how) for how in (gemm_packing.COPY, gemm_packing.TURN, gemm_packing.GATHER)],
                  taps.forth("f"), taps.spots("f"), taps.back("f"), taps.plane("f", 0), taps.plane("f", 1),
-                 pool.max_pool("f"), pool.weigh("f"), pool.drop("f"), pool.add_rows("f"), pool.add_weighted_rows("f"),
-                 pool.sum_weighted_rows("f"), pool.scan("f")):
+                 pool.max_pool("f", 0), pool.max_pool("f", 1), pool.weigh("f"), pool.drop("f", 0), pool.drop("f", 1),
+                 pool.drop_weighted("f"), pool.add_rows("f"), pool.add_weighted_rows("f"),
+                 pool.sum_weighted_rows("f"), *[pool.scan("f", kind) for kind in RUNNING_KINDS]):
         llvm.parse_assembly(text).verify()
 
 
@@ -704,33 +705,53 @@ def test_convolutions_that_have_no_step():
 # --- pooling ----------------------------------------------------------------------------------------------------------
 
 
-def largest(x, kernel, out, stride, padding, dilation):
-    """The largest of each window, of equals the first, of nans the last; and its place in its plane."""
-    values, places = np.empty((*x.shape[:-2], *out), x.dtype), np.empty((*x.shape[:-2], *out), np.int64)
-    h, w = x.shape[-2:]
-    for at in np.ndindex(*x.shape[:-2], *out):
-        plane, (top, left) = x[at[:-2]], [o * s - p for o, s, p in zip(at[-2:], stride, padding)]
-        best = None
-        for i, j in itertools.product(range(kernel[0]), range(kernel[1])):
-            r, c = top + i * dilation[0], left + j * dilation[1]
-            if 0 <= r < h and 0 <= c < w and (best is None or plane[r, c] > best[0] or np.isnan(plane[r, c])):
-                best = plane[r, c], r * w + c
+def largest(x, reads):
+    """The largest of what `reads` lists for each output along each dimension, of equals the first, of nans the last;
+    and its place in its plane."""
+    lead, size = x.shape[:-len(reads)], x.shape[-len(reads):]
+    out = tuple(len(outputs) for outputs in reads)
+    values, places = np.empty((*lead, *out), x.dtype), np.empty((*lead, *out), np.int64)
+    for at in np.ndindex(*lead, *out):
+        plane, best = x[at[:len(lead)]], None
+        for place in itertools.product(*[outputs[o] for outputs, o in zip(reads, at[len(lead):], strict=True)]):
+            if best is None or plane[place] > best[0] or np.isnan(plane[place]):
+                best = plane[place], np.ravel_multi_index(place, size)
         values[at], places[at] = best
     return values, places
 
 
+def positions(m):
+    """What each output of a window, or of an adaptive one, reads."""
+    if m[0] == "adaptive":
+        _, size, out = m
+        return [range(o * size // out, -(-(o + 1) * size // out)) for o in range(out)]
+    _, size, out, kernel, stride, padding, dilation, _ = m
+    return [[i for i in range(o * stride - padding, o * stride - padding + kernel * dilation, dilation)
+             if 0 <= i < size] for o in range(out)]
+
+
+def window(size, kernel, stride=1, padding=0, dilation=1):
+    return "window", size, (size + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1, kernel, stride, padding, \
+        dilation, True
+
+
 @pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("size, kernel, stride, padding, dilation", [
-    ((8, 70), (2, 2), (2, 2), (0, 0), (1, 1)), ((9, 41), (3, 3), (2, 2), (1, 1), (1, 1)),
-    ((5, 40), (2, 3), (1, 1), (1, 1), (1, 1)), ((7, 30), (3, 2), (2, 3), (1, 0), (1, 2)),
-    ((3, 3), (2, 2), (1, 1), (0, 1), (2, 1)),
-])
-def test_the_largest_of_windows(rng, dtype, size, kernel, stride, padding, dilation):
-    out = [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in zip(size, kernel, stride, padding, dilation)]
+@pytest.mark.parametrize("maps", [
+    (window(8, 2, 2), window(70, 2, 2)), (window(9, 3, 2, 1), window(41, 3, 2, 1)), (window(5, 2), window(40, 3, 1, 1)),
+    (window(7, 3, 2, 1), window(30, 2, 3, 0, 2)), (window(3, 2, 1, 0, 2), window(3, 2, 1, 1)),
+    (window(5, 2, 2), window(99, 37, 20, 11)), (window(5, 2), window(60, 9, 4, 0, 3)),
+    (window(6, 2, 2), window(5, 3, 1, 1), window(37, 3, 2, 1)),
+    (window(5, 2, 1, 0, 2), window(6, 2, 2), window(19, 9, 5)),
+    (("adaptive", 9, 4), ("adaptive", 70, 7)), (("adaptive", 1, 1), ("adaptive", 199, 3)),
+    (("adaptive", 20, 1), ("adaptive", 17, 1)), (("adaptive", 5, 8), ("adaptive", 4, 9)),
+    (("adaptive", 6, 3), ("adaptive", 7, 2), ("adaptive", 33, 5)), (window(9, 2, 2), ("adaptive", 11, 3)),
+], ids=str)
+def test_the_largest_of_windows(rng, dtype, maps):
+    size, out = [m[1] for m in maps], [m[2] for m in maps]
     x = rng.integers(-2, 3, (2, 3, *size)).astype(dtype)
-    x[rng.random(x.shape) < 0.1], x[rng.random(x.shape) < 0.3] = np.nan, -np.inf
-    maps = [("window", *one, True) for one in zip(size, out, kernel, stride, padding, dilation)]
-    want = largest(x, kernel, out, stride, padding, dilation)
+    x[rng.random(x.shape) < 0.02], x[rng.random(x.shape) < 0.3] = np.nan, -np.inf
+    x[0, 0] = -np.inf
+    want = largest(x, [positions(m) for m in maps])
     for across in (x, laid(x, "columns")):
         values, places = np.empty((2, 3, *out), dtype), np.empty((2, 3, *out), np.int64)
         step = pool.max_pool(dtype, layout(across), layout(values), maps)
@@ -738,18 +759,50 @@ def test_the_largest_of_windows(rng, dtype, size, kernel, stride, padding, dilat
         np.testing.assert_array_equal(values, want[0])
         np.testing.assert_array_equal(places, want[1])
     g, d_x = rng.standard_normal(values.shape).astype(dtype), np.full(x.shape, np.nan, dtype)
-    execute([pool.drop(dtype, 6, out[0] * out[1], size[0] * size[1])], [g, places, d_x])
-    sums = np.zeros((6, size[0] * size[1]))
+    count, whole = math.prod(out), math.prod(size)
+    execute([pool.drop(dtype, 6, count, whole)], [g, places, d_x])
+    sums = np.zeros((6, whole))
     np.add.at(sums, (np.arange(6)[:, None], places.reshape(6, -1)), g.reshape(6, -1))
-    check(d_x.reshape(6, -1), sums, 9, dtype)
+    check(d_x.reshape(6, -1), sums, count, dtype)
+    execute([pool.drop(dtype, 6, count, whole, summed=False)], [g, places, d_x])
+    last = np.zeros((6, whole), dtype)
+    for row, place, value in zip(np.repeat(np.arange(6), count), places.reshape(-1), g.reshape(-1), strict=True):
+        last[row, place] = value
+    np.testing.assert_array_equal(d_x.reshape(6, -1), last)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("samples, channels, taps, count, size", [
+    (2, 3, 4, 50, 9), (3, 9, 1, 20, 40), (1, 4, 16, 7, 3), (2, 8, 0, 5, 6), (2, 5, 2, 0, 70)])
+def test_weighted_drops(rng, dtype, samples, channels, taps, count, size):
+    """What is sent nowhere counts for nothing, whatever it is."""
+    g = rng.standard_normal((samples, channels, count)).astype(dtype)
+    index, weight = rng.integers(-1, size, (samples, taps, count)), rng.standard_normal((samples, taps, count))
+    weight[index < 0] = np.nan
+    out, want = np.full((samples, channels, size), np.nan, dtype), np.zeros((samples, channels, size))
+    for n, c, k, i in np.ndindex(samples, channels, taps, count):
+        if index[n, k, i] >= 0:
+            want[n, c, index[n, k, i]] += g[n, c, i] * weight[n, k, i]
+    execute([pool.drop_weighted(dtype, samples, channels, taps, count, size)], [g, index, weight.astype(dtype), out])
+    check(out, want, taps * count, dtype)
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 56, 224, 4097, 1 << 20])
+def test_adaptive_windows_without_dividing(size):
+    for out in (1, 2, 3, 7, 28, 99, 1000):
+        pace, reach, shift, _, _ = pool.pooled_axis(("adaptive", size, out))
+        assert [(o * pace >> shift, o * pace + reach >> shift) for o in range(out)] == [
+            (o * size // out, -(-(o + 1) * size // out)) for o in range(out)]
 
 
 def test_windows_that_have_no_step():
     x, y = [(shape, (1,) * 3) for shape in ((2, 1, 9), (2, 1, 4))]
     whole, one = ("window", 9, 4, 2, 2, 0, 1, True), ("window", 1, 1, 1, 1, 0, 1, True)
     assert pool.max_pool("int64", x, y, (one, whole)) is None
-    assert pool.max_pool("float32", x, y, (one, ("adaptive", 9, 4))) is None
+    assert pool.max_pool("float32", x, y, (whole,)) is None
     assert pool.max_pool("float32", x, y, (("window", 1, 1, 2, 1, 1, 2, True), whole)) is None      # nothing in it
+    long = [(shape, (shape[-1], 1, 1)) for shape in ((2, 1, 10 ** 7), (2, 1, 999))]
+    assert pool.max_pool("float32", *long, (one, ("adaptive", 10 ** 7, 999))) is None              # beyond 64 bits
 
 
 # --- sums by taps -----------------------------------------------------------------------------------------------------
@@ -872,5 +925,26 @@ def test_weighted_rows_are_summed_and_spread(rng, two_threads, dtype, count, col
 def test_running_sums(rng, two_threads, dtype, shape, dim):
     x = rng.standard_normal(shape).astype(dtype)
     out = np.full(shape, np.nan, dtype)
-    execute([pool.scan(dtype, shape, dim)], [x, out])
-    np.testing.assert_array_equal(out, np.cumsum(x, dim, dtype=float).astype(dtype))        # in double, in order
+    for kind, run in (("sum", np.cumsum), ("prod", np.cumprod)):
+        execute([pool.scan(dtype, kind, shape, dim)], [x, out])
+        np.testing.assert_array_equal(out, run(x, dim, dtype=float).astype(dtype))          # in double, in order
+    factor, rows = rng.standard_normal(shape).astype(dtype), np.moveaxis(x.copy(), dim, 0)
+    execute([pool.scan(dtype, "recur", shape, dim)], [x, factor, out])
+    for i in range(1, len(rows)):
+        rows[i] += np.moveaxis(factor, dim, 0)[i] * rows[i - 1]
+    np.testing.assert_array_equal(out, np.moveaxis(rows, 0, dim))
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("shape, dim", [((7,), 0), ((3, 40), 1), ((5, 37), 0), ((2, 9, 3), 1)])
+def test_running_extremes(rng, dtype, shape, dim):
+    """Of equals the last, and a nan stays until the next."""
+    x = rng.integers(-3, 4, shape).astype(dtype)
+    x[rng.random(shape) < 0.1], x[rng.random(shape) < 0.1], x[rng.random(shape) < 0.1] = np.nan, np.inf, -np.inf
+    for kind, extreme in (("max", np.maximum), ("min", np.minimum)):
+        out, places = np.zeros(shape, dtype), np.zeros(shape, np.int64)
+        execute([pool.scan(dtype, kind, shape, dim)], [x, out, places])
+        want = extreme.accumulate(x, dim)
+        count = np.arange(shape[dim]).reshape([-1 if d == dim else 1 for d in range(len(shape))])
+        np.testing.assert_array_equal(out, want)
+        np.testing.assert_array_equal(places, np.maximum.accumulate(np.where((x == want) | (x != x), count, 0), dim))

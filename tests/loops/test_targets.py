@@ -220,7 +220,13 @@ def steps_of_the_library(target):
             yield tap.plane(f"plane_{element}_{apart}", apart)
         for what in ("forth", "back", "spots"):
             yield getattr(tap, what)(f"{what}_{element}")
-        for what in ("max_pool", "weigh", "drop", "add_rows", "add_weighted_rows", "sum_weighted_rows", "scan"):
+        for kind in pool_kernels.RUNNING_KINDS:
+            yield pooling.scan(f"scan_{element}_{kind}", kind)
+        for dilated in (0, 1):
+            yield pooling.max_pool(f"max_pool_{element}_{dilated}", dilated)
+        for summed in (0, 1):
+            yield pooling.drop(f"drop_{element}_{summed}", summed)
+        for what in ("weigh", "drop_weighted", "add_rows", "add_weighted_rows", "sum_weighted_rows"):
             yield getattr(pooling, what)(f"{what}_{element}")
     made = winograd_kernels.WinogradKernels("float", target)
     for what in ("filters", "inputs", "tiles", "gradients", "products", "weights", "to_tiles", "from_tiles",

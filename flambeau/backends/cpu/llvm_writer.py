@@ -51,7 +51,7 @@ class LLVMWriter:
             return a * b
         return 0 if 0 in (a, b) else a if b == 1 else b if a == 1 else self(f"mul nsw i64 {a}, {b}")
 
-    def div(self, a, b):     return self(f"sdiv i64 {a}, {b}")
+    def div(self, a, b):     return a if b == 1 else self(f"sdiv i64 {a}, {b}")
     def rem(self, a, b):     return self(f"srem i64 {a}, {b}")
     def least(self, a, b):   return self(f"call i64 @llvm.smin.i64(i64 {a}, i64 {b})")
     def most(self, a, b):    return self(f"call i64 @llvm.smax.i64(i64 {a}, i64 {b})")

@@ -7,9 +7,10 @@ kernel takes.
     gemm(M, N, K, dtype, a, b, c, batch)                                               LibraryCalls; gemm.py
     convolve(dtype, x, weight, y, stride, padding, dilation, groups, transposed)       LibraryCalls; conv.py
     convolve_weight(dtype, x, g, weight, stride, padding, dilation, groups)            LibraryCalls; conv.py
-    max_pool(dtype, x, y, maps), drop(dtype, rows, count, size, shared)                a LibraryCall; pool.py
+    max_pool(dtype, x, y, maps), drop(dtype, rows, count, size, shared, summed)        a LibraryCall; pool.py
+    drop_weighted(dtype, samples, channels, taps, count, size)                         a LibraryCall; pool.py
     weigh(dtype, x, y, maps, back, mean)                                               a LibraryCall; pool.py
-    add_rows(dtype, count, cols, size, skip), scan(dtype, shape, dim)                  a LibraryCall; pool.py
+    add_rows(dtype, count, cols, size, skip), scan(dtype, kind, shape, dim)            a LibraryCall; pool.py
     add_weighted_rows(dtype, count, cols, size, taps)                                  a LibraryCall; pool.py
     sum_weighted_rows(dtype, count, cols, taps)                                        a LibraryCall; pool.py
     jitter_colours(dtype, image, out), mirror_rows(dtype, image)                       a LibraryCall; images.py
@@ -104,12 +105,12 @@ def _answer(name, dtype, args, outs, params, _threads):
         found = pool.max_pool(dtype, args[0], outs[0], *params)
     elif name == "weigh":
         found = pool.weigh(dtype, args[0], outs[0], *params)
-    elif name == "scan":
-        (shape, strides), (dim,) = args[0], params
+    elif name in ("scan", "running"):
+        (shape, strides), (kind, dim) = args[0], params if name == "running" else ("sum", *params)
         turn = sorted(range(len(shape)), key=lambda d: (-strides[d], d))          # dimensions as they lie in memory
         if not all(_dense([one[turn[i]] for i in range(len(turn))] for one in laid) for laid in (*args, *outs)):
             return None
-        found = pool.scan(dtype, [shape[d] for d in turn], turn.index(dim))
+        found = pool.scan(dtype, kind, [shape[d] for d in turn], turn.index(dim))
     elif not all(map(_dense, (*args, *outs))):
         return None
     elif name == "add_rows":
@@ -118,6 +119,8 @@ def _answer(name, dtype, args, outs, params, _threads):
         taps = args[1][0][1]
         found = pool.add_weighted_rows(dtype, *args[0][0], outs[0][0][0], taps) if name == "add_weighted_rows" else \
             pool.sum_weighted_rows(dtype, *outs[0][0], taps)
+    elif name == "drop_weighted":
+        found = pool.drop_weighted(dtype, *args[0][0][:2], *args[1][0][1:], *params)
     elif name == "jitter_colours":
         found = images.jitter_colours(dtype, args[0], outs[0])
     elif name == "resize_boxes":
@@ -128,14 +131,14 @@ def _answer(name, dtype, args, outs, params, _threads):
         found = images.mirror_rows(dtype, args[0])
     elif name in ("sort", "topk", "pick"):
         found = {"sort": sort.sort, "topk": sort.topk, "pick": sort.pick}[name](dtype, args[0][0], *params)
-    elif name != "drop":
+    elif name not in ("drop", "scatter"):
         return None
     else:
         (shape, _), (index, _) = args
         shared = math.prod(index[:-1]) == 1
         if index[-1] != shape[-1] or index[:-1] != shape[:-1] and not shared:      # an index shared by some rows only
             return None
-        found = pool.drop(dtype, math.prod(shape[:-1]), shape[-1], *params, shared=shared)
+        found = pool.drop(dtype, math.prod(shape[:-1]), shape[-1], *params, shared=shared, summed=name == "drop")
     return found and [found]
 
 

@@ -1,9 +1,11 @@
 """Pooling as native steps: the largest of each window with its place, and gradients sent back to such places; sums by
-taps (means over windows, interpolation, padding); rows added up where an index says; and running sums.
+taps (means over windows, interpolation, padding); rows added up where an index says; running results.
 
-`max_pool` goes over the outputs of a row by vectors where their windows lie inside the input, and one by one at its
-borders. Of equals the first is taken, of nans the last, as in PyTorch. `drop` adds elements where an index says, one
-after the other, so the sums are the same on any number of threads.
+`max_pool` goes over the outputs of a row by vectors where they are a step of one or two apart and their windows lie
+inside the input; over others one by one, by vectors along the rows of a broad window. Of equals the first is taken, of
+nans the last, as in PyTorch. `drop` adds elements where an index says, one after the other, so the sums are the same on
+any number of threads; `scatter` puts them there instead, and `drop_weighted` adds them at several places, with weights,
+which channels share.
 
 `weigh` carries out maps by taps (base/axis_maps.py) along one or two dimensions. For each row of the result, the rows
 that it reads are weighted and summed to the thread's room, by vectors, and from there along the columns: one by one, or
@@ -20,7 +22,15 @@ from ....loops.step import in_room
 from .blocking import even_part, up
 from .gemm import PIECE_CYCLES, LibraryCall, evenly
 from .gemm_kernels import LLVM_ELEMENT, compiled_kernels
-from .pool_kernels import SCATTERED, SUMMED, WEIGH_FIELDS, WINDOW_FIELDS, PoolKernels
+from .pool_kernels import (
+    CHANNELS_DROPPED_TOGETHER,
+    RUNNING_KINDS,
+    SCATTERED,
+    SUMMED,
+    WEIGH_FIELDS,
+    WINDOW_FIELDS,
+    PoolKernels,
+)
 
 MIN_RUN = 8                   # columns that are copied together
 MAX_WEIGH_TABLE = 1 << 16     # words of the tables of a step,
@@ -31,35 +41,69 @@ TILE_COLUMNS = 64             # where rows are added up
 def max_pool(dtype, x, y, maps):
     """A LibraryCall for the largest element of each window and its place in the flattened spatial dimensions; or None.
 
-    `x` and `y` are (shape, strides in elements), [*lead, H, W] to [*lead, out_h, out_w]; `maps` are two windows (see
-    base/axis_maps.py). The buffers are x, the values and the places, which are laid out alike.
+    `x` and `y` are (shape, strides in elements), [*lead, (D,) H, W] to [*lead, (out_d,) out_h, out_w]; `maps` are two
+    or three windows, or adaptive ones (see base/axis_maps.py). The buffers are x, the values and the places, which are
+    laid out alike.
     """
-    dtype = getattr(dtype, "name", dtype)
-    if dtype not in LLVM_ELEMENT or len(maps) != 2 or any(m[0] != "window" for m in maps) or 0 in x[0] or 0 in y[0]:
+    dtype, dims, maps = getattr(dtype, "name", dtype), len(maps), [as_window(m) for m in maps]
+    if dtype not in LLVM_ELEMENT or dims not in (2, 3) or any(m[0] not in ("window", "adaptive") for m in maps) \
+            or 0 in x[0] or 0 in y[0] or not all(m[0] == "adaptive" or reaches(m) for m in maps):
         return None
-    (_, size_h, out_h, k_h, step_h, pad_h, dil_h, _), (_, size_w, out_w, k_w, step_w, pad_w, dil_w, _) = maps
-    if not (reaches(maps[0]) and reaches(maps[1])):
-        return None
-    planes = evenly(x[0][:-2], x[1][:-2]), evenly(y[0][:-2], y[1][:-2])
-    if None in planes:
+    planes = evenly(x[0][:-dims], x[1][:-dims]), evenly(y[0][:-dims], y[1][:-dims])
+    axes = [(1, 1, "d", *pooled_axis(("window", 1, 1, 1, 1, 0, 1, False)))] * (3 - dims) \
+        + [(m[1], m[2], axis, *pooled_axis(m)) for m, axis in zip(maps, "dhw"[-dims:], strict=True)]
+    if None in planes or any(reach + out * pace >= 1 << 62 for _, out, _, pace, reach, *_ in axes):
         return None
     machine = compiled_kernels(dtype, PoolKernels)
-    # outputs from `first` to `last` have windows inside the columns
-    first = min(out_w, -(-pad_w // step_w))
-    last = max(first, min(out_w, (size_w - 1 - dil_w * (k_w - 1) + pad_w) // step_w + 1))
-    if x[1][-1] != 1 or y[1][-1] != 1 or step_w > 2:
-        first = last = 0
-    elif not machine.kernels.v.masks:      # whole vectors; by steps of two they end with an element that is not needed
-        end = min(last, (size_w - 1 - dil_w * (k_w - 1) + pad_w - (step_w - 1)) // step_w + 1)
-        last = first + max(0, end - first) // machine.lanes * machine.lanes
-    count = math.prod(x[0][:-2])
-    f = dict(x_p=planes[0], x_h=x[1][-2], x_w=x[1][-1], size_h=size_h, size_w=size_w, y_p=planes[1], y_h=y[1][-2],
-             y_w=y[1][-1], out_h=out_h, out_w=out_w, k_h=k_h, step_h=step_h, pad_h=pad_h, dil_h=dil_h, k_w=k_w,
-             step_w=step_w, pad_w=pad_w, dil_w=dil_w, first=first, last=last, planes=count)
-    vectors = -(-(last - first) // machine.lanes)
-    each = out_h * k_h * k_w * (4 * vectors + 4 * (out_w - last + first)) + 100         # cycles, about
-    return LibraryCall(machine.function("max_pool"), count, min(count, max(1, PIECE_CYCLES // each)),
+    # outputs from `first` to `last` have windows inside the columns, and are made by vectors
+    first = last = 0
+    size_w, out_w = maps[-1][1:3]
+    step_w = k_w = 1
+    if maps[-1][0] == "window" and x[1][-1] == 1 and y[1][-1] == 1 and maps[-1][4] <= 2:
+        k_w, step_w, pad_w, dil_w = maps[-1][3:7]
+        first = min(out_w, -(-pad_w // step_w))
+        last = max(first, min(out_w, (size_w - 1 - dil_w * (k_w - 1) + pad_w) // step_w + 1))
+        if not machine.kernels.v.masks:    # whole vectors; by steps of two they end with an element that is not needed
+            end = min(last, (size_w - 1 - dil_w * (k_w - 1) + pad_w - (step_w - 1)) // step_w + 1)
+            last = first + max(0, end - first) // machine.lanes * machine.lanes
+    f = dict(x_p=planes[0], y_p=planes[1], x_d=0, y_d=0, first=first, last=last, step_w=step_w, k_w=k_w)
+    for axis, x_step, y_step in zip("dhw"[-dims:], x[1][-dims:], y[1][-dims:], strict=True):
+        f[f"x_{axis}"], f[f"y_{axis}"] = x_step, y_step
+    for size, out, axis, *words in axes:
+        f[f"size_{axis}"], f[f"out_{axis}"] = size, out
+        f.update(zip([f"{what}_{axis}" for what in ("pace", "reach", "shift", "pad", "dil")], words, strict=True))
+    count, taps = math.prod(x[0][:-dims]), [m[3] if m[0] == "window" else -(-m[1] // m[2]) for m in maps]
+    singles = out_w - last + first
+    vectors = -(-(last - first) // machine.lanes) * taps[-1] + singles * -(-taps[-1] // machine.lanes)
+    each = math.prod(y[0][-dims:-1]) * (math.prod(taps[:-1]) * 4 * vectors + 60 * singles) + 100   # cycles, about
+    dilated = int(any(f[f"dil_{axis}"] > 1 for axis in "dhw"))
+    return LibraryCall(machine.function("max_pool", dilated), count, min(count, max(1, PIECE_CYCLES // each)),
                        [f[name] for name in WINDOW_FIELDS])
+
+
+def as_window(m):
+    """An adaptive map as a window where all that it reads are equally large, and side by side."""
+    if m[0] != "adaptive" or not m[2] or m[1] % m[2]:
+        return m
+    _, size, out = m
+    return "window", size, out, size // out, size // out, 0, 1, False
+
+
+def pooled_axis(m):
+    """(pace, reach, shift, padding, dilation) of a window or an adaptive map.
+
+    Output o reads from `(o * pace >> shift) - padding` to before `(o * pace + reach >> shift) - padding`. An adaptive
+    map has o * size // out and -(-(o + 1) * size // out) there. A number n is divided by `out` as n * times >> shift,
+    where `times` is 2 ** shift / out rounded up: that is too much by less than n / 2 ** shift, which is not as much as
+    the quotient lacks to the next whole number, at least 1 / out, as long as n * out < 2 ** shift.
+    """
+    if m[0] == "window":
+        _, _, _, kernel, stride, padding, dilation, _ = m
+        return stride, dilation * (kernel - 1) + 1, 0, padding, dilation
+    _, size, out = m
+    shift = ((out * size + out) * out).bit_length()
+    times = -(-(1 << shift) // out)
+    return size * times, (size + out - 1) * times, shift, 0, 1
 
 
 def weigh(dtype, x, y, maps, back, mean):
@@ -163,9 +207,10 @@ def listed(table, divided=None):
     return [0, *np.cumsum(used.sum(1)).tolist()], read.tolist(), weights.tolist()
 
 
-def drop(dtype, rows, count, size, shared=False):
+def drop(dtype, rows, count, size, shared=False, summed=True):
     """A LibraryCall that adds the elements of g [rows, count] at index [rows, count] of zeros [rows, size]; or None.
 
+    Where they are not to be `summed`, the last that goes to a place is what it holds.
     All are contiguous and every index is in range; a `shared` index has one row. The buffers are g, index, out.
     """
     dtype = getattr(dtype, "name", dtype)
@@ -173,8 +218,24 @@ def drop(dtype, rows, count, size, shared=False):
         return None
     machine = compiled_kernels(dtype, PoolKernels)
     each = 3 * count + size // 8 + 20
-    return LibraryCall(machine.function("drop"), rows, min(rows, max(1, PIECE_CYCLES // each)),
+    return LibraryCall(machine.function("drop", int(summed)), rows, min(rows, max(1, PIECE_CYCLES // each)),
                        [count, size, count, 0 if shared else count])
+
+
+def drop_weighted(dtype, samples, channels, taps, count, size):
+    """A LibraryCall that adds the elements of g [samples, channels, count], each `taps` times, times weight [samples,
+    taps, count], at index [samples, taps, count] of zeros [samples, channels, size]; or None.
+
+    An index less than 0 is nowhere. All are contiguous. The buffers are g, index, weight, out.
+    """
+    dtype = getattr(dtype, "name", dtype)
+    if dtype not in LLVM_ELEMENT or not samples * channels * size:
+        return None
+    machine = compiled_kernels(dtype, PoolKernels)
+    blocks = -(-channels // CHANNELS_DROPPED_TOGETHER)
+    each = min(channels, CHANNELS_DROPPED_TOGETHER) * (2 * taps * count + size // 8) + 20
+    return LibraryCall(machine.function("drop_weighted"), samples * blocks,
+                       min(samples * blocks, max(1, PIECE_CYCLES // each)), [channels, blocks, taps, count, size])
 
 
 def add_rows(dtype, count, cols, size, skip):
@@ -224,15 +285,19 @@ def sum_weighted_rows(dtype, count, cols, taps):
                        [cols, taps])
 
 
-def scan(dtype, shape, dim):
-    """A LibraryCall for the running sums along `dim` of a contiguous array; or None. The buffers are x and out."""
+def scan(dtype, kind, shape, dim):
+    """A LibraryCall for the running results of a `kind` along `dim` of a contiguous array; or None.
+
+    The buffers are x and out; for "recur", where each result is x and a factor times the one before, the factors come
+    between them, and for "max" and "min" the places along `dim` come last.
+    """
     dtype = getattr(dtype, "name", dtype)
-    if dtype not in LLVM_ELEMENT or 0 in shape:
+    if dtype not in LLVM_ELEMENT or kind not in RUNNING_KINDS or 0 in shape:
         return None
     machine = compiled_kernels(dtype, PoolKernels)
     outer, count, inner = math.prod(shape[:dim]), shape[dim], math.prod(shape[dim + 1:])
     each = 4 * count * max(1, 2 * inner // machine.lanes) + 20
-    return LibraryCall(machine.function("scan"), outer, min(outer, max(1, PIECE_CYCLES // each)), [count, inner])
+    return LibraryCall(machine.function("scan", kind), outer, min(outer, max(1, PIECE_CYCLES // each)), [count, inner])
 
 
 def reaches(window):

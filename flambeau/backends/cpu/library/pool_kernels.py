@@ -1,16 +1,19 @@
-"""The LLVM text of pooling, of sums by taps, of rows that are added up, and of running sums. See pool.py, which plans
-them.
+"""The LLVM text of pooling, of sums by taps, of rows that are added up, and of running results. See pool.py, which has
+their plans.
 
 A step's ints are the fields below, by name; the tables of `weigh` follow where the fields that end in `_at` say.
 """
 import contextlib
+from typing import NamedTuple
 
 from ....loops.step import STEP_ARGUMENTS
 from ..llvm_writer import LLVMWriter, Vectors
 
-WINDOW_FIELDS = ("x_p x_h x_w size_h size_w y_p y_h y_w out_h out_w k_h step_h pad_h dil_h k_w step_w pad_w dil_w "
-                 "first last planes").split()
+WINDOW_FIELDS = [*"x_p x_d x_h x_w size_d size_h size_w y_p y_d y_h y_w out_d out_h out_w".split(),
+                 *[f"{what}_{axis}" for axis in "dhw" for what in ("pace", "reach", "shift", "pad", "dil")],
+                 *"first last step_w k_w".split()]
 DROP_FIELDS = "count size g_row index_row".split()
+DROP_WEIGHTED_FIELDS = "channels blocks taps count size".split()
 ROWS_FIELDS = "count size cols wide skip".split()
 WEIGHTED_ROWS_FIELDS = "count size cols wide taps".split()
 SUMMED_ROWS_FIELDS = "cols taps".split()
@@ -19,6 +22,22 @@ WEIGH_FIELDS = ("x_p x_h y_p y_h wide inner out_h out_w rows row_blocks mean run
                 "down_weights across_weights down_counts across_counts").split()
 SUMMED, SCATTERED = -1, -2    # columns that are sums, and single elements of which too few lie side by side for that
 VECTORS_SUMMED_TOGETHER = 4   # of a row, where rows are weighted and summed
+CHANNELS_DROPPED_TOGETHER = 4 # so that an index is read once for all of them
+LEAST = "0xFFF0000000000000"  # minus infinity,
+MOST = "0x7FF0000000000000"   # and infinity
+RUNNING_KINDS = "sum", "prod", "max", "min", "recur"
+
+
+class Window(NamedTuple):
+    """What an output reads along one dimension: taps `low` to `high`, which are inside, of those that begin at `start`
+    and are `dil` apart."""
+    start: int | str
+    low: int | str
+    high: int | str
+    dil: int | str
+
+    def position(self, w, tap): return w.add(self.start, w.mul(tap, self.dil))
+    def count(self, w):         return w.sub(self.high, self.low)
 
 
 class PoolKernels:
@@ -29,8 +48,9 @@ class PoolKernels:
 
     def every(self, machine):
         """All functions that a plan may ask for."""
-        return [(what,) for what in ("max_pool", "weigh", "drop", "add_rows", "add_weighted_rows", "sum_weighted_rows",
-                                     "scan")]
+        return [("max_pool", 0), ("max_pool", 1), ("drop", 0), ("drop", 1), *[(what,) for what in (
+            "weigh", "drop_weighted", "add_rows", "add_weighted_rows", "sum_weighted_rows")],
+                *[("scan", kind) for kind in RUNNING_KINDS]]
 
     def __init__(self, element, target):
         self.v = Vectors(element, target)
@@ -41,67 +61,141 @@ class PoolKernels:
         w = LLVMWriter(f"define void @{name}({STEP_ARGUMENTS})")
         return w, {field: w.load("i64", w.at("i64", "%ints", i)) for i, field in enumerate(fields)}
 
-    def max_pool(self, name):
-        """The step: one plane a tile; buffers x, values, places."""
+    def max_pool(self, name, dilated):
+        """The step: one plane a tile; buffers x, values, places. See `max_pool` in pool.py for the fields."""
         elt, n = self.element, self.lanes
         w, f = self.open(name, WINDOW_FIELDS)
+        if not dilated:                                       # then there is nothing to divide by
+            f |= dict(dil_d=1, dil_h=1, dil_w=1)
         X, Y, P = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in range(3)]
-        with w.loop("%begin", "%end") as t, w.loop(0, f["out_h"]) as o:
-            x, at = w.at(elt, X, w.mul(t.i, f["x_p"])), w.add(w.mul(t.i, f["y_p"]), w.mul(o.i, f["y_h"]))
-            top = w.sub(w.mul(o.i, f["step_h"]), f["pad_h"])
-            high = self.inside(w, top, f["k_h"], f["dil_h"], f["size_h"])
+        side_by_side = w.both(w.is_("eq", f["x_w"], 1), w.is_("eq", f["dil_w"], 1))
+        with w.loop("%begin", "%end") as t, w.loop(0, f["out_d"]) as d, w.loop(0, f["out_h"]) as o:
+            x, at = w.at(elt, X, w.mul(t.i, f["x_p"])), w.mul(t.i, f["y_p"])
+            at = w.add(w.add(at, w.mul(d.i, f["y_d"])), w.mul(o.i, f["y_h"]))
+            rows = self.window(w, f, "d", d.i), self.window(w, f, "h", o.i)
 
-            def single(c, x=x, at=at, top=top, high=high):
-                left = w.sub(w.mul(c, f["step_w"]), f["pad_w"])
-                wide = self.inside(w, left, f["k_w"], f["dil_w"], f["size_w"])
-
-                def look(place, _):
-                    return w.load(elt, w.at(elt, x, w.add(w.mul(place[0], f["x_h"]), w.mul(place[1], f["x_w"]))))
-
-                best, place = self.search(w, f, top, left, high, wide, look, elt, "i64", lambda p: p)
+            def single(c, x=x, at=at, rows=rows):
+                left = self.window(w, f, "w", c)
                 to = w.add(at, w.mul(c, f["y_w"]))
-                w.store(elt, best, w.at(elt, Y, to))
-                w.store("i64", place, w.at("i64", P, to))
+
+                def put(best, place):
+                    w.store(elt, best, w.at(elt, Y, to))
+                    w.store("i64", place, w.at("i64", P, to))
+
+                def look(row, column):
+                    return w.load(elt, w.at(elt, row, w.mul(column, f["x_w"])))
+
+                broad = w.both(side_by_side, w.is_("sge", left.count(w), n // 4 if self.v.masks else n))
+                w.either(broad, lambda: put(*self.search_by_lanes(w, f, x, rows, left)),
+                         lambda: put(*self.search(w, f, x, rows, left, look, elt, "i64", lambda place: place)))
 
             inner = w.sub(f["last"], f["first"])
             with w.loop(0, w.sub(f["out_w"], inner)) as c:
                 single(w.add(c.i, w.pick(w.is_("slt", c.i, f["first"]), 0, inner)))
             with w.loop(f["first"], f["last"], n) as c:
-                self.many(w, f, c.i, x, w.add(at, c.i), top, high, Y, P)
+                self.many(w, f, c.i, x, w.add(at, c.i), rows, Y, P)
         return self.v.declarations() + w.text()
 
-    def inside(self, w, start, count, step, size):
-        """Which taps (from, to) of a window that starts at `start` are inside."""
-        low = w.most(w.div(w.sub(w.add(step, -1), start), step), 0)
-        return low, w.least(w.div(w.sub(w.add(size, w.sub(step, 1)), start), step), count)
+    def window(self, w, f, axis, o):
+        """What output `o` reads along `axis`."""
+        size, pace, reach, shift, pad, dil = [f[f"{what}_{axis}"] for what in
+                                              ("size", "pace", "reach", "shift", "pad", "dil")]
+        begin = w.mul(o, pace)
+        start, end = [w.sub(w(f"ashr i64 {place}, {shift}"), pad) for place in (begin, w.add(begin, reach))]
+        low = w.most(w.div(w.sub(w.add(dil, -1), start), dil), 0)
+        return Window(start, low, w.div(w.add(w.sub(w.least(end, size), start), w.sub(dil, 1)), dil), dil)
 
-    def search(self, w, f, top, left, high, wide, look, kind, index_kind, spread):
+    @contextlib.contextmanager
+    def rows_of(self, w, f, x, rows, carry):
+        """For each row of a window: where it is, the place of its first element, and a Loop that carries `carry`."""
+        deep, high = rows
+        with w.loop(deep.low, deep.high, 1, carry) as i:
+            d = deep.position(w, i.i)
+            with w.loop(high.low, high.high, 1, [(kind, value) for (kind, _), value in
+                                                 zip(carry, i.values, strict=True)]) as j:
+                h = high.position(w, j.i)
+                yield (w.at(self.element, x, w.add(w.mul(d, f["x_d"]), w.mul(h, f["x_h"]))),
+                       w.mul(w.add(w.mul(d, f["size_h"]), h), f["size_w"]), j)
+            i.next = j.values
+        j.values = i.values
+
+    def search(self, w, f, x, rows, left, look, kind, index_kind, spread):
         """The largest element of a window and its place: of equals the first, of nans the last."""
         mask = kind.replace(self.element, "i1")
-        first = w.add(w.mul(w.add(top, w.mul(high[0], f["dil_h"])), f["size_w"]),
-                      w.add(left, w.mul(wide[0], f["dil_w"])))
-        least = "0xFFF0000000000000"                             # minus infinity
-        if kind != self.element:
-            least = "<" + ", ".join([f"{self.element} {least}"] * self.lanes) + ">"
-        start = [(kind, least), (index_kind, spread(first))]
-        with w.loop(high[0], high[1], 1, start) as i:
-            h = w.add(top, w.mul(i.i, f["dil_h"]))
-            with w.loop(wide[0], wide[1], 1, list(zip((kind, index_kind), i.values, strict=True))) as j:
+        start = [(kind, LEAST if kind == self.element else self.v.spread(w, LEAST)),
+                 (index_kind, spread(self.first_place(w, f, rows, left)))]
+        with self.rows_of(w, f, x, rows, start) as (row, before, i):
+            with w.loop(left.low, left.high, 1, list(zip((kind, index_kind), i.values, strict=True))) as j:
                 best, place = j.values
-                column = w.add(left, w.mul(j.i, f["dil_w"]))
-                value = look((h, column), j.i)
+                column = left.position(w, j.i)
+                value = look(row, column)
                 larger, nan = w(f"fcmp ogt {kind} {value}, {best}"), w(f"fcmp uno {kind} {value}, {value}")
                 better = w(f"or {mask} {larger}, {nan}")
-                here = spread(w.add(w.mul(h, f["size_w"]), column))
+                here = spread(w.add(before, column))
                 j.next = [w(f"select {mask} {better}, {kind} {value}, {kind} {best}"),
                           w(f"select {mask} {better}, {index_kind} {here}, {index_kind} {place}")]
             i.next = j.values
         return i.values
 
-    def many(self, w, f, c, x, at, top, high, Y, P):
+    def first_place(self, w, f, rows, left):
+        """The place of a window's first element, which is that of its largest where all are minus infinity."""
+        deep, high, column = [window.position(w, window.low) for window in (*rows, left)]
+        return w.add(w.mul(w.add(w.mul(deep, f["size_h"]), high), f["size_w"]), column)
+
+    def search_by_lanes(self, w, f, x, rows, left):
+        """The same of one broad window: the elements of a row are dealt out to the lanes, and those are compared in the
+        end. Without masks a row's last vector ends where the row does, and looks at some elements twice."""
+        v, elt, n = self.v, self.element, self.lanes
+        index, bits = f"<{n} x i64>", f"<{n} x i1>"
+        lanes = f"<{', '.join(f'i64 {i}' for i in range(n))}>"
+        count = left.count(w)
+        start = [(v.type, v.spread(w, LEAST)), (index, self.fill(w, self.first_place(w, f, rows, left)))]
+        with self.rows_of(w, f, x, rows, start) as (row, before, i):
+            begin = left.position(w, left.low)
+            row, before = w.at(elt, row, begin), w.add(before, begin)
+            with w.loop(0, count, n, [(kind, value) for (kind, _), value in zip(start, i.values, strict=True)]) as j:
+                best, place = j.values
+                if v.masks:
+                    ahead, some = j.i, v.mask(w, w.least(w.sub(count, j.i), n))
+                    value = v.load_some(w, w.at(elt, row, ahead), some)
+                else:
+                    ahead = w.least(j.i, w.sub(count, n))
+                    value = v.load(w, w.at(elt, row, ahead))
+                larger, nan = w(f"fcmp ogt {v.type} {value}, {best}"), w(f"fcmp uno {v.type} {value}, {value}")
+                better = w(f"or {bits} {larger}, {nan}")
+                if v.masks:
+                    better = w(f"and {bits} {better}, {some}")
+                here = w(f"add {index} {lanes}, {self.fill(w, w.add(before, ahead))}")
+                j.next = [w(f"select {bits} {better}, {v.type} {value}, {v.type} {best}"),
+                          w(f"select {bits} {better}, {index} {here}, {index} {place}")]
+            i.next = j.values
+        return self.largest_lane(w, *i.values)
+
+    def largest_lane(self, w, best, place):
+        """The largest of the lanes and its place; of equals that with the first place, of nans that with the last."""
+        n = self.lanes
+        while n > 1:
+            whole, n = n, n // 2
+            kinds = [(f"<{whole} x {kind}>", value) for kind, value in ((self.element, best), ("i64", place))]
+            (a, at), (b, other) = [[w(f"shufflevector {kind} {value}, {kind} poison, <{n} x i32> "
+                                      f"<{', '.join(f'i32 {i}' for i in range(first, first + n))}>")
+                                    for kind, value in kinds] for first in (0, n)]
+            values, places, bits = f"<{n} x {self.element}>", f"<{n} x i64>", f"<{n} x i1>"
+            sooner = w(f"icmp slt {places} {other}, {at}")
+            equal = w(f"and {bits} {w(f'fcmp oeq {values} {b}, {a}')}, {sooner}")
+            better = w(f"or {bits} {w(f'fcmp ogt {values} {b}, {a}')}, {equal}")
+            last = w(f"or {bits} {w(f'fcmp ord {values} {a}, {a}')}, {w(f'icmp sgt {places} {other}, {at}')}")
+            nan = w(f"and {bits} {w(f'fcmp uno {values} {b}, {b}')}, {last}")
+            better = w(f"or {bits} {better}, {nan}")
+            best = w(f"select {bits} {better}, {values} {b}, {values} {a}")
+            place = w(f"select {bits} {better}, {places} {other}, {places} {at}")
+        return (w(f"extractelement <1 x {self.element}> {best}, i64 0"),
+                w(f"extractelement <1 x i64> {place}, i64 0"))
+
+    def many(self, w, f, c, x, at, rows, Y, P):
         """A vector of outputs of a row, whose windows are all inside its columns."""
         v, elt, n = self.v, self.element, self.lanes
-        left = w.sub(w.mul(c, f["step_w"]), f["pad_w"])
+        left = Window(w.sub(w.mul(c, f["step_w"]), f["pad_w"]), 0, f["k_w"], f["dil_w"])
         one = w.is_("eq", f["step_w"], 1)
         if v.masks:
             count = w.least(w.sub(f["last"], c), n)
@@ -113,8 +207,8 @@ class PoolKernels:
         ahead = w(f"mul {index} {lanes}, {self.fill(w, f['step_w'])}")
         evens = ", ".join(f"i32 {i}" for i in range(0, 2 * n, 2))
 
-        def look(place, _):
-            source = w.at(elt, x, w.add(w.mul(place[0], f["x_h"]), place[1]))
+        def look(row, column):
+            source = w.at(elt, row, column)
             if v.masks:
                 a, b = v.load_some(w, source, some), v.load_some(w, w.at(elt, source, n), more)
             else:
@@ -125,15 +219,13 @@ class PoolKernels:
         def spread(place):
             return w(f"add {index} {ahead}, {self.fill(w, place)}")
 
-        best, place = self.search(w, f, top, left, high, (0, f["k_w"]), look, v.type, index, spread)
+        best, place = self.search(w, f, x, rows, left, look, v.type, index, spread)
         if not v.masks:
             v.store(w, best, w.at(elt, Y, at))
             w.store(index, place, w.at("i64", P, at), 8)
             return
-        some = v.mask(w, count)
-        v.store_some(w, best, w.at(elt, Y, at), some)
-        w.do(f"call void @llvm.masked.store.v{n}i64.p0({index} {place}, ptr {w.at('i64', P, at)}, i32 8, "
-             f"<{n} x i1> {some})")
+        v.store_some(w, best, w.at(elt, Y, at), v.mask(w, count))
+        self.store_places(w, place, w.at("i64", P, at), count)
 
     def weigh(self, name):
         """The step: some rows of the result of one plane a tile; buffers x and y. See `weigh` in pool.py for the
@@ -146,8 +238,8 @@ class PoolKernels:
         first = w(f"insertelement <{n} x i64> poison, i64 {number}, i64 0")
         return w(f"shufflevector <{n} x i64> {first}, <{n} x i64> poison, <{n} x i32> zeroinitializer")
 
-    def drop(self, name):
-        """The step: one row a tile; buffers g, index, out."""
+    def drop(self, name, summed):
+        """The step: one row a tile; buffers g, index, out. What goes to one place is `summed`, or the last stays."""
         v, elt, n = self.v, self.element, self.lanes
         w, f = self.open(name, DROP_FIELDS)
         G, I, O = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in range(3)]
@@ -161,7 +253,48 @@ class PoolKernels:
                 w.store(elt, "0.0", w.at(elt, out, i.i))
             with w.loop(0, f["count"]) as i:
                 to = w.at(elt, out, w.load("i64", w.at("i64", index, i.i)))
-                w.store(elt, w(f"fadd {elt} {w.load(elt, to)}, {w.load(elt, w.at(elt, g, i.i))}"), to)
+                value = w.load(elt, w.at(elt, g, i.i))
+                w.store(elt, w(f"fadd {elt} {w.load(elt, to)}, {value}") if summed else value, to)
+        return v.declarations() + w.text()
+
+    def drop_weighted(self, name):
+        """The step: some channels of one sample a tile; buffers g, index, weight, out."""
+        v, elt, together = self.v, self.element, CHANNELS_DROPPED_TOGETHER
+        w, f = self.open(name, DROP_WEIGHTED_FIELDS)
+        G, I, W, O = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in range(4)]
+        with w.loop("%begin", "%end") as t:
+            sample, first = w.div(t.i, f["blocks"]), w.mul(w.rem(t.i, f["blocks"]), together)
+            channels, row = w.least(w.sub(f["channels"], first), together), w.add(w.mul(sample, f["channels"]), first)
+            g, out = w.at(elt, G, w.mul(row, f["count"])), w.at(elt, O, w.mul(row, f["size"]))
+            elements = w.mul(channels, f["size"])
+            whole = w.down(elements, v.lanes)
+            with w.loop(0, whole, v.lanes) as i:
+                v.store(w, "zeroinitializer", w.at(elt, out, i.i))
+            with w.loop(whole, elements) as i:
+                w.store(elt, "0.0", w.at(elt, out, i.i))
+
+            def drop(start, number):
+                """Add those of so many channels from `start` on."""
+                sources, sums = [[w.at(elt, base, w.mul(w.add(start, i), f[step])) for i in range(number)]
+                                 for base, step in ((g, "count"), (out, "size"))]
+                with w.loop(0, f["taps"]) as k:
+                    table = w.mul(w.add(w.mul(sample, f["taps"]), k.i), f["count"])
+                    index, weights = w.at("i64", I, table), w.at(elt, W, table)
+                    with w.loop(0, f["count"]) as i:
+                        place = w.load("i64", w.at("i64", index, i.i))
+                        with w.when(w.is_("sge", place, 0)):
+                            weight, to = w.load(elt, w.at(elt, weights, i.i)), [w.at(elt, one, place) for one in sums]
+                            parts = [w(f"fmul {elt} {w.load(elt, w.at(elt, one, i.i))}, {weight}") for one in sources]
+                            made = [w(f"fadd {elt} {w.load(elt, at)}, {part}")
+                                    for at, part in zip(to, parts, strict=True)]
+                            for at, value in zip(to, made, strict=True):
+                                w.store(elt, value, at)
+
+            def one_by_one():
+                with w.loop(0, channels) as c:
+                    drop(c.i, 1)
+
+            w.either(w.is_("eq", channels, together), lambda: drop(0, together), one_by_one)
         return v.declarations() + w.text()
 
     def add_rows(self, name):
@@ -250,34 +383,83 @@ class PoolKernels:
 
             yield w.at(elt, G, left), add
 
-    def scan(self, name):
-        """The step: running sums of one [count, inner] a tile, added up in double precision; buffers x, out."""
+    def scan(self, name, kind):
+        """The step: running results of a `kind` of one [count, inner] a tile; buffers x, for "recur" the factors, out,
+        and for extremes their places.
+
+        Sums and products are computed in double precision. Of equal extremes the last is taken, and a nan stays until
+        the next.
+        """
         v, elt, n = self.v, self.element, self.lanes
         w, f = self.open(name, SCAN_FIELDS)
-        X, O = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in range(2)]
+        types = {"recur": [elt] * 3, "max": [elt, elt, "i64"], "min": [elt, elt, "i64"]}.get(kind, [elt] * 2)
+        buffers = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in range(len(types))]
         single = w.is_("eq", f["inner"], 1)
 
-        def along(x, out, kind, wide, load, store):
-            with w.loop(0, f["count"], 1, [(wide, "zeroinitializer" if kind != elt else "0.0")]) as i:
+        def along(places, many, spread, load, store):
+            """One row, or some columns side by side, where `many` gives the type of so many."""
+            wide = many("double" if kind in ("sum", "prod") else elt)
+
+            def widened(value): return value if wide == many(elt) else w(f"fpext {many(elt)} {value} to {wide}")
+            def narrowed(value): return value if wide == many(elt) else w(f"fptrunc {wide} {value} to {many(elt)}")
+
+            first = {"prod": "1.0", "max": LEAST, "min": MOST}.get(kind, "0.0")
+            carry = [(wide, spread("double" if wide != many(elt) else elt, first))]
+            if kind in ("max", "min"):
+                carry.append((many("i64"), spread("i64", 0)))
+            with w.loop(0, f["count"], 1, carry) as i:
                 at = w.mul(i.i, f["inner"])
-                value = load(w.at(elt, x, at))
-                value = value if kind == wide else w(f"fpext {kind} {value} to {wide}")
-                total = w(f"fadd {wide} {i.values[0]}, {value}")
-                store(total if kind == wide else w(f"fptrunc {wide} {total} to {kind}"), w.at(elt, out, at))
-                i.next = [total]
+                x, *factor, out = [w.at(elt, place, at) for place in places[:2 + (kind == "recur")]]
+                value, last = widened(load(x)), i.values[0]
+                if kind == "sum":
+                    i.next = [w(f"fadd {wide} {last}, {value}")]
+                elif kind == "prod":
+                    i.next = [w(f"fmul {wide} {last}, {value}")]
+                elif kind == "recur":
+                    i.next = [w(f"fadd {wide} {value}, {w(f'fmul {wide} {load(factor[0])}, {last}')}")]
+                else:
+                    better, bits = w(f"fcmp {'oge' if kind == 'max' else 'ole'} {wide} {value}, {last}"), many("i1")
+                    better = w(f"or {bits} {better}, {w(f'fcmp uno {wide} {value}, {value}')}")
+                    i.next = [w(f"select {bits} {better}, {t} {new}, {t} {old}")
+                              for (t, _), new, old in zip(carry, (value, spread("i64", i.i)), i.values, strict=True)]
+                    store("i64", i.next[1], w.at("i64", places[2], at))
+                store(elt, narrowed(i.next[0]), out)
 
         with w.loop("%begin", "%end") as t:
             start = w.mul(t.i, w.mul(f["count"], f["inner"]))
-            x, out = w.at(elt, X, start), w.at(elt, O, start)
+            places = [w.at(one, base, start) for one, base in zip(types, buffers, strict=True)]
             with w.when(single):
-                along(x, out, elt, "double", lambda place: w.load(elt, place),
-                      lambda value, place: w.store(elt, value, place))
+                along(places, lambda one: one, lambda _, number: number, lambda place: w.load(elt, place),
+                      lambda one, value, place: w.store(one, value, place))
             with w.loop(0, w.pick(single, 0, f["inner"]), n) as j:
-                some = v.some(w, w.least(w.sub(f["inner"], j.i), n))
-                along(w.at(elt, x, j.i), w.at(elt, out, j.i), v.type, f"<{n} x double>",
-                      lambda place, some=some: v.load_some(w, place, some),
-                      lambda value, place, some=some: v.store_some(w, value, place, some))
+                count = w.least(w.sub(f["inner"], j.i), n)
+                some = v.some(w, count)
+
+                def spread(one, number):
+                    first = w(f"insertelement <{n} x {one}> poison, {one} {number}, i64 0")
+                    return w(f"shufflevector <{n} x {one}> {first}, <{n} x {one}> poison, <{n} x i32> zeroinitializer")
+
+                def store(one, value, place, some=some, count=count):
+                    if one == elt:
+                        v.store_some(w, value, place, some)
+                    else:
+                        self.store_places(w, value, place, count)
+
+                along([w.at(one, place, j.i) for one, place in zip(types, places, strict=True)],
+                      lambda one: f"<{n} x {one}>", spread, lambda place, some=some: v.load_some(w, place, some), store)
         return v.declarations() + w.text()
+
+    def store_places(self, w, value, place, count):
+        """The first `count` lanes of a vector of whole numbers."""
+        n = self.lanes
+        if self.v.masks:
+            w.do(f"call void @llvm.masked.store.v{n}i64.p0(<{n} x i64> {value}, ptr {place}, i32 8, "
+                 f"<{n} x i1> {self.v.mask(w, count)})")
+            return
+        spare = w.spare(f"<{n} x i64>")
+        w.store(f"<{n} x i64>", value, spare, 8)
+        with w.loop(0, count) as i:
+            w.store("i64", w.load("i64", w.at("i64", spare, i.i)), w.at("i64", place, i.i))
 
 
 class WeighedRows:
