@@ -307,7 +307,7 @@ def test_integers_wrap_around():
 # --- what is left to the reference ------------------------------------------------------------------------------------------------
 
 LEFT = [
-    ("_put_along", made(3, 2), PICK.expand(3, 2), 1, (3, 4)), ("_put_along", made(3, 1), PICK, 1, (3, 4), True),     # several to one row
+    ("_put_along", made(3, 2), PICK.expand(3, 2), 1, (3, 4)), ("_put_along", made(1, 4), PICK.t()[:, :1].expand(1, 4), 0, (3, 4), True),     # several to one row
     ("gather", made(3, 4), 1, PICK[:2], False), ("gather", torch.tensor(1.0), 0, torch.tensor(0), False),            # fewer rows
     ("_scatter_value", made(3, 4), 1, PICK.expand(3, 2), 5), ("_scatter", made(3, 4), 1, PICK, made(3, 4)),
     ("index", CUBE, (PLACES, PLACES)), ("take", CUBE, PLACES),                                                      # positions of two dimensions
