@@ -10,6 +10,8 @@ OpInfo's with a few elements, and its result is looked at at once; `middle` has 
 and gradients are compared first, and what differs is not timed. Ratios are PyTorch's time over ours; of both the best
 call counts.
 
+With `--threads 1` a call takes the processor time of its thread, which says something on a busy machine, too.
+
 The operations run in a process of their own. If it dies, or does not answer, that is counted, and the next goes on.
 """
 import argparse
@@ -17,11 +19,13 @@ import collections
 import contextlib
 import dataclasses
 import json
+import os
 import queue
 import subprocess
 import sys
 import threading
 import time
+import types
 import warnings
 from pathlib import Path
 
@@ -40,9 +44,8 @@ DIRECTIONS = ("forward", "backward")
 SMALL_NUMEL = 200                # elements that the small sample should not exceed
 DTYPES = ("float32", "int64", "bool", "complex64")      # the first that an operation takes
 LOOSER = 100                     # times the conformance tests' tolerance: sums of millions, in another order
-WARM_CALLS, WARM_SECONDS = 6, 0.1
+WARM_CALLS, WARM_SECONDS = 6, 0.05
 ROUNDS = 3
-FEW_CALLS = 3                    # at least, of each library
 OVERHEAD_SECONDS = 0.25          # for the rest of one operation in one size and direction: samples, compiling
 SILENCE_SECONDS = 90             # after which the child is given up
 WORST = 20
@@ -81,28 +84,32 @@ class Problem(Exception):
 # --- one operation ---
 
 def without_seeds(function):
-    """A function of torch.testing's that does not set the seed at every call."""
-    if getattr(function, "__module__", "").startswith("torch.testing") and hasattr(function, "__code__") \
-            and "wrapper_set_seed" in function.__code__.co_names:
-        plain = {**function.__globals__, "wrapper_set_seed": lambda call, *args, **kwargs: call(*args, **kwargs)}
-        return type(function)(function.__code__, plain, function.__name__, function.__defaults__, function.__closure__)
+    """A function of torch.testing's as one that does not set the seed at every call."""
+    if getattr(function, "__module__", "").startswith("torch.testing") and hasattr(function, "__code__"):
+        scope = {**function.__globals__, "wrapper_set_seed": lambda call, *args, **kwargs: call(*args, **kwargs)}
+        twin = types.FunctionType(function.__code__, scope, function.__name__, function.__defaults__,
+                                  function.__closure__)
+        twin.__kwdefaults__ = function.__kwdefaults__
+        return twin
     return function
 
 
 def functions(op):
     """The operation in Flambeau and in PyTorch."""
-    theirs = without_seeds(harness.torch_function(op))
-    if theirs is not op.op and hasattr(op.op, "__code__"):
-        return harness.refit(theirs), theirs
+    theirs = harness.torch_function(op)
     try:
-        return harness.function(op), theirs
-    except AttributeError as error:
-        if op.method_variant is None:
-            raise Problem("Flambeau has none of this name", error) from None
         try:
-            return harness.variant(op.method_variant), op.method_variant
+            ours = harness.function(op)
         except AttributeError:
-            raise Problem("Flambeau has none of this name", error) from None
+            if op.method_variant is None:
+                raise
+            theirs = op.method_variant
+            ours = harness.variant(theirs)
+    except AttributeError as error:
+        raise Problem("Flambeau has none of this name", error) from None
+    if without_seeds(theirs) is not theirs and hasattr(ours, "__globals__"):
+        ours.__globals__["wrapper_set_seed"] = lambda call, *args, **kwargs: call(*args, **kwargs)
+    return ours, without_seeds(theirs)
 
 
 def dtype_of(op):
@@ -128,11 +135,10 @@ def small_sample(theirs, samples):
     """The first with several elements, but not many, that PyTorch takes."""
     fitting = [s for s in samples if larger.elements(s) <= SMALL_NUMEL] or samples
     filled = [s for s in fitting if all(t.numel() for t in harness.tensors(s))] or fitting
-    for sample in larger.likeliest_first(filled):
-        with contextlib.suppress(Exception):
-            larger.run(theirs, sample, writes=True)
-            return sample
-    raise Problem("PyTorch takes none of the samples")
+    found = larger.likeliest_first(theirs, filled)
+    if not found:
+        raise Problem("PyTorch takes none of the samples")
+    return found[0]
 
 
 class Contest:
@@ -224,33 +230,31 @@ class Contest:
         return any(a is not None and b is not None and not torch.equal(a, b)
                    for a, b in zip(harness.tensors(want), harness.tensors(again)))
 
-    def timed(self, size, seconds):
+    def timed(self, size, seconds, threads):
         """The best time of a call of (ours, PyTorch's)."""
-        best, warm = [np.inf, np.inf], [0, 0]
+        # One thread's own time leaves out what other processes take; of several only the wall clock knows.
+        clock = time.thread_time if threads == 1 else time.perf_counter
+        best = [np.inf, np.inf]
         for which in (0, 1):
-            start = time.perf_counter()
+            spent = 0
             for _ in range(WARM_CALLS):
-                warm[which] = self.clocked(which, size)
-                if time.perf_counter() - start > WARM_SECONDS:
+                spent += self.clocked(which, size, clock)
+                if spent > WARM_SECONDS:
                     break
-        calls = [0, 0]
-        until = time.perf_counter() + 10 * seconds
-        for _ in range(ROUNDS):
+        for turn in range(ROUNDS):
             for which in (0, 1):
-                if size != "small":
-                    time.sleep(side.LULL if which == 0 else 0)       # PyTorch's threads go on spinning for a while
-                stop = time.perf_counter() + seconds / ROUNDS / 2
-                while True:
-                    best[which] = min(best[which], self.clocked(which, size))
-                    calls[which] += 1
-                    if time.perf_counter() > stop:
-                        break
-            if time.perf_counter() > until and min(calls) >= FEW_CALLS - 1:
+                if size != "small" and threads > 1 and which == 0:
+                    time.sleep(side.LULL)        # PyTorch's threads go on spinning for a while
+                spent = 0
+                while spent < seconds / ROUNDS / 2:
+                    took = self.clocked(which, size, clock)
+                    best[which], spent = min(best[which], took), spent + took
+            if turn and max(best) > 5 * seconds:
                 break
         return best
 
-    def clocked(self, which, size):
-        start = time.perf_counter()
+    def clocked(self, which, size, clock=time.perf_counter):
+        start = clock()
         with contextlib.nullcontext() if self.backward else (flambeau, torch)[which].no_grad():
             made = self.call(which)
         if size == "small":
@@ -258,8 +262,7 @@ class Contest:
                 t.tolist()
         elif which == 0:
             flambeau.cpu.synchronize()
-        end = time.perf_counter()
-        return end - start
+        return clock() - start           # with `made` still alive, so that all of it is computed
 
     def on_numpy(self):
         """The names of our operations that the reference executor runs in one more call."""
@@ -325,7 +328,7 @@ def measured(op, asked):
                 contest = Contest(op, dtype, sample, direction)
                 outcome.view = contest.compare()
                 outcome.elements = larger.elements(contest.sample)
-                outcome.ours, outcome.theirs = contest.timed(size, asked.seconds)
+                outcome.ours, outcome.theirs = contest.timed(size, asked.seconds, asked.threads)
                 outcome.numpy = contest.on_numpy()
             except Problem as problem:
                 outcome.problem, outcome.detail = problem.word, problem.detail
@@ -357,9 +360,11 @@ def serve(asked):
 class Child:
     """The process that measures."""
 
-    def __init__(self, arguments):
+    def __init__(self, arguments, threads):
         command = [sys.executable, str(Path(__file__).resolve()), "--child", *arguments]
-        self.process = subprocess.Popen(command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        libraries = {f"{name}_NUM_THREADS": str(threads) for name in ("OMP", "MKL", "OPENBLAS")}
+        self.process = subprocess.Popen(command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        env={**os.environ, **libraries})
         self.lines = queue.Queue()
         threading.Thread(target=self.read, daemon=True).start()
         self.line()
@@ -397,14 +402,14 @@ class Child:
 
 def every(names, arguments, asked):
     """All outcomes, as they come."""
-    child = Child(arguments)
+    child = Child(arguments, asked.threads)
     for number, name in enumerate(names, 1):
         found, lives = child.outcomes(name)
         if not lives:
             how, told = child.end(), {(outcome.size, outcome.direction) for outcome in found}
             found += [Outcome(name, size, direction, "crashed", how) for size in asked.sizes
                       for direction in asked.directions if (size, direction) not in told]
-            child = Child(arguments)
+            child = Child(arguments, asked.threads)
         if sys.stderr.isatty():
             print(f"\r{number} of {len(names)}: {name:<60.60}", end="", file=sys.stderr, flush=True)
         yield from found
@@ -447,8 +452,8 @@ def options():
     parser.add_argument("--forward", dest="directions", action="append_const", const="forward")
     parser.add_argument("--backward", dest="directions", action="append_const", const="backward")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=0.06, help="for timing one operation, size and direction")
-    parser.add_argument("--slowest", type=float, default=0.05, help="seconds that a call of PyTorch's may take")
+    parser.add_argument("--seconds", type=float, default=0.04, help="for timing one operation, size and direction")
+    parser.add_argument("--slowest", type=float, default=0.03, help="seconds that a call of PyTorch's may take")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args()
@@ -472,8 +477,8 @@ def main():
         if asked.words:
             text = f"{outcome.op:<46} {outcome.problem} {outcome.detail}" if outcome.problem else line(outcome)
             print(f"{outcome.size:<7} {outcome.direction:<9} {text}", flush=True)
-        if asked.json:
-            asked.json.write_text(json.dumps([dataclasses.asdict(o) for o in outcomes], indent=1), encoding="utf-8")
+    if asked.json:
+        asked.json.write_text(json.dumps([dataclasses.asdict(o) for o in outcomes], indent=1), encoding="utf-8")
     for size in asked.sizes:
         for direction in asked.directions:
             print(summary(outcomes, size, direction))
