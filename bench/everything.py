@@ -100,13 +100,15 @@ def functions(op):
     try:
         try:
             ours = harness.function(op)
+            if isinstance(ours, flambeau.dtype):         # `cfloat` is a method as well
+                raise AttributeError(op.name)
         except AttributeError:
             if op.method_variant is None:
                 raise
             theirs = op.method_variant
             ours = harness.variant(theirs)
-    except AttributeError as error:
-        raise Problem("Flambeau has none of this name", error) from None
+    except (AttributeError, NotImplementedError) as error:
+        raise Problem("Flambeau has none", error) from None
     if without_seeds(theirs) is not theirs and hasattr(ours, "__globals__"):
         ours.__globals__["wrapper_set_seed"] = lambda call, *args, **kwargs: call(*args, **kwargs)
     return ours, without_seeds(theirs)
@@ -150,6 +152,8 @@ class Contest:
         if not self.backward:
             sample = sample.transform(lambda x: x.detach() if isinstance(x, torch.Tensor) else x)
         self.sample = harness.copy(sample)
+        if any(isinstance(x, torch.nn.Module) for x in self.sample.kwargs.values()):
+            raise Problem("not converted", "a module among the arguments")
         try:
             self.mine = harness.to_fb(self.sample)
         except harness.Unsupported as error:
@@ -188,6 +192,8 @@ class Contest:
         try:
             got = self.call(0)
             flambeau.cpu.synchronize()
+        except NotImplementedError as error:
+            raise Problem("Flambeau has none", error) from None
         except Exception as error:
             raise Problem("Flambeau raises", f"{type(error).__name__}: {error}") from None
         inputs = {t.untyped_storage().data_ptr() for t in harness.tensors(self.sample) if t.numel()}
@@ -332,6 +338,8 @@ def measured(op, asked):
                 outcome.numpy = contest.on_numpy()
             except Problem as problem:
                 outcome.problem, outcome.detail = problem.word, problem.detail
+            except Exception as error:       # such as a tensor of PyTorch's that has no contents to look at
+                outcome.problem, outcome.detail = "raised here", f"{type(error).__name__}: {error}"[:200]
             yield outcome
 
 

@@ -187,18 +187,19 @@ def run(function, sample, writes=False):
 
 
 def likeliest_first(function, samples):
-    """The first samples that PyTorch takes: those of several elements, without single numbers as tensors, for which
-    there is something to do, show more of an operation."""
+    """The first samples that PyTorch takes: those of several elements, where there is something to do, and nothing is
+    broadcast, show more of an operation."""
     def unlikely(sample):
         found = tensors(sample)
-        return bool(found) and (max(t.numel() for t in found) < 2 or any(t.dim() == 0 for t in found))
-    taken, idle = [], []
+        single = found and (max(t.numel() for t in found) < 2 or any(t.dim() == 0 for t in found))
+        return 2 if single else int(any(1 in t.shape for t in found))
+    ranked = []
     for sample in sorted(samples, key=unlikely)[:SAMPLES_LOOKED_AT]:
         with contextlib.suppress(Exception):
             given = copy(sample)
             made = run(function, given)[0]
-            (idle if made is given.input or not elements(made) or unlikely(sample) else taken).append(sample)
-    return taken + idle
+            ranked.append((3 if made is given.input or not elements(made) else unlikely(sample), sample))
+    return [sample for _, sample in sorted(ranked, key=lambda pair: pair[0])]
 
 
 def way_to_grow(op, function, samples):
