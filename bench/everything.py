@@ -50,6 +50,11 @@ ROUNDS = 3
 OVERHEAD_SECONDS = 0.25          # for the rest of one operation in one size and direction: samples, compiling
 SILENCE_SECONDS = 180            # after which the child is given up
 WORST = 20
+# Large samples of these have no one answer: eigenvalues come in any order, and equal elements; vectors of eigenvalues
+# that are close to each other, and functions near a pole, magnify the rounding.
+NO_ONE_ANSWER = {"forward": ("linalg.eig", "linalg.eigvals", "polygamma", "special.polygamma"),
+                 "backward": ("linalg.eig", "linalg.eigvals", "linalg.eigh", "linalg.svd", "svd", "sort", "msort",
+                              "mode", "digamma")}
 UNINITIALISED = ("empty", "new_empty", "resize")
 SPARSE_OR_PRIVATE = ("sparse.", "to_sparse", "torch._", "torch.ops.", "jiterator", "_")
 
@@ -147,8 +152,8 @@ def small_sample(theirs, samples):
 class Contest:
     """One operation on one sample: compares, then times, both libraries."""
 
-    def __init__(self, op, dtype, sample, direction):
-        self.op, self.dtype, self.direction = op, dtype, direction
+    def __init__(self, op, dtype, sample, size, direction):
+        self.op, self.dtype, self.direction, self.grown = op, dtype, direction, size != "small"
         self.backward = direction == "backward"
         if not self.backward:
             sample = sample.transform(lambda x: x.detach() if isinstance(x, torch.Tensor) else x)
@@ -164,6 +169,7 @@ class Contest:
         if self.backward and not self.leaves[1]:
             raise Problem("nothing to differentiate")
         self.cotangents = None
+        self.elements = 0
 
     def forward(self, which):
         sample = (self.mine, self.sample)[which]
@@ -190,6 +196,7 @@ class Contest:
             want = self.call(1)
         except Exception as error:
             raise Problem("PyTorch refuses the backward" if self.backward else "PyTorch refuses it", error) from None
+        self.elements = max(larger.elements(self.sample), 0 if self.backward else larger.elements(want))
         try:
             got = self.call(0)
             flambeau.cpu.synchronize()
@@ -213,6 +220,8 @@ class Contest:
     def judge(self, sample, got, want, values=None):
         """Raise Mismatch where they differ."""
         op, dtype = self.op, self.dtype
+        if self.grown and op.name in NO_ONE_ANSWER[self.direction]:
+            values = checks.any_values
         if self.backward:
             for mine, theirs in zip(got, want, strict=True):
                 if mine is not None and theirs is not None:
@@ -225,7 +234,8 @@ class Contest:
             return
         values = values or checks.VALUES.get(op.name, nearly)
         try:
-            harness.assert_same(got, want, op, dtype, values=values, looser=LOOSER)
+            harness.assert_same(got, want, op, dtype, values=values, looser=LOOSER,
+                                precise=checks.in_double(op, sample))
         except harness.Mismatch:       # signs of vectors are free: OpInfo says what is to be compared
             processed = [s.output_process_fn_grad(made) for s, made in ((self.mine, got), (self.sample, want))]
             harness.assert_same(*processed, op, dtype, values=values, looser=LOOSER)
@@ -333,9 +343,9 @@ def measured(op, asked):
         for direction in directions:
             outcome = Outcome(op.full_name, size, direction, call=harness.describe(sample)[:200])
             try:
-                contest = Contest(op, dtype, sample, direction)
+                contest = Contest(op, dtype, sample, size, direction)
                 outcome.view = contest.compare()
-                outcome.elements = larger.elements(contest.sample)
+                outcome.elements = contest.elements
                 outcome.ours, outcome.theirs = contest.timed(size, asked.seconds, asked.threads)
                 outcome.numpy = contest.on_numpy()
             except Problem as problem:
@@ -482,13 +492,16 @@ def main():
     print(f"{len(names)} entries of OpInfo, {asked.threads} thread(s): about "
           f"{runs * (asked.seconds + OVERHEAD_SECONDS) / 60 + 0.2:.1f} minutes", flush=True)
     outcomes, start = [], time.perf_counter()
-    for outcome in every(names, [a for a in sys.argv[1:] if a not in asked.words], asked):
-        outcomes.append(outcome)
-        if asked.words:
-            text = f"{outcome.op:<46} {outcome.problem} {outcome.detail}" if outcome.problem else line(outcome)
-            print(f"{outcome.size:<7} {outcome.direction:<9} {text}", flush=True)
-    if asked.json:
-        asked.json.write_text(json.dumps([dataclasses.asdict(o) for o in outcomes], indent=1), encoding="utf-8")
+    try:
+        for outcome in every(names, [a for a in sys.argv[1:] if a not in asked.words], asked):
+            outcomes.append(outcome)
+            if asked.words:
+                text = f"{outcome.op:<46} {outcome.problem} {outcome.detail}" if outcome.problem else line(outcome)
+                print(f"{outcome.size:<7} {outcome.direction:<9} {text}", flush=True)
+    finally:                                     # an interrupted run leaves what it has found
+        if asked.json:
+            found = [dataclasses.asdict(outcome) for outcome in outcomes]
+            asked.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
     for size in asked.sizes:
         for direction in asked.directions:
             print(summary(outcomes, size, direction))

@@ -32,6 +32,7 @@ MATRIX_NAMES = ("linalg.", "cholesky", "lu", "qr", "svd", "inverse", "pinverse",
 NO_MATRICES = ("linalg.vecdot", "linalg.cross", "linalg.norm", "linalg.vector_norm", "linalg.diagonal", "linalg.vander",
                "linalg.multi_dot", "linalg.tensorinv", "linalg.tensorsolve")
 INTEGERS = (torch.int64, torch.int32)
+SORTED_NAMES = ("searchsorted", "bucketize", "nn.functional.embedding_bag")     # boundaries, offsets
 
 
 class NoLargerSample(Exception):
@@ -42,12 +43,13 @@ class NoLargerSample(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Growth:
-    """One way: `grows(size)` of a dimension, `number(n, where)` of an integer argument, which indices follow."""
+    """One way for a sample to grow."""
     grows: Callable                # size → whether it is multiplied
     numbers: str                   # which integers are multiplied, see `NUMBERS`
     moves_indices: bool            # whether integers in tensors are, too
     matrices: bool                 # whether matrices are drawn anew
     kernels: bool                  # whether all tensors but the first keep their dimensions from the third on
+    sorts: bool                    # whether tensors have to be sorted
 
     def __call__(self, sample, factor):
         """`sample` with its dimensions `factor` times as large; what required a gradient does again."""
@@ -75,8 +77,9 @@ def noise(count):
 
 
 # Which integers are multiplied: none; those in lists and tuples that are the size of a dimension that grows; all in
-# lists and tuples; the first of a list, by the factor or its powers (`view`); all; or one positional argument.
-NUMBERS = ("none", "sizes", "lists", "head 1", "head 2", "head 3", "head 4", "all", "0", "1", "2")
+# lists and tuples, but for ones, or with them; the first of a list, by the factor or its powers (`view`); all; or one
+# positional argument.
+NUMBERS = ("none", "sizes", "lists", "lists with ones", "head 1", "head 2", "head 3", "head 4", "all", "0", "1", "2")
 
 
 class Walk:
@@ -108,8 +111,8 @@ class Walk:
     def shape(self, numbers):
         """A list of integers, of which `argument` has done what it does to single ones."""
         kind, factor = self.growth.numbers, self.factor
-        if kind == "lists":
-            return [n * factor if n > 1 else n for n in numbers]
+        if kind.startswith("lists"):
+            return [n * factor if n > 1 or kind == "lists with ones" else n for n in numbers]
         if kind == "sizes":
             return [n * factor if n in self.sizes else n for n in numbers]
         if kind.startswith("head"):
@@ -131,6 +134,8 @@ class Walk:
                 out *= noise(out.numel()).view(out.shape)
             elif t.dtype in INTEGERS and self.growth.moves_indices:
                 out = out * self.factor + self.repetition(t.shape, out.shape)
+        if self.growth.sorts:
+            out = out.sort(-1)[0]
         return out.requires_grad_(t.requires_grad)
 
     def repetition(self, shape, larger):
@@ -167,13 +172,15 @@ def growths(op, sample):
     for grows in ways if found else ways[:1]:
         for numbers in NUMBERS:
             for moves in (True, False) if indices else (False,):
-                yield Growth(grows, numbers, moves, matrices, kernels)
+                yield Growth(grows, numbers, moves, matrices, kernels, op.name in SORTED_NAMES)
 
 
 # --- finding the one, and its size ---
 
 def elements(*parts):
-    return sum(t.numel() for t in tensors(*parts))
+    """How many there are in all tensors; what lies between them counts, too, but no memory twice."""
+    held = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() // t.itemsize for t in tensors(*parts)}
+    return max(sum(t.numel() for t in tensors(*parts)), sum(held.values()))
 
 
 def run(function, sample, writes=False):
