@@ -65,14 +65,14 @@ class Outcome:
     op: str
     size: str
     direction: str
-    problem: str = ""              # no word where it was timed
+    problem: str = ""              # none where it was timed
     detail: str = ""
     ours: float = 0.0
     theirs: float = 0.0
     elements: int = 0
     call: str = ""                 # the arguments, in brief
     numpy: list = dataclasses.field(default_factory=list)      # our operations that had no native body
-    view: bool = False             # whether PyTorch computes nothing: the result is its argument's memory
+    view: bool = False             # whether PyTorch's result lies in its argument: a view, or written in place
 
     @property
     def ratio(self):
@@ -189,7 +189,7 @@ class Contest:
         return self.gradients(which) if self.backward else self.forward(which)
 
     def compare(self):
-        """Raise a Problem unless ours gives what PyTorch gives. Whether PyTorch only made a view."""
+        """Raise a Problem unless ours gives what PyTorch gives. Whether its result lies in an argument."""
         given = harness.copy(self.sample), harness.to_fb(self.sample)
         torch.manual_seed(1)
         try:
@@ -438,9 +438,9 @@ def every(names, arguments, asked):
 
 def line(outcome):
     """An outcome that was timed, on one line."""
-    marks = ", ".join(["view"] * outcome.view + ([f"NumPy: {' '.join(outcome.numpy)}"] if outcome.numpy else []))
+    marks = ["in the argument"] * outcome.view + [f"NumPy: {' '.join(outcome.numpy)}"] * bool(outcome.numpy)
     return (f"{outcome.op:<46.46} ours {side.clock(outcome.ours):>9}  PyTorch {side.clock(outcome.theirs):>9}  "
-            f"ratio {outcome.ratio:6.2f}  {marks}")
+            f"ratio {outcome.ratio:6.2f}  {', '.join(marks)}".rstrip())
 
 
 def summary(outcomes, size, direction):
