@@ -14,7 +14,7 @@ cdef class BoundBase:
     cdef public list free
 
     @cython.locals(value=Value)
-    cpdef bint run(self, tuple values, tuple numbers, list made, dict happened) except -1
+    cpdef bint run(self, tuple values, tuple numbers, list made, dict happened, bint observed) except -1
 
 
 cdef class RunnerBase:

@@ -19,7 +19,7 @@ class BoundBase:
 
     __slots__ = ("plan", "program", "runner", "free")
 
-    def run(self, values, numbers, made, happened):
+    def run(self, values, numbers, made, happened, observed):
         """Run, unless what would be donated is held elsewhere. Returns True if it ran."""
         for value in values:
             if value.trace is not None:
@@ -28,8 +28,8 @@ class BoundBase:
         if self.free and not are_sole(values, self.free):
             return False
         if not self.program.is_native:
-            return self._run_step_by_step(values, numbers, made, happened)
-        return self.program.run(values, made, numbers, self.runner.code)
+            return self._run_step_by_step(values, numbers, made, happened, observed)
+        return self.program.run(values, made, numbers, self.runner.code, observed)
 
 
 class RunnerBase:
@@ -46,7 +46,7 @@ class RunnerBase:
         bound = self.bound
         if bound is not None and not events["during_runs"] and switches["executor"] != "reference":
             try:
-                if bound.run(values, numbers, made, None):
+                if bound.run(values, numbers, made, None, False):
                     return
             except MemoryError:                              # nothing has changed
                 pass

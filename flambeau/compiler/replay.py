@@ -46,7 +46,7 @@ class Runner(RunnerBase):
             try:
                 for donates in (True, False):
                     bound = self.plans[donates] if donates in self.plans else self.plan(donates)
-                    if bound is not None and bound.run(values, numbers, made, happened):
+                    if bound is not None and bound.run(values, numbers, made, happened, observers.during_runs):
                         return
             except (plans.Failed, MemoryError):              # nothing has changed; the reference executor says why
                 pass
@@ -143,7 +143,7 @@ class BoundPlan(BoundBase):
         self.program = plan.program.bind(places, {slot: at for at, slot in enumerate(runner.wanted)},
                                          runner.numbers, runner.code)
 
-    def _run_step_by_step(self, values, numbers, made, happened):
+    def _run_step_by_step(self, values, numbers, made, happened, observed):
         """With steps of the reference executor between the native ones."""
         runner = self.runner
         held, code = runner.held(values), runner.with_numbers(numbers)
@@ -153,4 +153,4 @@ class BoundPlan(BoundBase):
             happened[index] = given = effects.call(code[index], arrays)
             return given
 
-        return self.program.run(held, made, numbers, code, None, None, perform)
+        return self.program.run(held, made, numbers, code, observed, None, None, perform)

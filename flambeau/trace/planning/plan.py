@@ -84,9 +84,10 @@ def attempt(trace, key, wanted, free, whole=True):
     code = trace.code
     try:
         if whole:
-            plan.bound.run_trace(trace, False, partial(perform, trace) if plan.program.has_effects else None)
+            plan.bound.run_trace(trace, observers.during_runs, False,
+                                 partial(perform, trace) if plan.program.has_effects else None)
         else:                                                # no effect is in a segment
-            plan.bound.run_segment(trace)
+            plan.bound.run_segment(trace, observers.during_runs)
     except (Failed, MemoryError):
         return False
     except DeviceFailed:                                     # every look raises it, now and every time

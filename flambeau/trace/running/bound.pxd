@@ -7,7 +7,24 @@ from flambeau.trace.value cimport Value
 
 cdef object CPU, DeviceFailed, observers
 cdef int FLOAT, INTEGER
-cdef dict events
+
+
+@cython.final
+cdef class InputPlace:
+    cdef public Py_ssize_t at, index
+
+
+@cython.final
+cdef class ResultPlace:
+    cdef public Py_ssize_t at, index, source
+    cdef public object spec, size_class
+
+
+@cython.final
+cdef class NumberPlace:
+    cdef public Py_ssize_t cell, instruction, at
+    cdef public int way
+    cdef public object dtype
 
 
 @cython.final
@@ -22,37 +39,40 @@ cdef class BoundProgram:
     cpdef AddressTable new_table(self)
 
     @cython.locals(values=list, code=list)
-    cpdef bint run_trace(self, TraceRunner trace, bint keeps_turn=*, perform=*) except -1
+    cpdef bint run_trace(self, TraceRunner trace, bint observed, bint keeps_turn=*, perform=*) except -1
 
     @cython.locals(direct=bint, table=AddressTable)
-    cpdef bint run(self, values, list made, numbers, list code, TraceRunner trace=*, segment=*, perform=*,
-                   bint keeps_turn=*) except -1
+    cpdef bint run(self, values, list made, numbers, list code, bint observed, TraceRunner trace=*, segment=*,
+                   perform=*, bint keeps_turn=*) except -1
 
     @cython.locals(started=bint)
     cdef _run(self, AddressTable table, bint direct, values, list made, numbers, list code, TraceRunner trace, segment,
               perform)
 
-    @cython.locals(words=cython.p_longlong, value=Value, at=Py_ssize_t, index=Py_ssize_t)
+    @cython.locals(words=cython.p_longlong, value=Value, place=InputPlace)
     cdef _put_inputs(self, AddressTable table, bint direct, values)
 
-    @cython.locals(words=cython.p_longlong, value=Value, at=Py_ssize_t, index=Py_ssize_t, one=tuple, found=list)
+    @cython.locals(words=cython.p_longlong, value=Value, place=ResultPlace, one=tuple, found=list)
     cdef list _put_results(self, AddressTable table, list made)
 
-    @cython.locals(value=Value)
+    @cython.locals(value=Value, place=ResultPlace)
     cdef list _put_results_of_devices(self, AddressTable table, list made, makers)
 
-    @cython.locals(value=Value, at=Py_ssize_t, found=list)
+    @cython.locals(value=Value, place=ResultPlace, found=list)
     cdef list _taken(self, values)
 
-    @cython.locals(cells=cython.p_longlong, reals=cython.p_double, where=Py_ssize_t, index=Py_ssize_t, at=Py_ssize_t,
-                   way=int, instruction=tuple, params=tuple)
+    @cython.locals(cells=cython.p_longlong, reals=cython.p_double, place=NumberPlace, instruction=tuple, params=tuple)
     cdef _put_numbers(self, AddressTable table, numbers)
 
+    @cython.locals(place=ResultPlace)
     cdef _add_givens(self, list found, dict arrays)
 
-    @cython.locals(value=Value, at=Py_ssize_t, source=Py_ssize_t, number=Py_ssize_t)
+    @cython.locals(place=ResultPlace, number=Py_ssize_t)
     cdef _hand_out(self, bint direct, values, list made, list found, list taken, TraceRunner trace, segment)
+
+    @cython.locals(value=Value, place=ResultPlace, number=Py_ssize_t)
+    cdef _hand_out_taken(self, values, list made, list taken)
 
 
 @cython.locals(value=Value)
-cdef _give(list made, Py_ssize_t at, spec, tuple one, bint whole_block)
+cdef _give(list made, ResultPlace place, tuple one, bint may_be_spare)

@@ -25,7 +25,38 @@ from ..planning.lower import HALVES, cell
 from .table import AddressTable, WorkingMemory, fill, new_value, taken_spare
 
 FLOAT, INTEGER, FITTED = 0, 1, 2  # how a number comes to its cell: as it is, if it fits, by the rule of its dtype
-events = vars(observers)          # the module's dict: saves one attribute lookup per call
+
+
+class InputPlace:
+    """Where an input stands: its place in the `values` of a run, and its index in the table."""
+
+    __slots__ = ("at", "index")
+
+    def __init__(self, at, index):
+        self.at, self.index = at, index
+
+
+class ResultPlace:
+    """Where a result goes: its place in `made`, and the index in the table of its memory.
+
+    That is allocated, as a spare array where there is a `size_class`, or is that of the input in place `source` of
+    `values`, or comes from a step of the reference executor.
+    """
+
+    __slots__ = ("at", "spec", "index", "size_class", "source")
+
+    def __init__(self, at, spec, index, size_class=None, source=-1):
+        self.at, self.spec, self.index, self.size_class, self.source = at, spec, index, size_class, source
+
+
+class NumberPlace:
+    """Where a number stands: its cell, and its place in `numbers`, or in the parameters of an `instruction` there."""
+
+    __slots__ = ("cell", "instruction", "at", "way", "dtype")
+
+    def __init__(self, cell, instruction, at, dtype):
+        self.cell, self.instruction, self.at, self.dtype = cell, instruction, at, dtype
+        self.way = FITTED if dtype is dtypes.bool or dtype in HALVES else FLOAT if dtype.is_floating_point else INTEGER
 
 
 class BoundProgram:
@@ -35,12 +66,9 @@ class BoundProgram:
     is put, a pending Value is made ready, and the memory of one that is ready is written over. `made` is `values` for a
     trace, whose slots are the places; a replay says which slot stands where.
 
-    Rows say what has which index of the table: `inputs` (place, index), `outputs` (place, spec, index, size class where
-    the array may be a spare one), `takes` (place, spec, place of the input whose memory it takes), `givens`
-    (place, spec, index) of what steps of the reference executor gave; and which cell a number has: `numbers`
-    (cell, -1, place, way, dtype), or (cell, instruction, parameter, way, dtype) in a trace. `cells` are the numbers
-    that are always the same. `table` is there while no run uses it: two threads, or a look amid another, may run one
-    program at once.
+    `outputs` are the results that are allocated, `takes` those in the memory of an input, `givens` those of steps of
+    the reference executor. `numbers` are given at every run, and `cells` hold the others. `table` is there while no run
+    uses it: two threads, or a look amid another, may run one program at once.
     """
 
     __slots__ = ("program", "is_native", "direct", "inputs", "outputs", "takes", "givens", "numbers", "cells",
@@ -56,19 +84,20 @@ class BoundProgram:
         self.is_native = program.native and not program.has_effects
         self.direct = program.native and not program.before and hasattr(program.last.program, "direct") \
             and all(spec.device is CPU for _, spec, _ in (*program.outputs, *program.takes))
-        self.inputs = [(place(places, slot), index) for slot, index in program.inputs]
-        self.outputs = [(place(results, slot), spec, index, _spare_class(spec))
+        self.inputs = [InputPlace(place(places, slot), index) for slot, index in program.inputs]
+        self.outputs = [ResultPlace(place(results, slot), spec, index, _spare_class(spec))
                         for slot, spec, index in program.outputs]
-        self.takes = [(place(results, slot), spec, place(places, source)) for slot, spec, source in program.takes]
-        self.givens = [(place(results, slot), spec, index) for slot, spec, index in program.givens]
-        self.numbers, self.memory, self.table = [], WorkingMemory(program.blocks), None
+        self.takes = [ResultPlace(place(results, slot), spec, -1, None, place(places, source))
+                      for slot, spec, source in program.takes]
+        self.givens = [ResultPlace(place(results, slot), spec, index) for slot, spec, index in program.givens]
+        self.memory = WorkingMemory(program.blocks) if program.blocks else None
+        self.numbers, self.table = [], None
         self.cells = array("q", bytes(8 * len(program.numbers))) + program.constants
         for at, (index, parameter, dtype) in enumerate(program.numbers):
-            way = FITTED if dtype is dtypes.bool or dtype in HALVES else FLOAT if dtype.is_floating_point else INTEGER
             if numbers is None:
-                self.numbers.append((at, index, parameter, way, dtype))
+                self.numbers.append(NumberPlace(at, index, parameter, dtype))
             elif (index, parameter) in numbers:
-                self.numbers.append((at, -1, numbers[index, parameter], way, dtype))
+                self.numbers.append(NumberPlace(at, -1, numbers[index, parameter], dtype))
             else:
                 self.cells[at] = bits_of(code[index][3][parameter], dtype)
 
@@ -77,25 +106,25 @@ class BoundProgram:
         program = self.program
         return AddressTable(array("q", bytes(8 * program.table_size)), self.cells[:], program.last, self.direct)
 
-    def run_trace(self, trace, keeps_turn=False, perform=None):
+    def run_trace(self, trace, observed, keeps_turn=False, perform=None):
         """Run the trace whose instructions the program was made of, and empty it. Returns True if it ran."""
         values, code = trace.values, trace.code
-        return self.run(values, values, code, code, trace, None, perform, keeps_turn)
+        return self.run(values, values, code, code, observed, trace, None, perform, keeps_turn)
 
-    def run_segment(self, segment):
+    def run_segment(self, segment, observed):
         """Run a Segment of a trace, and note there that it has run."""
         values = segment.values
-        self.run(values, values, segment.code, segment.recorded, None, segment)
+        self.run(values, values, segment.code, segment.recorded, observed, None, segment)
 
-    def run(self, values, made, numbers, code, trace=None, segment=None, perform=None, keeps_turn=False):
+    def run(self, values, made, numbers, code, observed, trace=None, segment=None, perform=None, keeps_turn=False):
         """Run the instructions `code` over `values`, which are ready. Returns True if it ran.
 
-        `numbers` are those of a replay, or the instructions that have them.
-        With the results a trace, or a segment of one, is emptied; without either, True is put into the last place of
-        `made`. `perform(index, arrays)` has an effect happen. `keeps_turn`: no other thread is let in meanwhile, so
+        `numbers` are those of a replay, or the instructions that have them. `observed`: what observers.during_runs
+        says. With the results a trace, or a segment of one, is emptied; without either, True is put into the last place
+        of `made`. `perform(index, arrays)` has an effect happen. `keeps_turn`: no other thread is let in meanwhile, so
         that only what is `direct` runs.
         """
-        direct = self.direct and not events["during_runs"]
+        direct = self.direct and not observed
         if keeps_turn and not direct:
             return False
         table, self.table = self.table, None      # another thread that comes now finds none
@@ -109,11 +138,12 @@ class BoundProgram:
         return True
 
     def _run(self, table, direct, values, made, numbers, code, trace, segment, perform):
-        program, makers = self.program, None
+        program, makers, blocks = self.program, None, None
         if direct:
-            blocks = self.memory.take(table)
+            if self.memory is not None:
+                blocks = self.memory.take(table)
         else:
-            if events["during_runs"] and observers.gathering():
+            if observers.during_runs and observers.gathering():
                 makers = program.makers(code, code if segment is None else segment.code)
             blocks = program.working_memory(table.addresses, makers)
         self._put_inputs(table, direct, values)
@@ -153,38 +183,39 @@ class BoundProgram:
                 self._hand_out(direct, values, made, found, taken, trace, segment)
             raise
         if direct:
-            self.memory.give(blocks)
+            if self.memory is not None:
+                self.memory.give(blocks)
         elif last is not None:
             last.has_run(times, code)
 
     def _put_inputs(self, table, direct, values):
         words = table.words
-        for at, index in self.inputs:
-            value = values[at]
+        for place in self.inputs:
+            value = values[place.at]
             try:
                 where = value._address            # most know it: a call would cost more than all of this
             except AttributeError:                # interpreted, one that was not set
                 where = None
             if where is None:
                 where = value._address = address(value.array) if direct else value.address()
-            words[index] = where
+            words[place.index] = where
 
     def _put_results(self, table, made):
         """(array, address) of each output, on the CPU while memory is not observed."""
         words, found = table.words, []
-        for at, spec, index, size_class in self.outputs:
-            value = made[at]
-            one = taken_spare(spec, size_class) if value is None or value.trace is not None else \
+        for place in self.outputs:
+            value = made[place.at]
+            one = taken_spare(place.spec, place.size_class) if value is None or value.trace is not None else \
                 (value.array, value._address)
             found.append(one)
-            words[index] = one[1]
+            words[place.index] = one[1]
         return found
 
     def _put_results_of_devices(self, table, made, makers):
         """The same in general. What no observer asks about, `makers`, is asked of each device in one go."""
         found, wanted = [None] * len(self.outputs), {}
-        for number, (at, spec, _, _) in enumerate(self.outputs):
-            value = made[at]
+        for number, place in enumerate(self.outputs):
+            value, spec = made[place.at], place.spec
             if value is not None and value.trace is None:
                 found[number] = value.array, value._address
             elif makers is not None:
@@ -195,59 +226,52 @@ class BoundProgram:
         for backend, rows in wanted.items():
             for (number, _), one in zip(rows, backend.blanks([spec for _, spec in rows]), strict=True):
                 found[number] = one
-        for one, (_, _, index, _) in zip(found, self.outputs, strict=True):
-            table.addresses[index] = one[1]
+        for one, place in zip(found, self.outputs, strict=True):
+            table.addresses[place.index] = one[1]
         return found
 
     def _taken(self, values):
         """(array, address) of each result that takes over an input's memory."""
         found = []
-        for _, spec, at in self.takes:
-            value = values[at]
-            found.append((value.array if value.spec is spec else value.look(spec, 0), value._address))
+        for place in self.takes:
+            value = values[place.source]
+            found.append((value.array if value.spec is place.spec else value.look(place.spec, 0), value._address))
         return found
 
     def _put_numbers(self, table, numbers):
         cells, reals = table.cells, table.reals
-        for where, index, at, way, dtype in self.numbers:
-            if index < 0:
-                number = numbers[at]
+        for place in self.numbers:
+            if place.instruction < 0:
+                number = numbers[place.at]
             else:
-                instruction = numbers[index]
+                instruction = numbers[place.instruction]
                 params = instruction[3]
-                number = params[at]
-            if way == FLOAT:
-                reals[where] = number
+                number = params[place.at]
+            if place.way == FLOAT:
+                reals[place.cell] = number
                 continue
             try:
-                cells[where] = number if way == INTEGER and type(number) is int else bits_of(number, dtype)
+                cells[place.cell] = number if place.way == INTEGER and type(number) is int else \
+                    bits_of(number, place.dtype)
             except OverflowError:
-                cells[where] = bits_of(number, dtype)
+                cells[place.cell] = bits_of(number, place.dtype)
 
     def _add_givens(self, found, arrays):
-        for _, _, index in self.givens:
-            found.append((arrays[index], None))
+        for place in self.givens:
+            found.append((arrays[place.index], None))
 
     def _hand_out(self, direct, values, made, found, taken, trace, segment):
         """Hand out the results; an interrupted run does it twice."""
         number = 0
-        for at, spec, _, size_class in self.outputs:
-            _give(made, at, spec, found[number], direct and size_class is not None)
+        for place in self.outputs:
+            _give(made, place, found[number], direct)
             number += 1
-        for at, spec, _ in self.givens:
-            _give(made, at, spec, found[number], False)
-            number += 1
-        number = 0
-        for at, spec, source in self.takes:
-            value = values[source]
-            if made is values:
-                _give(made, at, spec, taken[number], False)
-            elif value.spec is spec:
-                value.on_host = None              # what it was
-                made[at] = value
-            else:
-                made[at] = new_value(spec, taken[number], False)
-            number += 1
+        if self.givens:
+            for place in self.givens:
+                _give(made, place, found[number], False)
+                number += 1
+        if self.takes:
+            self._hand_out_taken(values, made, taken)
         if trace is not None:
             trace.clear()
         elif segment is not None:
@@ -255,14 +279,27 @@ class BoundProgram:
         else:
             made[-1] = True
 
+    def _hand_out_taken(self, values, made, taken):
+        number = 0
+        for place in self.takes:
+            value = values[place.source]
+            if made is values:
+                _give(made, place, taken[number], False)
+            elif value.spec is place.spec:
+                value.on_host = None              # what it was
+                made[place.at] = value
+            else:
+                made[place.at] = new_value(place.spec, taken[number], False)
+            number += 1
 
-def _give(made, at, spec, one, whole_block):
-    """Put `one`, (array, address), into place `at` of `made`, unless what stands there was written over."""
-    value = made[at]
+
+def _give(made, place, one, may_be_spare):
+    """Put `one`, (array, address), where the result goes, unless what stands there was written over."""
+    value = made[place.at]
     if value is None:
-        made[at] = new_value(spec, one, whole_block)
+        made[place.at] = new_value(place.spec, one, may_be_spare and place.size_class is not None)
     elif value.trace is not None:
-        fill(value, one, whole_block)
+        fill(value, one, may_be_spare and place.size_class is not None)
     else:
         value.on_host = None                      # what it was
 

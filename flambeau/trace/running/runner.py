@@ -193,7 +193,7 @@ def run_as_one_call(trace, keeps_turn):
         if is_single:
             remember(trace, plan, found)
     try:
-        if not plan.bound.run_trace(trace, keeps_turn):
+        if not plan.bound.run_trace(trace, False, keeps_turn):
             return False                          # it takes Python, which lets others in
         trace.found, trace.ran = None, plan
         return True

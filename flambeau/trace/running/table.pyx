@@ -45,11 +45,8 @@ cdef class WorkingMemory:
                         if device is CPU and nbytes <= SPARE_ROOM_BYTES]]
 
     cdef list take(self, AddressTable table):
-        cdef list taken
+        cdef list taken = []
         cdef tuple one, spare
-        if not self.little and not self.large:
-            return None
-        taken = []
         for one in self.little:                       # first, as `give` finds them
             spare = taken_spare(one[0], one[1])
             taken.append(spare)
