@@ -18,7 +18,7 @@ def forget_trace():
 
 
 def this_trace():
-    """This thread's trace. Compiled it is asked for so; interpreted, to read it from the thread-local is quicker."""
+    """This thread's trace."""
     return _local.trace
 
 
