@@ -3,6 +3,14 @@
 Nothing is copied: the storage gets another Value, and the old one is there for as long as it is held. What is
 written in any other way stands in write.py.
 
+Note [Threads that write to one storage]: each may write cells of its own, as threads that fill the rows of a batch do,
+but here a write makes new contents for the whole storage of what it held before. So a writer first shows its tuple
+(site, name of the operation) as `storage.writer`, then reads, and gives the storage its result only while that very
+tuple stands there: another one means that another thread began to write after the reading, perhaps of the same
+contents, and what the other one wrote would be lost. Who finds that out begins again. No lock is taken, since what is
+recorded may run another thread's trace; between the comparison and the store there is no call, so that no other thread
+comes between them.
+
 A part of the compiled core: see Note [One source, two speeds] in base/core.py.
 """
 from ..autograd.modes import modes
@@ -38,8 +46,17 @@ def written_whole(op, facts, self, args, kwargs):
     if (tell := observers.wrote) is not None:
         tell(storage)
     site = trace.site or quick.here()
-    storage_gets(self, trace.append(entry, inputs, entry.pick(full) if entry.pick is not None else (), site),
-                 (site, facts.in_place))
+    params = entry.pick(full) if entry.pick is not None else ()
+    writer = (site, facts.in_place)
+    while True:                                       # see Note [Threads that write to one storage]
+        storage.writer = writer
+        value = trace.append(entry, inputs, params, site)
+        if storage.writer is writer:
+            storage.value = value
+            break
+    storage.version += 1
+    if self._data_version is not None:
+        hide_write(self)
     return True
 
 

@@ -6,13 +6,16 @@ equal where the cell is the same. tensor/typed_storage.py has PyTorch's older st
 import errno
 import os
 import weakref
-from operator import index as whole_number
+from bisect import bisect_left, bisect_right
+from operator import index as whole_number, itemgetter
 
 import numpy as np
 
 from ..backends.cpu import host
 from ..base import dtypes
+from ..base.locks import new_lock
 from ..base.spec import CPU, META, as_device, device as make_device, spec
+from ..base.weakbag import WeakTable
 from ..trace.shared_memory import share
 from ..trace.value import Storage, Value
 from .interop import exported, held, shared
@@ -352,7 +355,7 @@ def untyped(cell):
 # --- files ---
 
 
-_parts = weakref.WeakKeyDictionary()      # cell over a file → {(start, stop): weak reference to the cell of that part}
+_parts = weakref.WeakKeyDictionary()      # cell over a file → FileParts
 
 
 def _mapped(filename, shared, nbytes):
@@ -376,28 +379,44 @@ def _mapped(filename, shared, nbytes):
         made._storage.adopt(memory)          # the outside sees every write: see Note [Exported storages] in value.py
         made.filename = filename
     else:
-        _parts[made._storage] = {}
+        _parts[made._storage] = FileParts()
     return made
 
 
-def _part(cell, start, stop):
-    """A cell over some bytes of another: each sees what is written through the other.
+class FileParts:
+    """The cells over parts of a file that is not shared, for threads too: checkpoints are read through them.
 
-    Parts of a file that is not shared are what checkpoints are read through, and are not to run at the call. There
-    each part is an ordinary cell over its pages, the same one for the same bytes; one that overlaps others is a copy.
-    Writes to a part are its own.
+    They are not to run at the call: each is an ordinary cell over its pages, the same one for the same bytes; one that
+    overlaps others is a copy. Writes to a part are its own.
     """
+
+    def __init__(self):
+        self._lock = new_lock()
+        self._cells = WeakTable()  # (start, stop) → its cell
+        self._over: list = []      # (start, stop, weak reference to the cell) of those that are no copies, sorted
+
+    def part(self, memory, start, stop):
+        with self._lock:
+            found = self._cells.get((start, stop))
+            if found is None:
+                first = bisect_right(self._over, start, key=itemgetter(0))
+                if first and self._over[first - 1][1] > start:
+                    first -= 1
+                last = bisect_left(self._over, stop, first, key=itemgetter(0))
+                alive = any(held() is not None for _, _, held in self._over[first:last])
+                part = memory[start:stop]
+                found = of_bytes(part.copy() if alive or start % FILE_ALIGNMENT_BYTES else part)
+                if not alive:
+                    self._over[first:last] = [(start, stop, weakref.ref(found))]
+                self._cells[start, stop] = found
+            return found
+
+
+def _part(cell, start, stop):
+    """A cell over some bytes of another: each sees what is written through the other; of files see FileParts."""
     parts = _parts.get(cell)
     if parts is not None:
-        known = parts.get((start, stop))
-        found = known() if known is not None else None
-        if found is not None:
-            return found
-        memory = cell.value.ready().memory[start:stop]
-        taken = [(a, b) for (a, b), held in parts.items() if held() is not None and a < stop and start < b]
-        found = of_bytes(memory.copy() if taken or start % FILE_ALIGNMENT_BYTES else memory)
-        parts[start, stop] = weakref.ref(found)
-        return found
+        return parts.part(cell.value.ready().memory, start, stop)
     return shared(exported(wrap(cell, spec(dtypes.uint8, (stop - start,)), start)))._storage
 
 

@@ -59,18 +59,30 @@ def inplace(op, args, kwargs, public=None):
     if asked is not None and dtypes.given(asked) is not self._spec.dtype:
         raise RuntimeError(f"Bad in-place call: input tensor dtype {self._spec.dtype.name} and output tensor dtype "
                            f"{dtypes.given(asked).name} should match" + said(self))
+    storage = self._storage
+    while True:                               # see Note [Threads that write to one storage] in overwrite.py
+        before, writer = storage.writer, (current().site or here(), facts.in_place)
+        storage.writer = writer
+        try:
+            result = call_as_is(op, _to_differentiate(facts, args, kwargs), kwargs)
+        except Exception as error:
+            storage.writer = before
+            if getattr(error, "refusal", False):
+                raise explained(error, op, args, kwargs, "_") from None
+            raise
+        if assign(self, result, facts.in_place, writer=writer) is not None:
+            return self
+
+
+def _to_differentiate(facts, args, kwargs):
+    """The arguments of an in-place call, the written tensor as it was where autograd keeps something of it."""
+    self = args[0]
     if modes.grad and not has_override(self.__class__):
         if facts.blind and self._base is not None:        # CopySlices blanks the old slice: no history of it is needed
-            args = (wrap(self._storage, self._spec, self._offset), *args[1:])
-        elif any(requires(t) for t in tensors_in((*args, *kwargs.values()) if kwargs else args)):
-            args = (_as_it_was(self), *args[1:])
-    try:
-        result = call_as_is(op, args, kwargs)
-    except Exception as error:
-        if getattr(error, "refusal", False):
-            raise explained(error, op, (self, *args[1:]), kwargs, "_") from None
-        raise
-    return assign(self, result, facts.in_place)
+            return (wrap(self._storage, self._spec, self._offset), *args[1:])
+        if any(requires(t) for t in tensors_in((*args, *kwargs.values()) if kwargs else args)):
+            return (_as_it_was(self), *args[1:])
+    return args
 
 
 def update(op, tensors, numbers):
@@ -226,8 +238,9 @@ def refuse_view(self, written):
                            "the output of the custom Function." + said(self))
 
 
-def assign(self, result, what, check_cast=True):
-    """Write `result` into `self` and carry the history over; `before_write` has been asked."""
+def assign(self, result, what, check_cast=True, writer=None):
+    """Write `result` into `self` and carry the history over; `before_write` has been asked. Gives `self`; None, and
+    nothing is written, where a `writer` was shown before the result was computed and another one is there now."""
     spec, made = self._spec, result._spec
     if made.shape != spec.shape:
         fits = len(made.shape) <= spec.ndim and shapes.broadcast(spec.shape, made.shape) == spec.shape
@@ -251,7 +264,8 @@ def assign(self, result, what, check_cast=True):
         tracked = False
     if tracked and self._base is not None:
         edge_self = edge_of(self._base)
-    put(self, result, what)
+    if not put(self, result, what, writer):
+        return None
     if tracked and isinstance(result._node, OpNode):
         result._node.result_moved(result._storage, self)
     if modes.level >= 0:
@@ -282,19 +296,16 @@ def _converted(result, dtype):
     return made
 
 
-def put(self, result, what):
-    """Replace the bytes of `self` by those of `result` (same shape and dtype) and raise the version."""
-    storage = self._storage
-    own = self._spec
+def put(self, result, what, shown=None):
+    """Replace the bytes of `self` by those of `result` (same shape and dtype) and raise the version. Whether that was
+    done: see `assign`, and Note [Threads that write to one storage] in overwrite.py."""
+    storage, own, writer = self._storage, self._spec, shown
     if (tell := observers.wrote) is not None:
         tell(storage)
-    storage.version += 1
-    if self._data_version is not None:
-        hide_write(self)
-    site = current().site or here()
-    storage.writer = (site, what)
+    if shown is None:
+        writer = storage.writer = (current().site or here(), what)
     if own.device is META:
-        return
+        return _written(self)
     source = result._storage
     if storage.exported and storage.still_exported():
         current().run()
@@ -308,20 +319,40 @@ def put(self, result, what):
         put_array(target, incoming)
         if storage.value is not value:        # another thread has moved it meanwhile: see Note [Moved beside a program]
             put_array(storage.value.ready().look(own, self._offset), incoming)
-        return
-    whole = own.dense and self._offset == 0 and own.nbytes == storage.nbytes
-    if whole and result._spec is own and result._offset == 0 and source.nbytes == own.nbytes and not source.exported:
-        storage.value = source.value
-        return
-    flat = spec(dtypes.uint8, (storage.nbytes,), device=storage.device)
-    if not own.dense and shapes.may_overlap(own.shape, own.strides):
-        incoming = result._storage.value.ready().look(result._spec, result._offset)
-        storage.value = storage.value.ready().copy_of_bytes()
-        own.device.backend.put_changed(storage.value.look(own, self._offset), incoming)
-        return
-    storage.value = write_part(self, flat, result, site)
-    if source.exported and source.still_exported():
+        return _written(self)
+    whole = own.dense and self._offset == 0 and own.nbytes == storage.nbytes and result._spec is own \
+        and result._offset == 0 and source.nbytes == own.nbytes and not source.exported
+    while True:
+        value = source.value if whole else _with_part(self, result, writer[0])
+        if storage.writer is writer:
+            storage.value = value
+            break
+        if shown is not None:
+            return False
+        storage.writer = writer
+    _written(self)
+    if not whole and source.exported and source.still_exported():
         current().run()
+    return True
+
+
+def _with_part(self, result, site):
+    """The contents of the storage of `self` with the bytes of `result` in those cells that `self` looks at."""
+    storage, own = self._storage, self._spec
+    if own.dense or not shapes.may_overlap(own.shape, own.strides):
+        return write_part(self, spec(dtypes.uint8, (storage.nbytes,), device=storage.device), result, site)
+    incoming = result._storage.value.ready().look(result._spec, result._offset)
+    value = storage.value.ready().copy_of_bytes()
+    own.device.backend.put_changed(value.look(own, self._offset), incoming)
+    return value
+
+
+def _written(self):
+    """Count a write."""
+    self._storage.version += 1
+    if self._data_version is not None:
+        hide_write(self)
+    return True
 
 
 def refuse_derivatives(name, tensors):

@@ -60,7 +60,7 @@ def _is_ours(error):
 def tell_swallowed():
     """Say which lines caught errors and kept silent."""
     places: dict = {}
-    for place, count in _noted.items():
+    for place, count in _noted.copy().items():      # see Note [A copy to go through] in base/weakbag.py
         kinds, words, frames = place
         caught = catcher(kinds, frames)
         if caught is not None:
