@@ -9,7 +9,9 @@ from hypothesis import given, settings as trying, strategies as st
 import flambeau as torch
 from flambeau.backends.cpu import compile_thread
 from flambeau.backends.cpu.random import box_muller, mersenne_twister
+from flambeau.backends.cpu.random.draws import stream_of
 from flambeau.backends.cpu.random.fma import multiply_add, multiply_add32
+from flambeau.base.spec import CPU
 from tests.patience import PATIENCE
 
 
@@ -117,6 +119,31 @@ def test_fork_leaves_the_stream_where_it_was():
         torch.rand(100)
         torch.manual_seed(99)
     assert torch.rand(4).tolist() == expected
+
+
+def test_a_stream_that_is_started_over_begins_at_its_seed():
+    """One of NumPy's generators serves every seed of a stream; what was set aside keeps its own."""
+    one = stream_of(CPU)
+    for seed in (3, 4, 3, -1, 2**32 + 3):
+        torch.manual_seed(seed)
+        assert (torch.rand(700) * 2**24).tolist() == (words(seed & 0xFFFFFFFF, 700) & 0xFFFFFF).tolist()
+        torch.manual_seed(seed)
+        before = torch.get_rng_state()                    # by the recurrence
+        torch.set_rng_state(before)
+        assert (torch.rand(700) * 2**24).tolist() == (words(seed & 0xFFFFFFFF, 700) & 0xFFFFFF).tolist()
+    first = torch.rand(3).tolist()
+    standing = one.set_aside()
+    torch.manual_seed(3)
+    torch.rand(3)
+    torch.manual_seed(4)
+    other = torch.rand(3).tolist()
+    one.put_back(standing)
+    after = torch.rand(3).tolist()
+    torch.manual_seed(2**32 + 3)
+    torch.rand(700)
+    assert [torch.rand(3).tolist(), torch.rand(3).tolist()] == [first, after]
+    torch.manual_seed(4)
+    assert torch.rand(3).tolist() == other
 
 
 def test_drawing_from_several_threads_loses_nothing():

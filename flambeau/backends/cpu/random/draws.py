@@ -110,6 +110,7 @@ class MersenneTwister(RandomStream):
     def __init__(self, device=CPU):
         self.device = device
         self._lock = new_lock(finish=True)       # NumPy has a lock of its own, which no child could renew
+        self._twister = self._idle = None        # `_idle`: to be seeded anew; to make one takes 0.2 ms
         self._start(DEFAULT_SEED)
 
     # ------------------------------------------------------------------ seed and state
@@ -117,6 +118,7 @@ class MersenneTwister(RandomStream):
     def _start(self, seed):
         with self._lock:
             self._seed = seed
+            self._idle = self._twister or self._idle
             self._twister = None            # until the first word; numpy.random takes 15 ms to import
             self._spare = self._spare32 = None
 
@@ -159,11 +161,14 @@ class MersenneTwister(RandomStream):
     def set_aside(self):
         """Where it stands, to be given to `put_back`, at the price of a look: nothing may draw before it is seeded."""
         with self._lock:
-            return self._seed, self._twister, self._spare, self._spare32
+            standing = self._seed, self._twister, self._spare, self._spare32
+            self._twister = None
+            return standing
 
     def put_back(self, standing):
         """Go on from where it stood; what was drawn since is forgotten."""
         with self._lock:
+            self._idle = self._twister or self._idle
             self._seed, self._twister, self._spare, self._spare32 = standing
 
     def new(self):
@@ -181,7 +186,7 @@ class MersenneTwister(RandomStream):
 
     def _stream(self):
         if self._twister is None:
-            self._twister = twister(seed_words(self._seed), STATE_WORDS)
+            self._twister, self._idle = seeded(self._idle, self._seed), None
         return self._twister
 
     def _word(self, n):
@@ -494,14 +499,26 @@ def seed_words(seed):
 
 
 def twister(words, position):
+    """NumPy's generator in a state."""
+    made = _new_twister()
+    made.state = {"bit_generator": "MT19937", "state": {"key": words, "pos": position}}
+    return made
+
+
+def seeded(idle, seed):
+    """NumPy's generator at the start of a seed: `idle`, if there is one, started over."""
+    made = idle or _new_twister()
+    np.random.RandomState(made).seed(seed & 0xFFFFFFFF)         # the state that `seed_words` says
+    return made
+
+
+def _new_twister():
     # Refused memory half-way through, its modules raise ImportErrors and SystemErrors that do not say so.
     if "numpy.random" not in sys.modules and not allocator.has_room(NUMPY_RANDOM_BYTES):
         raise allocator.failure(None, said="NumPy's generators take up to "
                                         f"{allocator.bytes_in_words(NUMPY_RANDOM_BYTES)} to load")
     from numpy.random import MT19937
-    made = MT19937(0)
-    made.state = {"bit_generator": "MT19937", "state": {"key": words, "pos": position}}
-    return made
+    return MT19937(0)
 
 
 # ---------------------------------------------------------------------- the arithmetic
