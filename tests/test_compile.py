@@ -4,7 +4,9 @@ Every test runs on the reference executor and on the native one, against the sam
 """
 import contextvars
 import gc
+import linecache
 import math
+import textwrap
 import threading
 import time
 import types
@@ -1820,3 +1822,32 @@ def test_what_is_asked_of_a_tensors_attributes():
     assert scaled.recordings[0].hits >= 3
     del w.scale
     assert scaled(torch.ones(3)).tolist() == [1.0] * 3
+
+
+def test_a_text_that_runs_again_is_followed_again():
+    """As a cell of a notebook, or by %run: its functions have the same file, lines and code as before."""
+    text = textwrap.dedent("""
+        import flambeau as torch
+        state = types.SimpleNamespace(scale=2.0, deep=False)
+        def twice(x, again=False):
+            def inner(y):
+                z = y * 2
+                if again:
+                    z += 1
+                return z
+            return inner(x)
+        @torch.compile
+        def model(x):
+            y = twice(x) * state.scale
+            for i in range(2):
+                if state.deep and i:
+                    y = y + 1
+            return y.sum(0)
+        made = [model(torch.ones(4, 3)).tolist() for _ in range(4)]
+    """)
+    linecache.cache["a cell"] = len(text), None, text.splitlines(keepends=True), "a cell"
+    for _ in range(3):
+        names = {"__name__": "__main__", "types": types}
+        exec(compile(text, "a cell", "exec"), names)
+        assert names["made"] == [[16.0] * 3] * 4
+        assert [recording.hits for recording in names["model"].recordings] == [3]

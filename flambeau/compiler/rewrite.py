@@ -17,6 +17,7 @@ import __future__
 import ast
 import linecache
 import os
+import pickle
 import sys
 import sysconfig
 import types
@@ -78,6 +79,7 @@ def _rewritten(code, scope):
     if code.co_flags & 0x380:                                # a coroutine, or an asynchronous generator
         raise NotFollowed(f"{code.co_name} is asynchronous")
     node, owner = _source(code, scope)
+    node = pickle.loads(pickle.dumps(node, pickle.HIGHEST_PROTOCOL))      # another run of this text has the same tree
     outer = _Rewriter(code, owner).copy(node)
     made = compile(ast.fix_missing_locations(outer), code.co_filename, "exec", code.co_flags & FUTURE_FLAGS, True)
     outer = next(c for c in made.co_consts if isinstance(c, types.CodeType))
