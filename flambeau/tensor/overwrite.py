@@ -16,6 +16,7 @@ A part of the compiled core: see Note [One source, two speeds] in base/core.py.
 from ..autograd.modes import modes
 from ..base import observers
 from ..base.op import known
+from ..base.spec import META
 from ..trace.recording.record import _local
 from ..trace.running import quick
 from . import overrides
@@ -78,7 +79,7 @@ def updated_whole(op, tensors, numbers):
     _, entry, full, inputs = find(op, known.get(op) or prepared(op), tensors + numbers, None,
                                   bool(overrides.modes_active))
     trace = _local.trace
-    if entry is None or modes.grad or trace.special:
+    if entry is None or entry.device is META or modes.grad or trace.special:
         return False
     written = []
     for at in op.writes:

@@ -118,9 +118,18 @@ def test_who_is_told_of_contents_sees_them_recorded():
     assert optimizer.state[w]["exp_avg"].tolist() == pytest.approx([0.1] * 3)
 
 
-def test_other_devices_and_shared_elements_are_recorded():
-    w = torch.nn.Parameter(torch.ones(3, device="meta"))
-    w.grad = torch.ones(3, device="meta")
-    optimizer = torch.optim.Adam([w])
-    optimizer.step()
-    assert optimizer.state[w]["exp_avg"].device.type == "meta"
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("foreach", [False, True])
+def test_steps_without_data(name, foreach):
+    """The first one infers what is computed, the others know it."""
+    layer = torch.nn.Linear(3, 2, device="meta")
+    optimizer = OPTIMIZERS[name](layer.parameters())
+    if "foreach" in optimizer.defaults:
+        optimizer.param_groups[0]["foreach"] = foreach
+    for _ in range(3):
+        optimizer.zero_grad()
+        layer(torch.ones(4, 3, device="meta")).square().mean().backward()
+        optimizer.step()
+    assert {t.device.type for p in layer.parameters() for t in (p, p.grad)} == {"meta"}
+    assert all(t.device.type == "meta" for state in optimizer.state.values() for t in state.values()
+               if isinstance(t, torch.Tensor) and t.ndim)
