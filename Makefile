@@ -6,7 +6,7 @@ EXAMPLES_COMMIT := 77f55b912142e11fcfdf5b530231fb9c52f181e8
 VISION_COMMIT := 8fb87713a24951e639c494b0f2a8a81b5f8e33a6
 TORCHVISION_SOURCE ?= https://github.com/pytorch/vision
 
-.PHONY: run quick test core compiled data executors pinned processors pythons thorough cuda conformance programs programs-quick torchvision-tests check images docs bench clean
+.PHONY: run quick test core compiled data executors processors pythons thorough cuda conformance programs programs-quick torchvision-tests check images docs bench clean
 # The tests start hundreds of Pythons, and each would compile what the one before it has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -37,13 +37,8 @@ data: $(VENV)/.has-test-data          ## SQL on every database there is a driver
 cuda: $(VENV)/.has-test-cuda          ## kernels for NVIDIA's GPUs, of the whole tables, through NVIDIA's compiler; no GPU is needed
 	FLAMBEAU_TEST_THOROUGH=1 $(PY) -m pytest -n 2 -q tests/cuda/test_sources.py tests/cuda/test_code.py tests/cuda/test_library.py
 
-executors: $(VENV)/.has-test          ## the tests that leave the executor open, with each pinned
-	FLAMBEAU_EXECUTOR=native $(PY) -m pytest -n 2 -q --ignore=tests/torch --ignore=tests/cuda -m 'not pinned'
-	FLAMBEAU_EXECUTOR=reference $(PY) -m pytest -n 2 -q --ignore=tests/torch --ignore=tests/cuda -m 'not pinned'
-
-pinned: $(VENV)/.has-test             ## the tests that `executors` leaves out
-	$(PY) -m pytest -n 2 -q --ignore=tests/torch -m pinned
-	$(PY) -m pytest -n 2 -q tests/cuda -m 'not pinned'
+executors: $(VENV)/.has-test          ## every test again; those that leave the executor open with each, native and reference
+	$(PY) -m pytest -n 2 -q --ignore=tests/torch --each-executor
 
 processors: $(VENV)/.has-test         ## the tests of native code, compiled for each processor that this one can stand for
 	$(PY) -m tests.processors -n 2

@@ -22,6 +22,38 @@ def pytest_configure():
         garbage.spread()
 
 
+def pytest_addoption(parser):
+    parser.addoption("--each-executor", action="store_true",
+                     help="run the tests that leave the executor open with each one that can be chosen")
+
+
+def pytest_generate_tests(metafunc):
+    if metafunc.config.getoption("--each-executor") and ON_GPU not in metafunc.definition.path.parents \
+            and metafunc.definition.get_closest_marker("pinned") is None:
+        metafunc.fixturenames.insert(0, "chosen_executor")        # before what other fixtures make with it
+        metafunc.parametrize("chosen_executor", ["native", "reference"], indirect=True)
+
+
+def pytest_collection_modifyitems(config, items):
+    """Single cases of a test may be pinned, too: those run once."""
+    if config.getoption("--each-executor"):
+        items[:] = [item for item in items if item.get_closest_marker("pinned") is None
+                    or getattr(item, "callspec", None) is None
+                    or item.callspec.params.get("chosen_executor") != "reference"]
+
+
+@pytest.fixture
+def chosen_executor(request, monkeypatch):
+    """The executor that every trace is run by, also in processes that a test starts."""
+    from flambeau import config
+    if request.node.get_closest_marker("pinned") is not None:
+        yield
+        return
+    monkeypatch.setenv("FLAMBEAU_EXECUTOR", request.param)
+    with config.using(executor=request.param):
+        yield
+
+
 def pytest_collection_finish():
     """Leave what was read to collect the tests out of every later garbage collection: there is much of it, some tests
     collect often, and all of it stays to the end anyway."""

@@ -81,6 +81,7 @@ def other_than_native():
     pytest.skip("no level of this kind of processor is known")
 
 
+@pytest.mark.pinned
 def test_the_switch():
     name, x = other_than_native(), torch.linspace(-3, 3, 100, dtype=torch.float16)
     with torch.config.using(executor="native"):

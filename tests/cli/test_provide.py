@@ -14,6 +14,8 @@ import flambeau
 from flambeau.cli import main, provide
 from tests.patience import PATIENCE
 
+pytestmark = pytest.mark.pinned
+
 ROOT = Path(flambeau.__file__).parents[1]
 
 

@@ -25,6 +25,8 @@ from flambeau.trace.running import interpret
 from tests.patience import NEVER, PATIENCE
 from tests.thorough import sample
 
+pytestmark = pytest.mark.pinned
+
 
 @pytest.fixture(autouse=True)
 def background(monkeypatch):
