@@ -58,11 +58,11 @@ from .tensor import (
     ufuncs as _ufuncs,
 )
 
-for _kind in (Tensor, Size, OutOfMemoryError, device, dtype, finfo, iinfo, layout, memory_format, _random.Generator):
-    _publish(_kind, __name__)
-for _kind in (UntypedStorage, TypedStorage):
-    _publish(_kind, f"{__name__}.storage")
-del _kind
+for _cls in (Tensor, Size, OutOfMemoryError, device, dtype, finfo, iinfo, layout, memory_format, _random.Generator):
+    _publish(_cls, __name__)
+for _cls in (UntypedStorage, TypedStorage):
+    _publish(_cls, f"{__name__}.storage")
+del _cls
 globals().update({d.name: d for d in (*_dtypes.ALL, *_dtypes.NAMES_ONLY)})
 globals().update(_dtypes.ALIASES)
 globals().update({found.name: found for found in _layout.LAYOUTS_AND_FORMATS})

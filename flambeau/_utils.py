@@ -60,12 +60,12 @@ def _take_tensors(tensors, size_limit):
     """
     lists: dict = {}                     # type → (bytes so far, tensors)
     for t in tensors:
-        held, chosen = lists.get(t.type(), (0, []))
-        if held and held + t.nbytes > size_limit:
+        nbytes, chosen = lists.get(t.type(), (0, []))
+        if nbytes and nbytes + t.nbytes > size_limit:
             yield chosen
-            held, chosen = 0, []
+            nbytes, chosen = 0, []
         chosen.append(t)
-        lists[t.type()] = held + t.nbytes, chosen
+        lists[t.type()] = nbytes + t.nbytes, chosen
     for _, chosen in lists.values():
         yield chosen
 
@@ -75,7 +75,7 @@ def _reorder_tensors_as(tensors, ordered_tensors):
     lists: dict = {}
     for t in tensors:
         lists.setdefault(t.type(), []).append(t)
-    nexts = {name: iter(held) for name, held in lists.items()}
+    nexts = {name: iter(alike) for name, alike in lists.items()}
     return tuple(next(nexts[t.type()]) for t in ordered_tensors)
 
 
@@ -101,10 +101,10 @@ def _get_device_index(device, optional=False, allow_cpu=False):
 
 
 def _get_available_device_type():
-    """The kind of device besides the CPU that there is, or None. tensordict."""
+    """The type of device besides the CPU that there is, or None. tensordict."""
     return accelerator()
 
 
 def _get_device_module(device_type):
-    """The module for a kind of device: `torch.cpu` for "cpu". tensordict."""
+    """The module for a type of device: `torch.cpu` for "cpu". tensordict."""
     return import_module(f".{device_type}", __package__)

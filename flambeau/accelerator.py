@@ -1,4 +1,4 @@
-"""`torch.accelerator`: the devices besides the CPU, of whichever kind: a registered one, CUDA where it can be used, or
+"""`torch.accelerator`: the devices besides the CPU, of whichever type: a registered one, CUDA where it can be used, or
 none (backends/devices.py).
 
 Each function asks the registry or the device's Backend. Questions about memory have an answer where no device was used
@@ -31,33 +31,33 @@ def is_available():
 
 def device_count():
     """How many devices there are besides the CPU; starts none."""
-    kind = devices.accelerator()
-    return 0 if kind is None else devices.kinds[kind].count()
+    device_type = devices.accelerator()
+    return 0 if device_type is None else devices.kinds[device_type].count()
 
 
 def current_accelerator(check_available=False):
     """The device besides the CPU, without an index; None where there is none."""
-    kind = devices.accelerator()
-    return None if kind is None else make_device(kind)
+    device_type = devices.accelerator()
+    return None if device_type is None else make_device(device_type)
 
 
 def _there(device, optional=True):
     """The device that `device` means, opened; refused where there is none."""
-    kind = devices.need_accelerator()
+    device_type = devices.need_accelerator()
     if not isinstance(device, int) and device is not None:
         device = make_device(device)
-        if device.type != kind:
-            raise ValueError(f"{device.type} doesn't match the current accelerator {kind}.")
+        if device.type != device_type:
+            raise ValueError(f"{device.type} doesn't match the current accelerator {device_type}.")
         device = device.index if device.index is not None else device
     if not optional and not isinstance(device, int):
         raise ValueError(f"Expected a torch.device with a specified index or an integer, but got:{device}")
-    return as_device(make_device(kind, device if isinstance(device, int) else None))
+    return as_device(make_device(device_type, device if isinstance(device, int) else None))
 
 
 def _used(device):
     """The Backend of a device, None where none was used yet."""
-    kind = devices.accelerator()
-    return _there(device).backend if kind is not None and devices.in_use(kind) else None
+    device_type = devices.accelerator()
+    return _there(device).backend if device_type is not None and devices.in_use(device_type) else None
 
 
 def current_device_index():
@@ -177,10 +177,10 @@ def get_memory_info(device_index=None, /):
 
 def empty_cache():
     """Give the idle memory of all devices back to them."""
-    kind = devices.accelerator()
-    if kind is not None:
+    device_type = devices.accelerator()
+    if device_type is not None:
         run_all()                             # what is recorded and not handed over holds memory too
-        for device in devices.in_use(kind):
+        for device in devices.in_use(device_type):
             device.backend.empty_cache()
 
 

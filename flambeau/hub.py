@@ -134,7 +134,7 @@ def load(repo_or_dir, model, *args, source="github", trust_repo="check", force_r
 def list(github, force_reload=False, skip_validation=False, trust_repo="check", verbose=True, *, source="github"):
     """The names of the functions in a folder's `hubconf.py`, for `source="local"`."""
     found = vars(_hubconf(github, source))
-    return [name for name, held in found.items() if callable(held) and not name.startswith("_")]
+    return [name for name, value in found.items() if callable(value) and not name.startswith("_")]
 
 
 def help(github, model, force_reload=False, skip_validation=False, trust_repo="check", *, source="github"):
@@ -190,8 +190,8 @@ class Progress:
         self.close()
 
     def __iter__(self):
-        for held in self.iterable:
-            yield held
+        for item in self.iterable:
+            yield item
             self.update(1)
 
     def update(self, n=1):

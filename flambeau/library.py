@@ -288,7 +288,7 @@ def opcheck(op, args, kwargs=None, *, test_utils=CHECKS, raise_exception=True, a
     if isinstance(op, CustomOpDef):
         op = op._opoverload
     if isinstance(op, _ops.OpOverloadPacket):
-        op = next(iter(op._held.values()))
+        op = next(iter(op._overloads_by_name.values()))
     names = (test_utils,) if isinstance(test_utils, str) else tuple(test_utils)
     unknown = set(names) - set(CHECKS)
     if unknown:

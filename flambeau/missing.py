@@ -136,7 +136,7 @@ class Missing:
     def __subclasscheck__(self, cls):
         return False
 
-    def __getitem__(self, kinds):
+    def __getitem__(self, types):
         return self
 
     def __or__(self, other):

@@ -90,7 +90,7 @@ def enable_reentrant_dispatch():
 def _named():
     """(namespace, {name: function}) of all that modes and subclasses are asked about."""
     torch = import_module(__package__)
-    plain = {function for function, public in function_modes._asked() if function is public}
+    plain = {function for function, asked in function_modes._asked() if function is asked}
     found = []
     for prefix, functions in namespace.items():
         if prefix in ("Tensor", "_C"):
@@ -98,19 +98,19 @@ def _named():
         at = torch
         for part in prefix.split("."):
             at = getattr(at, part, None) if part else at
-        held = {name: function for name, function in functions.items() if not name.startswith("_")}
+        public = {name: function for name, function in functions.items() if not name.startswith("_")}
         if not prefix:
-            held.update({f.__name__: f for f in plain if getattr(torch, f.__name__, None) is f})
+            public.update({f.__name__: f for f in plain if getattr(torch, f.__name__, None) is f})
         if at is not None:
-            found.append((at, held))
+            found.append((at, public))
     methods = {}
-    for name, held in vars(Tensor).items():
+    for name, attribute in vars(Tensor).items():
         if name in UNASKED_ATTRIBUTES or name.startswith("_") and not name.endswith("__"):
             continue
-        if isinstance(held, property):
-            methods[name] = held.__get__
-        elif isinstance(held, (types.FunctionType, FORM_TYPE)):
-            methods[name] = held
+        if isinstance(attribute, property):
+            methods[name] = attribute.__get__
+        elif isinstance(attribute, (types.FunctionType, FORM_TYPE)):
+            methods[name] = attribute
     found.append((Tensor, methods))
     return found
 
@@ -149,8 +149,8 @@ def resolve_name(f):
     if isinstance(f, Op):
         return function_name(f)
     for where, functions in reversed(_named()):           # methods first: some are functions of torch, too
-        for name, held in functions.items():
-            if held is f or held == f:
+        for name, function in functions.items():
+            if function is f or function == f:
                 if where is not Tensor:
                     return f"{where.__name__.replace(__package__, 'torch', 1)}.{name}"
                 return f"torch.Tensor.{name}" + (f".{f.__name__}" if isinstance(vars(Tensor)[name], property) else "")

@@ -79,10 +79,10 @@ class SobolEngine:
 
     def _scrambled(self, points):
         """`points` with each coordinate's bits, the highest first, multiplied by its matrix modulo two."""
-        places = np.arange(self.MAXBIT - 1, -1, -1)
-        bits = points[:, :, None] >> places & 1                                # (n, dimension, bit)
+        bit_positions = np.arange(self.MAXBIT - 1, -1, -1)
+        bits = points[:, :, None] >> bit_positions & 1                         # (n, dimension, bit)
         bits = np.einsum("dpi,ndi->ndp", self._matrices, bits) & 1
-        return (bits << places).sum(-1) ^ self._shift
+        return (bits << bit_positions).sum(-1) ^ self._shift
 
     def __repr__(self):
         said = [f"dimension={self.dimension}"]

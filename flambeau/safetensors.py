@@ -19,6 +19,6 @@ __path__: list = []           # where the library is not installed, this stands 
 __all__ = ["SafetensorError", "load", "load_file", "load_model", "safe_open", "save", "save_file", "save_model",
            "storage_ptr", "storage_size"]
 # what transformers, accelerate, diffusers and huggingface_hub import of it besides
-globals().update({name: held for name, held in vars(_sharing).items() if name in (
+globals().update({name: value for name, value in vars(_sharing).items() if name in (
     "_SIZE", "_TYPES", "_end_ptr", "_filter_shared_not_shared", "_find_shared_tensors", "_getdtype", "_is_complete",
     "_remove_duplicate_names", "_to_ndarray", "_tobytes", "_view2torch")})

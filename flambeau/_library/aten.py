@@ -44,7 +44,7 @@ def packet(name):
     if overloads is None:
         return None
     made = OpOverloadPacket("aten", name)
-    made._held = {overload: AtenOverload("aten", name, overload) for overload in overloads}
+    made._overloads_by_name = {overload: AtenOverload("aten", name, overload) for overload in overloads}
     return made
 
 

@@ -27,17 +27,17 @@ def check_schema(op, args, kwargs, atol, rtol):
     """The schema says truly what is written, and results are new."""
     args, kwargs = copies(args), copies(kwargs)
     bound, named = op._schema.bind(args, kwargs)
-    held = {**dict(zip([a.name for a in op._schema.arguments], bound)), **named}
-    before = {name: [t.detach().clone() for t in tensors((a,))] for name, a in held.items()}
+    by_name = {**dict(zip([a.name for a in op._schema.arguments], bound)), **named}
+    before = {name: [t.detach().clone() for t in tensors((a,))] for name, a in by_name.items()}
     made = op(*args, **kwargs)
     written = set(op._schema.mutated())
-    for name, a in held.items():
+    for name, a in by_name.items():
         changed = any(not namespace[""]["equal"](t.detach(), old) for t, old in zip(tensors((a,)), before[name]))
         if changed and name not in written:
             raise RuntimeError(f"Argument {name} is not defined as mutable but was mutated")
     if any(r.alias_info is not None for r in op._schema.returns):
         return
-    shared = {id(t._storage) for t in tensors(held)}
+    shared = {id(t._storage) for t in tensors(by_name)}
     for t in tensors(made):
         if id(t._storage) in shared:
             raise RuntimeError(f"a result of {op} shares memory with an argument, or with another result, and its "

@@ -126,13 +126,13 @@ class CustomOpDef:
 
     # --- calling ---
 
-    def kernel_for(self, place):
+    def kernel_for(self, device_type):
         """The kernel for a device type, None if there is none. Without a fake one, the meta device has no kernel."""
-        if place == "meta":
+        if device_type == "meta":
             schema = self._opoverload._schema
             return self._kernels.get("meta") or ((lambda *args, **kwargs: None) if not schema.returns else None)
-        if place in self._kernels and place not in self._disabled:
-            return self._kernels[place]
+        if device_type in self._kernels and device_type not in self._disabled:
+            return self._kernels[device_type]
         return self._kernels.get(None)
 
     def check(self, made, args, kwargs, written):
@@ -153,9 +153,9 @@ class CustomOpDef:
 
     def cast(self, args):
         """The arguments as autocast wants them."""
-        place = overloads.device_of(args, {})
-        dtype = self.autocasts.get(place)
-        if dtype is None or not is_autocast_enabled(place):
+        device_type = overloads.device_of(args, {})
+        dtype = self.autocasts.get(device_type)
+        if dtype is None or not is_autocast_enabled(device_type):
             return args
 
         def one(a):

@@ -40,13 +40,13 @@ def infer_schema(prototype_function, /, *, mutates_args, op_name=None, tags=()):
         if parameter.kind is parameter.KEYWORD_ONLY and not starred:
             words.append("*")
             starred = True
-        kind = _parameter_type(name, parameter, namespace, refuse)
-        if kind.startswith("Tensor") if mutates_args == "unknown" else name in mutates_args:
-            if not kind.startswith("Tensor"):
+        schema_type = _parameter_type(name, parameter, namespace, refuse)
+        if schema_type.startswith("Tensor") if mutates_args == "unknown" else name in mutates_args:
+            if not schema_type.startswith("Tensor"):
                 refuse(f"Parameter {name} is in mutable_args but only Tensors or collections of Tensors can be mutated")
             letters[name] = f"a{at}"
-            kind = f"Tensor(a{at}!){kind.removeprefix('Tensor')}"
-        words.append(f"{kind} {name}" + ("" if parameter.default is parameter.empty
+            schema_type = f"Tensor(a{at}!){schema_type.removeprefix('Tensor')}"
+        words.append(f"{schema_type} {name}" + ("" if parameter.default is parameter.empty
                                          else f"={_default_of(name, parameter.default, refuse)}"))
     if mutates_args != "unknown":
         unknown = set(mutates_args) - set(signature.parameters)
@@ -66,15 +66,15 @@ def _parameter_type(name, parameter, namespace, refuse):
     """The schema's type of a parameter."""
     if parameter.annotation is parameter.empty:
         refuse(f"Parameter {name} must have a type annotation.")
-    kind = _schema_type(_evaluated(parameter.annotation, namespace, refuse))
-    if kind is None:
+    schema_type = _schema_type(_evaluated(parameter.annotation, namespace, refuse))
+    if schema_type is None:
         tuple_too = typing.get_origin(parameter.annotation) is tuple
         refuse(f"Parameter {name} has unsupported type {parameter.annotation}. "
                + ("We do not support Tuple inputs in schema. As a workaround, please try to use List instead. "
                   if tuple_too else "")
                + f"The valid types are: {', '.join(t[0] for t in ANNOTATION_TYPES.values())}, lists and optional "
                  "ones of them.")
-    return kind
+    return schema_type
 
 
 def _evaluated(annotation, namespace, refuse):
@@ -124,10 +124,10 @@ def _schema_result(annotation, refuse):
         refuse("No return type annotation was provided. Please add one.")
     single = {Tensor: "Tensor", int: "SymInt", float: "float", bool: "bool", int | float | bool: "Scalar"}
 
-    def one(kind):
-        if kind in single:
-            return single[kind]
-        if typing.get_origin(kind) is list and typing.get_args(kind) == (Tensor,):
+    def one(result_type):
+        if result_type in single:
+            return single[result_type]
+        if typing.get_origin(result_type) is list and typing.get_args(result_type) == (Tensor,):
             return "Tensor[]"
         return refuse(f"Return has unsupported type {annotation}. The valid types are: Tensor, list[Tensor], int, "
                       "float, bool, torch.types.Number, and tuples of these.")
@@ -137,11 +137,11 @@ def _schema_result(annotation, refuse):
     return one(annotation)
 
 
-def _default_of(name, held, refuse):
-    if held is None or isinstance(held, (int, float, bool)):
-        return str(held)
-    if isinstance(held, (str, device)):
-        return f'"{held}"'
-    if isinstance(held, dtype):
-        return held.name
-    return refuse(f"Parameter {name} has an unsupported default value type {type(held)}.")
+def _default_of(name, default, refuse):
+    if default is None or isinstance(default, (int, float, bool)):
+        return str(default)
+    if isinstance(default, (str, device)):
+        return f'"{default}"'
+    if isinstance(default, dtype):
+        return default.name
+    return refuse(f"Parameter {name} has an unsupported default value type {type(default)}.")

@@ -194,21 +194,21 @@ class OpOverload(OperatorBase):
         return self.run_kernel(args, kwargs)
 
     def run_kernel(self, args, kwargs):
-        place = device_of(args, kwargs)
-        key = _key_of(place)
-        if place == "meta" and self.fake is not None and key not in self.kernels:
+        device_type = device_of(args, kwargs)
+        key = _key_of(device_type)
+        if device_type == "meta" and self.fake is not None and key not in self.kernels:
             kernel = functools.partial(_faked, self)
         elif self.custom is not None:
-            kernel = self.custom.kernel_for(place)
+            kernel = self.custom.kernel_for(device_type)
         else:
             kernel = self.kernels.get(key) or self.kernels.get(EXPLICIT) or self.kernels.get(COMPOSITE)
-        if kernel is None and place == "meta":
+        if kernel is None and device_type == "meta":
             raise (NotImplementedError if self.custom is None else RuntimeError)(
                 f"There was no fake impl registered for {self}: register one with torch.library.register_fake")
         if kernel is None:
             raise NotImplementedError(f"Could not run '{self._name}' with arguments from the '{key}' backend: no "
                                       "kernel was registered for it; use "
-                                      f"torch.library.register_kernel({self._name!r}, {place!r})")
+                                      f"torch.library.register_kernel({self._name!r}, {device_type!r})")
         positional, named = self.as_given(args, kwargs)
         before, modes.grad = modes.grad, False
         try:
@@ -217,8 +217,8 @@ class OpOverload(OperatorBase):
             modes.grad = before
         written = set(self._schema.mutated())
         if written:
-            held = {**dict(zip([a.name for a in self._schema.arguments], args)), **kwargs}
-            increment_version([t for name in written for t in _tensors((held[name],)) if not t._storage.inference])
+            by_name = {**dict(zip([a.name for a in self._schema.arguments], args)), **kwargs}
+            increment_version([t for name in written for t in _tensors((by_name[name],)) if not t._storage.inference])
         if self.custom is not None:
             self.custom.check(made, args, kwargs, written)
         return tuple(made) if isinstance(made, list) and len(self._schema.returns) > 1 else made
@@ -311,7 +311,7 @@ def _function_for(op):
             ctx.needs_input_grad = before
         made = made if isinstance(made, tuple) else (made,)
         left = zip(op._schema.arguments[len(made):], ctx._rest[len(made):])
-        made += (None,) * sum(_is_default(a, held) for a, held in left)
+        made += (None,) * sum(_is_default(a, given) for a, given in left)
         if len(made) != len(call.layout):
             raise RuntimeError(f"function {type(ctx).__name__} returned an incorrect number of gradients (expected "
                                f"{len(call.layout)}, got {len(made)}): the backward that was registered for {op._name} "
@@ -334,9 +334,9 @@ def _faked(op, *args, **kwargs):
 
 
 def _is_default(argument, given):
-    held = argument.default_value
-    return argument.has_default_value() and (given is held or type(given) is type(held)
-                                             and not isinstance(given, Tensor) and given == held)
+    default = argument.default_value
+    return argument.has_default_value() and (given is default or type(given) is type(default)
+                                             and not isinstance(given, Tensor) and given == default)
 
 
 def _names(tags):
@@ -353,17 +353,17 @@ def _tensors(args):
 
 def device_of(args, kwargs):
     """The type of the device that a call runs on: of its tensors, else of a `device` argument, else the CPU."""
-    place = None
+    device_type = None
     for t in _tensors((*args, *kwargs.values())):
-        if t.device.type != "cpu" or place is None:
-            place = t.device.type
-    if place is None:
-        place = next((a.type for a in (*args, *kwargs.values()) if isinstance(a, schemas.device)), "cpu")
-    return place
+        if t.device.type != "cpu" or device_type is None:
+            device_type = t.device.type
+    if device_type is None:
+        device_type = next((a.type for a in (*args, *kwargs.values()) if isinstance(a, schemas.device)), "cpu")
+    return device_type
 
 
-def _key_of(place):
-    return next((key for key, device in DEVICES.items() if device == place), place)
+def _key_of(device_type):
+    return next((key for key, device in DEVICES.items() if device == device_type), device_type)
 
 
 def add_kernel(op, key, fn):
@@ -384,39 +384,39 @@ class OpOverloadPacket:
         self._qualified_op_name, self.__name__, self.__qualname__ = f"{namespace}::{name}", name, name
         self.__module__ = f"torch._ops.{namespace}"
         self._ns = namespace
-        self._held: dict = {}             # overload → OpOverload
+        self._overloads_by_name: dict = {}    # overload → OpOverload
 
     def overloads(self):
         """The names of the overloads."""
-        return list(self._held)
+        return list(self._overloads_by_name)
 
     @property
     def _overload_names(self):
-        return ["" if name == "default" else name for name in self._held]
+        return ["" if name == "default" else name for name in self._overloads_by_name]
 
     @property
     def _schemas(self):
-        return {name: op._schema for name, op in self._held.items()}
+        return {name: op._schema for name, op in self._overloads_by_name.items()}
 
     @property
     def op(self):
         return self
 
     def op_overloads(self):
-        return list(self._held.values())
+        return list(self._overloads_by_name.values())
 
     def __getattr__(self, name):
-        held = self.__dict__.get("_held", {})
-        if name in held:
-            return held[name]
+        overloads = self.__dict__.get("_overloads_by_name", {})
+        if name in overloads:
+            return overloads[name]
         if name.startswith("__"):
             raise AttributeError(f"'{name}' can't be an overload name and the underlying op of "
                                  f"'{self}' has no attribute {name}.")
         raise AttributeError(f"The underlying op of '{self}' has no overload name '{name}'; it has "
-                             f"{', '.join(held)}")
+                             f"{', '.join(overloads)}")
 
     def __iter__(self):
-        return iter(self._held)
+        return iter(self._overloads_by_name)
 
     def __repr__(self):
         return f"<OpOverloadPacket(op='{self._qualified_op_name.replace('::', '.')}')>"
@@ -431,11 +431,11 @@ class OpOverloadPacket:
         return _found, (self._ns, self.__name__)
 
     def __call__(self, /, *args, **kwargs):
-        held = list(self._held.values())
-        if len(held) == 1 or self._ns == "aten":
-            return held[0](*args, **kwargs)
+        overloads = list(self._overloads_by_name.values())
+        if len(overloads) == 1 or self._ns == "aten":
+            return overloads[0](*args, **kwargs)
         said = []
-        for op in held:
+        for op in overloads:
             try:
                 op._schema.bind(args, kwargs)
             except RuntimeError as error:
@@ -563,7 +563,7 @@ def define(namespace, text, tags=()):
     own = schema.name
     packet = vars(getattr(ops, namespace)).get(own)
     overload = schema.overload_name or "default"
-    if packet is not None and overload in packet._held:
+    if packet is not None and overload in packet._overloads_by_name:
         raise RuntimeError(f"Tried to register an operator ({namespace}::{schema}) with the same name and overload "
                            "name multiple times. Each overload's schema should only be registered with a single call "
                            "to def().")
@@ -572,7 +572,7 @@ def define(namespace, text, tags=()):
         setattr(getattr(ops, namespace), own, packet)
         getattr(ops, namespace)._dir.append(own)
     schema.name = f"{namespace}::{own}"
-    made = packet._held[overload] = OpOverload(namespace, own, overload, schema, tags)
+    made = packet._overloads_by_name[overload] = OpOverload(namespace, own, overload, schema, tags)
     return made
 
 
@@ -580,10 +580,10 @@ def undefine(op):
     """Take an operator away again."""
     namespace = getattr(ops, op._ns)
     packet = vars(namespace).get(op._opname)
-    if packet is None or packet._held.get(op._overloadname) is not op:
+    if packet is None or packet._overloads_by_name.get(op._overloadname) is not op:
         return
-    del packet._held[op._overloadname]
-    if not packet._held:
+    del packet._overloads_by_name[op._overloadname]
+    if not packet._overloads_by_name:
         delattr(namespace, op._opname)
         namespace._dir.remove(op._opname)
 
@@ -596,7 +596,7 @@ def lookup(qualname):
     namespace, name = qualname.split("::", 1)
     name, _, overload = name.partition(".")
     packet = vars(getattr(ops, namespace)).get(name) or getattr(getattr(ops, namespace), name, None)
-    found = None if packet is None else packet._held.get(overload or "default")
+    found = None if packet is None else packet._overloads_by_name.get(overload or "default")
     if found is None:
         raise RuntimeError(f"operator {qualname} does not exist; define it first, with torch.library.define or "
                            "torch.library.custom_op")

@@ -229,13 +229,13 @@ def _must_be_text(device_type):
         raise ValueError(f"Expected `device_type` of type `str`, got: `{type(device_type)}`")
 
 
-def _as_dtype(held, device_type, dtype):
-    """`held` with its floating tensors on the device as `dtype`, containers opened."""
-    if isinstance(held, Tensor):
-        return held.to(dtype) if eligible(held._spec, device_type) else held
-    if isinstance(held, dict):
-        return {_as_dtype(key, device_type, dtype): _as_dtype(part, device_type, dtype) for key, part in held.items()}
-    if isinstance(held, (list, tuple)):
-        parts = [_as_dtype(part, device_type, dtype) for part in held]
-        return type(held)._make(parts) if hasattr(held, "_fields") else type(held)(parts)
-    return held
+def _as_dtype(value, device_type, dtype):
+    """`value` with its floating tensors on the device as `dtype`, containers opened."""
+    if isinstance(value, Tensor):
+        return value.to(dtype) if eligible(value._spec, device_type) else value
+    if isinstance(value, dict):
+        return {_as_dtype(key, device_type, dtype): _as_dtype(part, device_type, dtype) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        parts = [_as_dtype(part, device_type, dtype) for part in value]
+        return type(value)._make(parts) if hasattr(value, "_fields") else type(value)(parts)
+    return value

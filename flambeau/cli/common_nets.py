@@ -115,7 +115,7 @@ def image_nets():
     blocks = [Residual(64, 256, 1, 64), Residual(256, 256, 1, 64), Residual(256, 512, 2, 128)]
     yield stepping(nn.Sequential(*large, *blocks, *head), lambda out: F.cross_entropy(out, y), momentum,
                    drawn(4, 3, 96, 96))
-    smaller = nn.MaxPool2d(3, 2, 1)             # until a channel has no more than four places
+    smaller = nn.MaxPool2d(3, 2, 1)             # until a channel has no more than four pixels
     branched = (Branches(64, 32), smaller, Branches(128, 64), smaller, Branches(256, 128), Branches(512, 128), smaller,
                 Branches(512, 128), Branches(512, 128))
     stacked = [part for into, wide in ((3, 64), (64, 128), (128, 256), (256, 512), (512, 512))
@@ -169,13 +169,13 @@ class PatchEncoder(nn.Module):
     def __init__(self, wide=128, **how):
         super().__init__()
         self.patches = nn.Conv2d(3, wide, 8, 8)
-        self.token, self.places = nn.Parameter(torch.zeros(1, 1, wide)), nn.Parameter(torch.randn(1, 65, wide))
+        self.token, self.positions = nn.Parameter(torch.zeros(1, 1, wide)), nn.Parameter(torch.randn(1, 65, wide))
         layer = nn.TransformerEncoderLayer(wide, wide // 64, 4 * wide, batch_first=True, **how)
         self.encoder, self.head = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), nn.Linear(wide, 10)
 
     def forward(self, x):
         x = self.patches(x).flatten(2).transpose(1, 2)
-        x = torch.cat((self.token.expand(len(x), -1, -1), x), 1) + self.places
+        x = torch.cat((self.token.expand(len(x), -1, -1), x), 1) + self.positions
         return self.head(self.encoder(x)[:, 0])
 
 
@@ -203,23 +203,23 @@ class Decoder(nn.Module):
 
     def __init__(self, words, tokens, wide=128, bias=True, dropout=0.0):
         super().__init__()
-        self.words, self.places = nn.Embedding(words, wide), nn.Embedding(tokens, wide)
+        self.words, self.positions = nn.Embedding(words, wide), nn.Embedding(tokens, wide)
         self.drop, self.norm = nn.Dropout(dropout), nn.LayerNorm(wide, bias=bias)
         self.blocks = nn.Sequential(*(DecoderBlock(wide, wide // 64, bias, dropout) for _ in range(2)))
         self.head = nn.Linear(wide, words, bias=False)
 
     def forward(self, x):
-        x = self.drop(self.words(x) + self.places(torch.arange(x.shape[1])))
+        x = self.drop(self.words(x) + self.positions(torch.arange(x.shape[1])))
         return self.head(self.norm(self.blocks(x)))
 
 
 class Recurrent(nn.Module):
     """A language model of recurrent layers."""
 
-    def __init__(self, kind, words, wide=128, dropout=0.0):
+    def __init__(self, cls, words, wide=128, dropout=0.0):
         super().__init__()
         self.drop, self.words = nn.Dropout(dropout), nn.Embedding(words, wide)
-        self.layers, self.head = kind(wide, wide, 2, dropout=dropout), nn.Linear(wide, words)
+        self.layers, self.head = cls(wide, wide, 2, dropout=dropout), nn.Linear(wide, words)
 
     def forward(self, x):
         return self.head(self.drop(self.layers(self.drop(self.words(x)))[0]))
@@ -236,8 +236,8 @@ def sequences():
     def entropy(out): return F.cross_entropy(out.flatten(0, 1), y_words)
     yield stepping(Decoder(words, tokens), entropy, adamw, x, clip=1.0)
     yield stepping(Decoder(words, tokens, 256, bias=False, dropout=0.2), entropy, adamw, x)
-    for kind, wide, dropout in ((nn.LSTM, 256, 0.2), (nn.LSTM, 128, 0.0), (nn.GRU, 128, 0.2)):
-        yield stepping(Recurrent(kind, words, wide, dropout=dropout), entropy, sgd, x.T.contiguous())
+    for cls, wide, dropout in ((nn.LSTM, 256, 0.2), (nn.LSTM, 128, 0.0), (nn.GRU, 128, 0.2)):
+        yield stepping(Recurrent(cls, words, wide, dropout=dropout), entropy, sgd, x.T.contiguous())
 
 
 def policies():

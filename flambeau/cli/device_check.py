@@ -93,8 +93,8 @@ def _softmax(device):
 
 def _gather(device):
     x, exact = _numbers(40, 7, device=device)
-    places = [(7 * i) % 40 for i in range(25)]
-    return x[torch.tensor(places, device="cpu").to(device)], exact[places]
+    indices = [(7 * i) % 40 for i in range(25)]
+    return x[torch.tensor(indices, device="cpu").to(device)], exact[indices]
 
 
 def _gradient(device):

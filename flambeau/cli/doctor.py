@@ -141,8 +141,8 @@ class Findings:
 
 def there():
     """The names of all devices besides the CPU that can be used."""
-    return [f"{kind}:{index}" for kind in devices.accelerators[::-1] if devices.available(kind)
-            for index in range(devices.kinds[kind].count())]
+    return [f"{device_type}:{index}" for device_type in devices.accelerators[::-1] if devices.available(device_type)
+            for index in range(devices.kinds[device_type].count())]
 
 
 def described(device):

@@ -60,10 +60,10 @@ def install_as_torch():
                            "a program cannot change over half-way: call flambeau.install_as_torch() before anything "
                            "imports torch, or start the program with `flambeau run`")
     sys.meta_path.insert(0, FacadeFinder())
-    for kind in published():
-        publish(kind, "torch._C" if kind is flambeau.Generator else kind.__module__.replace("flambeau", "torch", 1))
+    for cls in published():
+        publish(cls, "torch._C" if cls is flambeau.Generator else cls.__module__.replace("flambeau", "torch", 1))
     if STARTUP_FOLDER not in sys.path:
-        sys.path.insert(min(1, len(sys.path)), STARTUP_FOLDER)  # before any place that may hold the real one
+        sys.path.insert(min(1, len(sys.path)), STARTUP_FOLDER)  # before any folder that may hold the real one
     sys.modules["torch"] = Torch()
 
 
@@ -72,11 +72,11 @@ class Torch(LazyModule):
 
     def __init__(self):
         super().__init__("torch", flambeau.__doc__)
-        held = names_held(self)
-        held.update((name, thing) for name, thing in vars(flambeau).items() if not name.startswith("__")
+        names = names_held(self)
+        names.update((name, thing) for name, thing in vars(flambeau).items() if not name.startswith("__")
                     and not (name in PRIVATE_MODULES and isinstance(thing, ModuleType)))
-        held.pop("backends", None)                            # asked for by its name in `__getattr__`
-        held.update(torch=self, __version__=TORCH_VERSION, __file__=flambeau.__file__, __path__=[],
+        names.pop("backends", None)                           # asked for by its name in `__getattr__`
+        names.update(torch=self, __version__=TORCH_VERSION, __file__=flambeau.__file__, __path__=[],
                     __spec__=importlib.machinery.ModuleSpec("torch", FacadeLoader(self), is_package=True),
                     _IMPORTED_WHEN_ASKED=[*(name for name in dir(flambeau) if name not in PRIVATE_MODULES), "backends",
                                           *PRIVATE_NAMES, "ao", "onnx", "quantization"])
@@ -119,7 +119,7 @@ class FacadeFinder(importlib.abc.MetaPathFinder):
 
     def others(self):
         """(finder, where it is to look) for each that Python would ask for a package if there were no Flambeau."""
-        path = [place for place in sys.path if place != STARTUP_FOLDER]
+        path = [folder for folder in sys.path if folder != STARTUP_FOLDER]
         for finder in sys.meta_path:
             if not hasattr(finder, "of_flambeau") and hasattr(finder, "find_spec"):
                 yield finder, path if finder is importlib.machinery.PathFinder else None
@@ -175,9 +175,9 @@ class FacadeLoader(importlib.abc.Loader):
         sys.modules[name] = ours
         # A module that is imported for the first time is put into its package. Where that has something else of the
         # name (torch.autograd.gradcheck is a function and a module), the module must look imported already.
-        for child, held in list(names_held(ours).items()):
+        for child, value in list(names_held(ours).items()):
             below = sys.modules.get(f"{ours.__name__}.{child}")
-            if below is not None and below is not held and not isinstance(held, ModuleType):
+            if below is not None and below is not value and not isinstance(value, ModuleType):
                 sys.modules[f"{name}.{child}"] = below
 
 
@@ -190,9 +190,9 @@ def named(fullname):
     parent, _, name = fullname.rpartition(".")
     if exists(place_of(fullname)):
         return speaking(importlib.import_module(place_of(fullname)), fullname)
-    held = names_held(sys.modules[parent]).get(name) if parent in sys.modules else None
-    if isinstance(held, ModuleType):                          # a module without a file, as torch.backends.cudnn is
-        return opened(held, fullname)
+    found = names_held(sys.modules[parent]).get(name) if parent in sys.modules else None
+    if isinstance(found, ModuleType):                         # a module without a file, as torch.backends.cudnn is
+        return opened(found, fullname)
     return MissingModule(fullname) if is_module(fullname) else None
 
 

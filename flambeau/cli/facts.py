@@ -42,7 +42,8 @@ def gather():
                       if name.startswith(("FLAMBEAU_", "CUDA_", "NVIDIA_", "PYTORCH_"))
                       or name.endswith("_NUM_THREADS")},
         "cuda": cuda(),
-        "devices": {kind: devices.kinds[kind].count() for kind in devices.accelerators if devices.available(kind)},
+        "devices": {device_type: devices.kinds[device_type].count() for device_type in devices.accelerators
+                    if devices.available(device_type)},
         "mps": {"available": False, "why": "there is no device for Apple's GPUs in Flambeau; it computes on the CPU"},
     }
 

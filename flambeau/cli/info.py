@@ -17,7 +17,7 @@ def report():
               ("core", known["core"]), ("executor", known["executor"]),
               ("cache directory", known["caches"]["kernels"]["folder"] or "none"),
               *((f"CUDA {link}", text) for link, text in known["cuda"]["links"].items()),
-              ("devices", ", ".join(["cpu", *(f"{count} {kind}" for kind, count in known["devices"].items())]))]
+              ("devices", ", ".join(["cpu", *(f"{count} {name}" for name, count in known["devices"].items())]))]
     return "\n".join(f"{name:<17}{text}" for name, text in lines)
 
 

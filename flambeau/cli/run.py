@@ -141,8 +141,8 @@ def _hide_us(error):
         found = found.tb_next
     shown = sys.excepthook
 
-    def show(kind, value, traceback):
+    def show(cls, value, traceback):
         if value is error:
             traceback = value.__traceback__ = found
-        shown(kind, value, traceback)
+        shown(cls, value, traceback)
     sys.excepthook = show

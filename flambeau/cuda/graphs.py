@@ -41,7 +41,7 @@ class GraphRecording(Recording):
         super().__init__(like)
         self.known = {id(storage): storage for storage in storages_alive()}       # that were there before
         self.holders = {one.value: one for one in self.known.values() if one.value.trace is None}
-        self.before = {}          # Storage that was written to → what it held
+        self.before = {}          # Storage that was written to → what it had
 
     def append(self, entry, inputs, params, site):
         if entry.op.effect:
@@ -131,8 +131,8 @@ class CUDAGraph:
         self._leave(trace)
         self._note(trace)
         for storage, _ in self._outputs:
-            kind = storage.value.spec
-            storage.value = trace.before.get(storage) or Value.of(kind.device.backend.allocate(kind), kind)
+            spec = storage.value.spec
+            storage.value = trace.before.get(storage) or Value.of(spec.device.backend.allocate(spec), spec)
         with trace.lock:
             trace.clear()
 
@@ -155,7 +155,7 @@ class CUDAGraph:
         wanted = list(dict.fromkeys(one.value.slot for one in written if one.value.trace is trace))
         self._outputs = [(one, ("result", wanted.index(one.value.slot)) if one.value.trace is trace else
                           source(one.value)) for one in written]
-        self._draws = Draws([(draw, kind) for draw, kind, _ in trace.draws])
+        self._draws = Draws([(draw, spec) for draw, spec, _ in trace.draws])
         for _, given in trace.checks:
             for seen in noted_in(given):
                 trace.number(seen)
@@ -171,9 +171,9 @@ class CUDAGraph:
         hand_over()
         drawn, results = self._draws(), [None] * (len(self._runner.wanted) + 1)
 
-        def found(kind, what):
-            return {"draw": drawn, "result": results}[kind][what] if kind in ("draw", "result") else \
-                what.value.ready() if kind == "storage" else what
+        def found(source_type, what):
+            return {"draw": drawn, "result": results}[source_type][what] if source_type in ("draw", "result") else \
+                what.value.ready() if source_type == "storage" else what
         values = tuple([found(*source) for source in self._sources])
         shared = [found(*source) for _, source in self._outputs]         # before anything is written
         if self._checks is not None:

@@ -193,8 +193,9 @@ def list_gpu_processes(device=None):
         return "pynvml module not found, please install nvidia-ml-py"
     index = _get_device_index(device, optional=True)
     pynvml.nvmlInit()
-    held = pynvml.nvmlDeviceGetComputeRunningProcesses(pynvml.nvmlDeviceGetHandleByIndex(index))
-    lines = [f"process {one.pid:>10d} uses {(one.usedGpuMemory or 0) / 2**20:>12.3f} MB GPU memory" for one in held]
+    processes = pynvml.nvmlDeviceGetComputeRunningProcesses(pynvml.nvmlDeviceGetHandleByIndex(index))
+    lines = [f"process {one.pid:>10d} uses {(one.usedGpuMemory or 0) / 2**20:>12.3f} MB GPU memory"
+             for one in processes]
     return "\n".join([f"GPU:{index}", *(lines or ["no processes are running"])])
 
 

@@ -11,7 +11,7 @@ from ..base.lazy import import_when_asked
 from ..base.names import attribute_error
 
 # A name, and the module that is imported when it is asked for: a program does not pay for what it does not use.
-_DATA_PLACES = {"sql": "data.sql", "SQLDataset": "data.sql:SQLDataset", "datasets": "data.datasets",
+_DATA_MODULES = {"sql": "data.sql", "SQLDataset": "data.sql:SQLDataset", "datasets": "data.datasets",
                 "pictures": "data.pictures", "transforms": "data.transforms"}
-__getattr__ = import_when_asked(__name__, _DATA_PLACES,
-                                lambda name: attribute_error("flambeau.data", name, lambda: _DATA_PLACES))
+__getattr__ = import_when_asked(__name__, _DATA_MODULES,
+                                lambda name: attribute_error("flambeau.data", name, lambda: _DATA_MODULES))

@@ -65,9 +65,9 @@ def make_grid(tensor, nrow=8, padding=2, normalize=False, value_range=None, scal
 def _batch_of(tensor):
     """Pictures [N, C, H, W] of what `make_grid` takes, grey ones with three channels."""
     if isinstance(tensor, list):
-        for held in tensor:
-            need(isinstance(held, Tensor), f"tensor or list of tensors expected, got a list containing {type(held)}",
-                 TypeError)
+        for picture in tensor:
+            need(isinstance(picture, Tensor),
+                 f"tensor or list of tensors expected, got a list containing {type(picture)}", TypeError)
         tensor = namespace[""]["stack"](tensor)
     need(isinstance(tensor, Tensor), f"tensor or list of tensors expected, got {type(tensor)}", TypeError)
     if tensor.dim() == 2:
@@ -233,8 +233,8 @@ def _transforms():
 
 def _to_pillow(image):
     """A picture of Pillow's with the bytes of `image`, in colours."""
-    held = array_of(_transforms().to_dtype(image, dtypes.uint8, scale=True).expand(3, -1, -1).permute(1, 2, 0).cpu())
-    return images.pillow().fromarray(np.ascontiguousarray(held))
+    array = array_of(_transforms().to_dtype(image, dtypes.uint8, scale=True).expand(3, -1, -1).permute(1, 2, 0).cpu())
+    return images.pillow().fromarray(np.ascontiguousarray(array))
 
 
 def _from_pillow(picture, dtype):

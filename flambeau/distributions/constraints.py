@@ -44,8 +44,8 @@ class Constraint:
             and all(isinstance(bound, Number) for bound in self.bounds())
 
     def __repr__(self):
-        held = ", ".join(f"{name}={getattr(self, name)}" for name in self.shown)
-        return f"{type(self).__name__.removeprefix('_')}({held})"
+        shown = ", ".join(f"{name}={getattr(self, name)}" for name in self.shown)
+        return f"{type(self).__name__.removeprefix('_')}({shown})"
 
 
 # --- regions that depend on something -----------------------------------------------------------------------------

@@ -69,11 +69,11 @@ class Distribution:
         new = self._get_checked_instance(home, _instance)
         batch_shape, own = Size(batch_shape), len(self._batch_shape)
         for name in self._expands:
-            held = self.__dict__.get(name)
-            if isinstance(held, Tensor):
-                new.__dict__[name] = held.expand(batch_shape + held.shape[own:])
-            elif held is not None:
-                new.__dict__[name] = held.expand(batch_shape)
+            value = self.__dict__.get(name)
+            if isinstance(value, Tensor):
+                new.__dict__[name] = value.expand(batch_shape + value.shape[own:])
+            elif value is not None:
+                new.__dict__[name] = value.expand(batch_shape)
         for name in self._keeps:
             if name in self.__dict__:
                 new.__dict__[name] = self.__dict__[name]
@@ -137,7 +137,7 @@ class Distribution:
         raise _unsaid(self, "cdf")
 
     def icdf(self, value):
-        """The place up to which the probability is `value`."""
+        """The point up to which the probability is `value`."""
         raise _unsaid(self, "icdf")
 
     def enumerate_support(self, expand=True):
@@ -209,9 +209,9 @@ class Distribution:
                              f"values:\n{value}")
 
     def __repr__(self):
-        held = [(name, self.__dict__[name]) for name in self.arg_constraints if name in self.__dict__]
+        parameters = [(name, self.__dict__[name]) for name in self.arg_constraints if name in self.__dict__]
         return f"{type(self).__name__}(" + ", ".join(
-            f"{name}: {value if value.numel() == 1 else value.size()}" for name, value in held) + ")"
+            f"{name}: {value if value.numel() == 1 else value.size()}" for name, value in parameters) + ")"
 
 
 def holds(pairs):
@@ -243,8 +243,8 @@ def _is_finite(value, region):
     if value.__class__ not in tensor_types or value._spec.device is not CPU or value._spec.numel > MAX_CHECKED_SINGLY \
             or _local.trace.reader is not None or region.region != "real" or not _on_arrays(region, value):
         return False
-    held = value._storage.value.ready()
-    return held.spec is value._spec and is_finite(held)
+    contents = value._storage.value.ready()
+    return contents.spec is value._spec and is_finite(contents)
 
 
 def _unsaid(distribution, name):

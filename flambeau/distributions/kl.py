@@ -44,9 +44,9 @@ def register_kl(type_p, type_q):
 
     The most specific registration wins. A pair for which two are equally specific can be registered itself.
     """
-    for name, kind in (("type_p", type_p), ("type_q", type_q)):
-        if not isinstance(kind, type):
-            raise TypeError(f"Expected {name} to be a Distribution subclass but got {kind}")
+    for name, cls in (("type_p", type_p), ("type_q", type_q)):
+        if not isinstance(cls, type):
+            raise TypeError(f"Expected {name} to be a Distribution subclass but got {cls}")
 
     def decorator(function):
         _KL_REGISTRY[type_p, type_q] = function
@@ -378,7 +378,7 @@ def _kl_uniform_pareto(p, q):
     return infinite_where(p.low < q.scale, rest - p.entropy())
 
 
-for _rule, _q, *_kinds in (
+for _rule, _q, *_classes in (
         (_kl_bernoulli_poisson, Poisson, Bernoulli),
         (to_continuous_bernoulli, ContinuousBernoulli, Beta),
         (_kl_uniform_continuous_bernoulli, ContinuousBernoulli, Uniform),
@@ -402,6 +402,6 @@ for _rule, _q, *_kinds in (
         (_kl_infinity, Exponential, Gumbel, Laplace, Normal),
         (_kl_infinity, Binomial, Poisson),
         (_kl_infinity, Bernoulli, Poisson)):
-    for _p in _kinds:
+    for _p in _classes:
         register_kl(_p, _q)(_rule)
-del _p, _q, _rule, _kinds
+del _p, _q, _rule, _classes

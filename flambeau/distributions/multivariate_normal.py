@@ -44,11 +44,11 @@ def _precision_to_scale_tril(precision):
 
 def given_matrix(**matrices):
     """The (name, value) of the one matrix that is not None."""
-    held = [(name, value) for name, value in matrices.items() if value is not None]
-    if len(held) != 1:
+    given = [(name, value) for name, value in matrices.items() if value is not None]
+    if len(given) != 1:
         raise ValueError(f"Exactly one of {' or '.join(matrices)} may be specified, got "
-                         f"{', '.join(name for name, _ in held) or 'none'}.")
-    name, value = held[0]
+                         f"{', '.join(name for name, _ in given) or 'none'}.")
+    name, value = given[0]
     if value.dim() < 2:
         raise ValueError(f"{name} must be at least two-dimensional, with optional leading batch dimensions")
     return name, value

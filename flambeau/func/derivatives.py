@@ -97,22 +97,22 @@ def chosen(args, argnums):
         raise RuntimeError(f"argnums must be int or Tuple[int, ...], got: {type(argnums)}")
     if argnums == ():
         raise RuntimeError("argnums must be non-empty")
-    places = []
+    positions = []
     for number in argnums if isinstance(argnums, tuple) else (argnums,):
         if not isinstance(number, int):
             raise RuntimeError(f"argnums must be int or Tuple[int, ...], got an element of type: {type(number)}")
         if not -len(args) <= number < len(args):
             raise RuntimeError(f"Got argnum={number}, but only {len(args)} positional inputs")
-        places.append(number % len(args))
-    if len(set(places)) != len(places):
+        positions.append(number % len(args))
+    if len(set(positions)) != len(positions):
         raise RuntimeError(f"argnums elements must be unique, got {argnums}")
 
     def replaced(others):
         full = list(args)
-        for place, other in zip(places, others if isinstance(argnums, tuple) else (others,), strict=True):
-            full[place] = other
+        for position, other in zip(positions, others if isinstance(argnums, tuple) else (others,), strict=True):
+            full[position] = other
         return full
-    picked = tuple(args[place] for place in places)
+    picked = tuple(args[position] for position in positions)
     return picked if isinstance(argnums, tuple) else picked[0], replaced
 
 
@@ -334,9 +334,9 @@ def jacfwd(func, argnums=0, has_aux=False, *, randomness="error"):
         picked, replaced = chosen(args, argnums)
         pushed = Pushed(func, picked, has_aux, call=lambda tree: func(*replaced(tree), **kwargs))
         inside, columns = pushed.inside, []       # for each inner tensor: for each of its elements, all tangents
-        for place, t in enumerate(inside.flat):
+        for at, t in enumerate(inside.flat):
             still = [zeros_like(other) for other in inside.flat]
-            columns.append([pushed.push([*still[:place], unit, *still[place + 1:]]) for unit in _units(t)])
+            columns.append([pushed.push([*still[:at], unit, *still[at + 1:]]) for unit in _units(t)])
         blocks = []
         for nr, out in enumerate(pushed.outs):
             block = [stack([each[nr] for each in column], -1).reshape(out.shape + t.shape) if column

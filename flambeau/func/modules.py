@@ -26,7 +26,7 @@ def functional_call(module, parameter_and_buffer_dicts, args=None, kwargs=None, 
         if twice:
             raise ValueError(f"{sorted(twice)} appeared in multiple dictionaries; behavior of functional call is "
                              "ambiguous")
-        given = {key: held for part in given for key, held in part.items()}
+        given = {key: tensor for part in given for key, tensor in part.items()}
     elif not isinstance(given, dict):
         raise ValueError("Expected parameter_and_buffer_dicts to be a dict, or a list/tuple of dicts, but got "
                          f"{type(given)}")
@@ -43,7 +43,7 @@ def stack_module_state(models):
         raise RuntimeError("stack_module_state: Expected all models to be of the same class.")
 
     def stacked(each):
-        return {name: _stack_leaves([held[name] for held in each]) for name in each[0]}
+        return {name: _stack_leaves([state[name] for state in each]) for name in each[0]}
     return (stacked([dict(model.named_parameters()) for model in models]),
             stacked([dict(model.named_buffers()) for model in models]))
 

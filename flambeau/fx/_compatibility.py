@@ -7,10 +7,10 @@ __all__ = ["compatibility"]
 
 def compatibility(is_backward_compatible):
     """A decorator that says in the documentation of a function or a class whether later versions keep it as it is."""
-    kind, said = (("note", "Backwards-compatibility for this API is guaranteed.") if is_backward_compatible else
-                  ("warning", "This API is experimental and is *NOT* backward-compatible."))
+    directive, said = (("note", "Backwards-compatibility for this API is guaranteed.") if is_backward_compatible else
+                       ("warning", "This API is experimental and is *NOT* backward-compatible."))
 
     def decorate(fn):
-        fn.__doc__ = f"{inspect.cleandoc(fn.__doc__ or '')}\n\n.. {kind}::\n    {said}\n"
+        fn.__doc__ = f"{inspect.cleandoc(fn.__doc__ or '')}\n\n.. {directive}::\n    {said}\n"
         return fn
     return decorate

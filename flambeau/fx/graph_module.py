@@ -154,8 +154,8 @@ class GraphModule(Module):
                 setattr(made, name, copy.deepcopy(self.__dict__[name], memo))
         made.meta = copy.deepcopy(getattr(self, "meta", {}), memo)
         made.__class__.__name__ = type(self).__name__
-        for name, held in made.meta.get(_USER_PRESERVED_ATTRIBUTES_KEY, {}).items():
-            setattr(made, name, held)
+        for name, value in made.meta.get(_USER_PRESERVED_ATTRIBUTES_KEY, {}).items():
+            setattr(made, name, value)
         return made
 
     def _deepcopy_init(self):
@@ -187,9 +187,9 @@ def compiled(source, globals):
     """The function that the source of a graph defines; tracebacks show its lines."""
     name = f"<eval_with_key>.{next(_count)}"
     linecache.cache[name] = (len(source), None, [line + "\n" for line in source.split("\n")], name)
-    held = dict(globals)
-    exec(compile(source, name, "exec"), held)
-    return held["forward"]
+    namespace = dict(globals)
+    exec(compile(source, name, "exec"), namespace)
+    return namespace["forward"]
 
 
 def import_of(name, thing):
@@ -213,23 +213,24 @@ def theirs(module):
 
 def imported_by(block):
     """The globals that a block of import statements gives, where PyTorch's names mean what is here in their place."""
-    held: dict = {}
+    namespace: dict = {}
     for line in ast.parse(block).body:
         if isinstance(line, ast.Import) and is_pytorchs(line.names[0].name):
             for alias in line.names:
                 name = alias.name if alias.asname else alias.name.partition(".")[0]
-                place = place_of(name)
-                held[alias.asname or name] = import_module(place) if exists(place) else MissingModule(name)
+                module_name = place_of(name)
+                namespace[alias.asname or name] = \
+                    import_module(module_name) if exists(module_name) else MissingModule(name)
         elif isinstance(line, ast.ImportFrom) and is_pytorchs(line.module):
             for alias in line.names:
                 found = look_up(line.module, alias.name)
                 if found is None:
                     raise NotImplementedError(f"the graph calls {line.module}.{alias.name}, which Flambeau does not "
                                               "have")
-                held[alias.asname or alias.name] = found
+                namespace[alias.asname or alias.name] = found
         else:
-            exec(ast.unparse(line), held)
-    return held
+            exec(ast.unparse(line), namespace)
+    return namespace
 
 
 def reduce_graph_module(body, import_block):
@@ -244,17 +245,17 @@ def reduce_graph_module(body, import_block):
     root.__setstate__(body)
     state = root.__dict__
     type(root).forward = compiled(state.pop("_code"), things)
-    graph = KeepModules(autowrap_functions=tuple(held for held in things.values() if callable(held))).trace(root)
+    graph = KeepModules(autowrap_functions=tuple(value for value in things.values() if callable(value))).trace(root)
     graph._tracer_cls = state.get("_tracer_cls") or Tracer
     made = GraphModule(root, graph, state.get("_graphmodule_cls_name", "GraphModule"))
-    for held, value in state.items():
-        if held not in made.__dict__:
-            made.__dict__[held] = value
+    for name, value in state.items():
+        if name not in made.__dict__:
+            made.__dict__[name] = value
     return made
 
 
 def _copy_attr(from_module, to_module, target):
-    """Put what `from_module` has at the path `target` at the same place of `to_module`."""
+    """Put what `from_module` has at the path `target` at the same path of `to_module`."""
     *path, name = target.split(".")
     for part in path:
         inner, there = getattr(from_module, part), getattr(to_module, part, None)
@@ -264,11 +265,11 @@ def _copy_attr(from_module, to_module, target):
             there = Module()
             setattr(to_module, part, there)
         from_module, to_module = inner, there
-    held = getattr(from_module, name)
-    if isinstance(held, Tensor) and not isinstance(held, Parameter):
-        to_module.register_buffer(name, held)
+    attribute = getattr(from_module, name)
+    if isinstance(attribute, Tensor) and not isinstance(attribute, Parameter):
+        to_module.register_buffer(name, attribute)
     else:
-        setattr(to_module, name, held)
+        setattr(to_module, name, attribute)
 
 
 def _assign_attr(thing, to_module, target):

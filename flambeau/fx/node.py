@@ -10,7 +10,7 @@ __all__ = ["Node", "has_side_effect", "map_aggregate", "map_arg"]
 
 Target = object               # a function, or the name of a method, a module or an attribute; for annotations
 Argument = object
-NODE_KINDS = ("placeholder", "get_attr", "call_function", "call_module", "call_method", "output", "root")
+NODE_OPS = ("placeholder", "get_attr", "call_function", "call_module", "call_method", "output", "root")
 _side_effects: set = set()    # functions whose calls stay although their results are not used
 
 
@@ -68,8 +68,8 @@ class Node:
     """
 
     def __init__(self, graph, name, op, target, args, kwargs, return_type=None):
-        if op not in NODE_KINDS:
-            raise AssertionError(f"op must be one of {', '.join(NODE_KINDS)}, got {op!r}")
+        if op not in NODE_OPS:
+            raise AssertionError(f"op must be one of {', '.join(NODE_OPS)}, got {op!r}")
         if op == "call_function":
             if not callable(target):
                 raise ValueError(f"Node [graph = {graph}, name = '{name}'] target {target} has type {type(target)} but "

@@ -60,8 +60,8 @@ class Tracer(TracerBase):
     """
 
     def __init__(self, autowrap_modules=(math,), autowrap_functions=(), param_shapes_constant=False):
-        self._autowrap_function_ids = {id(held) for module in autowrap_modules for name, held in vars(module).items()
-                                       if not name.startswith("_") and callable(held)}
+        self._autowrap_function_ids = {id(value) for module in autowrap_modules for name, value in vars(module).items()
+                                       if not name.startswith("_") and callable(value)}
         self._autowrap_function_ids.update(id(function) for function in autowrap_functions)
         self._autowrap_search = list(autowrap_modules)
         self.param_shapes_constant = param_shapes_constant
@@ -96,8 +96,8 @@ class Tracer(TracerBase):
         """What an attribute of a module becomes: a parameter is a Proxy."""
         if isinstance(attr_val, Parameter) or self.proxy_buffer_attributes and isinstance(attr_val, Tensor):
             named = self.root.named_parameters if isinstance(attr_val, Parameter) else self.root.named_buffers
-            for name, held in named():
-                if held is attr_val:
+            for name, member in named():
+                if member is attr_val:
                     if name not in parameter_proxy_cache:
                         # a create_proxy of the program's own need not know of a fourth kind of argument
                         shaped = {"proxy_factory_fn": functools.partial(self._shaped, name, attr_val)} \
@@ -112,13 +112,13 @@ class Tracer(TracerBase):
     def create_arg(self, a):
         """An argument as it stands in a node. Tensors become attributes of the root."""
         if isinstance(a, Parameter):
-            for name, held in self.root.named_parameters():
-                if held is a:
+            for name, tensor in self.root.named_parameters():
+                if tensor is a:
                     return self.create_node("get_attr", name, (), {})
             raise NameError("parameter is not a member of this module")
         if isinstance(a, Tensor):
-            for name, held in self.root.named_buffers():
-                if held is a:
+            for name, tensor in self.root.named_buffers():
+                if tensor is a:
                     return self.create_node("get_attr", name, (), {})
             path = self.tensor_attrs.get(a)
             if path is None:
@@ -159,14 +159,14 @@ class Tracer(TracerBase):
             made = self.create_proxy("placeholder", name, default, {}, type_expr=hints.get(name))
             if concrete_args is None or name not in concrete_args or concrete_args[name] is PH:
                 return made
-            held = concrete_args[name]
-            if isinstance(held, (tuple, list, dict)):
-                raise NotImplementedError(f"concrete_args: {name} is a {type(held).__name__}; only numbers, texts, "
+            value = concrete_args[name]
+            if isinstance(value, (tuple, list, dict)):
+                raise NotImplementedError(f"concrete_args: {name} is a {type(value).__name__}; only numbers, texts, "
                                           "flags and None can be made part of the graph. Write a module that gives it "
                                           "to this one.")
-            self.create_proxy("call_function", assert_same, (made, held, f"{name} has been specialized to have value "
-                                                             f"{held!r} but got another value"), {})
-            return held
+            self.create_proxy("call_function", assert_same, (made, value, f"{name} has been specialized to have value "
+                                                             f"{value!r} but got another value"), {})
+            return value
         args += [placeholder(name) for name in names]
         if code.co_flags & inspect.CO_VARARGS:
             args.append(self.create_proxy("placeholder", "*" + code.co_varnames[len(names) + is_module], (), {}))
@@ -225,9 +225,9 @@ class Found(dict):
     def __init__(self, root):
         super().__init__()
         for prefix, module in root.named_modules():
-            for name, held in vars(module).items():
-                if isinstance(held, Tensor):
-                    self[held] = f"{prefix}.{name}" if prefix else name
+            for name, value in vars(module).items():
+                if isinstance(value, Tensor):
+                    self[value] = f"{prefix}.{name}" if prefix else name
 
 
 class _Patcher:
@@ -269,9 +269,9 @@ def _autowrap_check(patcher, frame_dict, function_ids):
     if not function_ids or id(frame_dict) in patcher.visited:
         return
     patcher.visited.add(id(frame_dict))
-    for name, held in list(frame_dict.items()):
-        if not name.startswith("_") and id(held) in function_ids and callable(held):
-            patcher.patch(frame_dict, name, wrapped(held))
+    for name, value in list(frame_dict.items()):
+        if not name.startswith("_") and id(value) in function_ids and callable(value):
+            patcher.patch(frame_dict, name, wrapped(value))
 
 
 def wrapped(function):
@@ -291,9 +291,9 @@ def wrapped(function):
     return form
 
 
-def _proxy_in(held):
+def _proxy_in(args):
     """The first Proxy in a nest of arguments."""
-    todo = [held]
+    todo = [args]
     while todo:
         a = todo.pop()
         if isinstance(a, Proxy):
@@ -319,9 +319,9 @@ def wrap(fn_or_name):
     return fn_or_name
 
 
-def assert_same(given, held, words):
+def assert_same(given, expected, words):
     """Refuse an argument that is not what the graph was made for."""
-    if given is not held and given != held:
+    if given is not expected and given != expected:
         raise AssertionError(words)
 
 

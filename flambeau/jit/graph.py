@@ -142,9 +142,10 @@ class TracedCall:
 
     def __str__(self):
         given = ", ".join(f"%{v.debugName()} : {v.type()}" for v in self._outputs)
-        held = ", ".join(f"{name}={value!r}" for name, (kind, value) in self._attributes.items() if kind != "t")
+        attributes = ", ".join(f"{name}={value!r}" for name, (type_code, value) in self._attributes.items()
+                               if type_code != "t")
         taken = ", ".join(f"%{v.debugName()}" for v in self._inputs)
-        return f"{given} = {self._kind}{f'[{held}]' if held else ''}({taken})"
+        return f"{given} = {self._kind}{f'[{attributes}]' if attributes else ''}({taken})"
 
 
 class CallGraph:
@@ -227,18 +228,18 @@ class _Lister(TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         name, op = func.__name__, func if isinstance(func, Op) else getattr(func, "op", None)
-        kind = None if name == "__get__" else called_name(name, args)
-        if kind is None:
+        operator = None if name == "__get__" else called_name(name, args)
+        if operator is None:
             return func(*args, **kwargs)
-        if kind.removeprefix("aten::") not in names() and op is not None and op.composite:
+        if operator.removeprefix("aten::") not in names() and op is not None and op.composite:
             with self:
                 return call_composite(op, known.get(op) or prepared(op), args, kwargs)
-        kind, given = _operator(kind, func, args, kwargs)
+        operator, given = _operator(operator, func, args, kwargs)
         inputs = [self.state.given(one) for one in given]
         made = func(*args, **kwargs)
         results = [one for one in tree_leaves(made) if isinstance(one, Tensor)]
         if results:
-            node = self.state.node(kind)
+            node = self.state.node(operator)
             node._inputs += inputs
             if name in GIVE_LISTS:
                 unpacked = self.state.node("prim::ListUnpack")
@@ -256,20 +257,20 @@ def _as_tensor(number):
 _signature = functools.cache(inspect.signature)
 
 
-def _operator(kind, func, args, kwargs):
+def _operator(operator, func, args, kwargs):
     """The operator that a call is in PyTorch's trace, and its arguments."""
     bound = _signature(func).bind(*args, **kwargs)
     bound.apply_defaults()
     name, called = func.__name__, bound.arguments
     if called.pop("inplace", False):
-        kind += "_"
+        operator += "_"
     if name == "einsum":
-        return kind, [args[0], args[1:], None]
-    if kind.removeprefix("aten::").rstrip("_") in ARITHMETIC:          # a number is a tensor to these
-        return kind, [_as_tensor(one) if isinstance(one, (int, float)) else one for one in bound.args]
+        return operator, [args[0], args[1:], None]
+    if operator.removeprefix("aten::").rstrip("_") in ARITHMETIC:      # a number is a tensor to these
+        return operator, [_as_tensor(one) if isinstance(one, (int, float)) else one for one in bound.args]
     order = ATEN_ORDERS.get(name, "").split()
     if order and called.keys() >= set(order):         # `torch.embedding` has the operator's own order
-        return kind, [called[argument] for argument in order]
+        return operator, [called[argument] for argument in order]
     if name.startswith("conv") and name[-1] == "d":
         sizes = int(name[-2])
         several = {argument: [called[argument]] * sizes if isinstance(called[argument], int) else called[argument]
@@ -281,7 +282,7 @@ def _operator(kind, func, args, kwargs):
                                       several["padding"], several["dilation"], "transpose" in name,
                                       several.get("output_padding", [0] * sizes), called["groups"], False, False, True,
                                       True]
-    return kind, [*bound.args, *bound.kwargs.values()]
+    return operator, [*bound.args, *bound.kwargs.values()]
 
 
 def trace_graph(f, args, kwargs, return_inputs, tracing):
@@ -289,8 +290,8 @@ def trace_graph(f, args, kwargs, return_inputs, tracing):
     `tracing.state` says meanwhile what is being made."""
     args = args if isinstance(args, tuple) else (args,)
     state, before = TracingState(), tracing.state
-    held = f.state_dict(keep_vars=True).values() if isinstance(f, Module) else ()
-    for one in [*(one for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor)), *held]:
+    parameters = f.state_dict(keep_vars=True).values() if isinstance(f, Module) else ()
+    for one in [*(one for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor)), *parameters]:
         state.tensor_of(state._graph._parameters, one)
     tracing.state = state
     try:

@@ -124,7 +124,7 @@ def _specs(node):
 
 def _shown(node, number, names, modules, marks):
     specs = _specs(node)
-    text = ", ".join(map(kind_of, specs))
+    text = ", ".join(map(shape_shown, specs))
     leaf = isinstance(node, AccumulateGrad)
     name = names.get(id(node.variable)) or name_of(node.variable) or "a leaf" if leaf else _name(node)
     line = "" if leaf or node.site is None else line_of(node.site)
@@ -135,10 +135,10 @@ def _carried(node, at, edge):
     """(shape in words, bytes) of what comes along an edge; None where neither end knows."""
     made, taken = _specs(edge[0]), node.input_specs or ()
     spec = made[edge[1]] if edge[1] < len(made) else taken[at] if at < len(taken) else None
-    return (None, 0) if spec is None else (kind_of(spec), spec.nbytes)
+    return (None, 0) if spec is None else (shape_shown(spec), spec.nbytes)
 
 
-def kind_of(spec):
+def shape_shown(spec):
     """`float32[2, 3]`."""
     return f"{spec.dtype.name}[{', '.join(map(str, spec.shape))}]"
 

@@ -15,11 +15,11 @@ POINTS_PER_INCH = 72.0
 
 
 class GraphLayout:
-    """`places`: {number of a node: (x, y, width, height)}, of its middle; `ways`: for each edge its points, (x, y), and
-    `labels` where its words begin, or None; `boxes`: {module: (left, top, right, bottom)}; the size of the whole."""
+    """`rectangles`: {number of a node: (x, y, width, height)}, of its middle; `ways`: for each edge its points, (x, y),
+    and `labels` where its words begin, or None; `boxes`: {module: (left, top, right, bottom)}; size of the whole."""
 
-    def __init__(self, places, ways, labels, boxes, width, height):
-        self.places, self.ways, self.labels, self.boxes = places, ways, labels, boxes
+    def __init__(self, rectangles, ways, labels, boxes, width, height):
+        self.rectangles, self.ways, self.labels, self.boxes = rectangles, ways, labels, boxes
         self.width, self.height = width, height
 
 
@@ -53,11 +53,11 @@ def by_dot(picture, dot):
         x, y = map(float, text.split(","))
         return x, height - y
 
-    places, boxes, ways = {}, {}, []
+    rectangles, boxes, ways = {}, {}, []
     for one in known.get("objects", ()):
         if "pos" in one:
-            places[int(one["name"])] = (*point(one["pos"]), float(one["width"]) * POINTS_PER_INCH,
-                                        float(one["height"]) * POINTS_PER_INCH)
+            rectangles[int(one["name"])] = (*point(one["pos"]), float(one["width"]) * POINTS_PER_INCH,
+                                            float(one["height"]) * POINTS_PER_INCH)
         elif one.get("module"):
             left, low, right, high = map(float, one["bb"].split(","))
             boxes[one["module"]] = left, height - high, right, height - low
@@ -69,7 +69,7 @@ def by_dot(picture, dot):
         label = middle and (middle[0] - len(picture.edges[at].text) * LABEL_CHARACTER / 2, middle[1] + 3)
         ways.append((at, [point(word) for word in words[len(end):]] + end, label))
     ways.sort(key=lambda way: way[0])
-    return GraphLayout(places, [way[1] for way in ways], [way[2] for way in ways], boxes, width, height)
+    return GraphLayout(rectangles, [way[1] for way in ways], [way[2] for way in ways], boxes, width, height)
 
 
 def dot_text(picture):
@@ -136,10 +136,10 @@ def by_layers(picture):
     deepest = max(depth.values())
     left = min(x[one] - wide[one] / 2 for one in x) - 2 * BOX_MARGIN
     step, top = NODE_HEIGHT + LAYER_GAP, NODE_HEIGHT / 2 + 3 * BOX_MARGIN
-    places = {one: (x[one] - left, (deepest - depth[one]) * step + top, wide[one], NODE_HEIGHT) for one in x}
+    rectangles = {one: (x[one] - left, (deepest - depth[one]) * step + top, wide[one], NODE_HEIGHT) for one in x}
     ways, labels, said = [], [], set()
     for edge in edges:
-        (x0, y0, w0, h0), (x1, y1, _, h1) = places[edge.source], places[edge.target]
+        (x0, y0, w0, h0), (x1, y1, _, h1) = rectangles[edge.source], rectangles[edge.target]
         start, end = y0 + h0 / 2, y1 - h1 / 2
         far = depth[edge.source] - depth[edge.target] > 1
         aside = (w0 / 2 + NODE_GAP) * 1.4 if far else 0           # round what is between
@@ -149,13 +149,13 @@ def by_layers(picture):
         labels.append(None if again else (x0 + 4, start + 11))
     boxes = {}
     for module in all_modules(picture):
-        inside = [places[n.number] for n in nodes if n.module and (n.module + ".").startswith(module + ".")]
+        inside = [rectangles[n.number] for n in nodes if n.module and (n.module + ".").startswith(module + ".")]
         margin = BOX_MARGIN / (1 + module.count("."))
         top = min(p[1] - p[3] / 2 for p in inside) - margin - BOX_TITLE
         boxes[module] = (min(p[0] - p[2] / 2 for p in inside) - margin, top,
                          max(p[0] + p[2] / 2 for p in inside) + margin, max(p[1] + p[3] / 2 for p in inside) + margin)
-    width = max(p[0] + p[2] / 2 for p in places.values()) + 2 * BOX_MARGIN
-    return GraphLayout(places, ways, labels, boxes, width, (deepest + 1) * step + 3 * BOX_MARGIN)
+    width = max(p[0] + p[2] / 2 for p in rectangles.values()) + 2 * BOX_MARGIN
+    return GraphLayout(rectangles, ways, labels, boxes, width, (deepest + 1) * step + 3 * BOX_MARGIN)
 
 
 def _spread(layers, wide, reads, read_by):

@@ -48,11 +48,11 @@ def model_behind(nodes):
     """The module, of those that are variables of the program, that has most of the leaves; None if none has any."""
     leaves = {id(node.variable) for node in nodes if isinstance(node, AccumulateGrad)}
     best, most = None, (0, 0)
-    for _, _, held in variables():
-        if isinstance(held, Module):
-            own = [id(p) for p in held.parameters()]
+    for _, _, value in variables():
+        if isinstance(value, Module):
+            own = [id(p) for p in value.parameters()]
             has = len(leaves.intersection(own)), -len(own)         # of two with as many, the smaller
-            best, most = (held, has) if has > most and has[0] else (best, most)
+            best, most = (value, has) if has > most and has[0] else (best, most)
     return best
 
 

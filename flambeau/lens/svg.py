@@ -40,7 +40,7 @@ def drawn(picture, layout):
     parts += [f'<path d="{_curve(points)}" marker-end="url(#lens-arrow)"/>' for points in layout.ways]
     parts += [f'<text class="edge" x="{at[0]:.1f}" y="{at[1]:.1f}">{escape(edge.text)}</text>'
               for edge, at in zip(picture.edges, layout.labels, strict=True) if at is not None]
-    parts += [_node(node, layout.places[node.number]) for node in picture.nodes]
+    parts += [_node(node, layout.rectangles[node.number]) for node in picture.nodes]
     if picture.left_out:
         parts.append(f'<text class="small" x="{wide / 2 - 10:.0f}" y="{layout.height + 14:.0f}">and '
                      f"{picture.left_out} more nodes, further from the tensor</text>")
@@ -53,16 +53,16 @@ def _label(picture, marked):
     return words + "".join(f'; {node.name} at {node.line} {node.marked}' for node in marked).replace('"', "'")
 
 
-def _node(node, place):
-    x, y, width, height = place
-    kind = ("leaf" if node.kind == "leaf" else "node") + (" marked" if node.marked else "")
+def _node(node, rectangle):
+    x, y, width, height = rectangle
+    classes = ("leaf" if node.kind == "leaf" else "node") + (" marked" if node.marked else "")
     lines = [("", node.name), *(("small", line) for line in (node.text, node.line) if line)]
     step = 12.0
     first = y - step * (len(lines) - 1) / 2 + 3.5
     texts = "".join(f'<text class="{how}" x="{x:.1f}" y="{first + step * at:.1f}">{escape(_cut(words, width))}</text>'
                     for at, (how, words) in enumerate(lines))
     told = " · ".join(filter(None, (node.name, node.text, node.line, node.module, node.marked)))
-    return (f'<g class="{kind}"><title>{escape(told)}</title><rect x="{x - width / 2:.1f}" y="{y - height / 2:.1f}" '
+    return (f'<g class="{classes}"><title>{escape(told)}</title><rect x="{x - width / 2:.1f}" y="{y - height / 2:.1f}" '
             f'width="{width:.1f}" height="{height:.1f}" rx="6"/>{texts}</g>')
 
 

@@ -55,9 +55,9 @@ def record_history(enabled="all", context="all", stacks="all", max_entries=None,
     _observing = observing(_history)
     _observing.__enter__()
     for one in snapshot().devices:                # so that it is seen when they go
-        for held in one.holdings:
-            if not held.outside:
-                adopted(held)
+        for holding in one.holdings:
+            if not holding.outside:
+                adopted(holding)
 
 
 def snapshot_for_pytorch(device_type):
@@ -90,12 +90,13 @@ def _frame(site):
 def _segments(number, one):
     """What is in use of a device as segments of one block each, one for what no tensor holds, and one for what lies
     idle: together what is reserved."""
-    for held in one.holdings:
-        if not held.outside:
-            file, _, line = held.line.partition(":")
-            frames = [{"filename": file, "line": int(line.split()[0]) if line[:1].isdigit() else 0, "name": held.kind}]
-            yield _segment(number, held.nbytes, "active_allocated", held.address, held.used, frames)
-    rest = one.allocated - sum(held.nbytes for held in one.holdings if not held.outside)
+    for holding in one.holdings:
+        if not holding.outside:
+            file, _, line = holding.line.partition(":")
+            number_of_line = int(line.split()[0]) if line[:1].isdigit() else 0
+            frames = [{"filename": file, "line": number_of_line, "name": holding.kind}]
+            yield _segment(number, holding.nbytes, "active_allocated", holding.address, holding.used, frames)
+    rest = one.allocated - sum(holding.nbytes for holding in one.holdings if not holding.outside)
     if rest > 0:
         yield _segment(number, rest, "active_allocated")
     if one.reserved > one.allocated:

@@ -26,13 +26,13 @@ def snapshot(device=None, keepers=0):
                            for one in (devices() if device is None else [as_device(device)])])
 
 
-def adopted(held):
+def adopted(holding):
     """An Allocation for the block of a Holding, which was given out before observation began: observers are told when
     it comes back."""
-    device = as_device(held.device)
-    made = Allocation(held.nbytes, device, held.address)
+    device = as_device(holding.device)
+    made = Allocation(holding.nbytes, device, holding.address)
     made.site = None
-    return device.backend.adopt(held.address, made)
+    return device.backend.adopt(holding.address, made)
 
 
 def _of_device(device, known, named, keepers):

@@ -33,10 +33,10 @@ def frames():
 def _local_variables(frame):
     """A copy of a function's variables. Until Python 3.12 a frame that was asked keeps what it gave, and with it what
     the function drops later; so that is emptied here. It is filled anew when it is next asked for."""
-    held = frame.f_locals
-    found = dict(held)
-    if type(held) is dict and frame.f_code.co_flags & OPTIMIZED_CODE:
-        held.clear()
+    scope = frame.f_locals
+    found = dict(scope)
+    if type(scope) is dict and frame.f_code.co_flags & OPTIMIZED_CODE:
+        scope.clear()
     return found
 
 
@@ -51,9 +51,9 @@ def variables():
                            f"{frame.f_lineno})"))
         scopes.append((frame.f_globals, f" in {os.path.basename(frame.f_globals.get('__file__') or 'the console')}"))
     for scope, where in scopes:
-        for name, held in dict(scope).items():
+        for name, value in dict(scope).items():
             if not name.startswith("__") and name.isidentifier():
-                found.setdefault(id(held), (name, where, held))
+                found.setdefault(id(value), (name, where, value))
     return found
 
 
@@ -87,24 +87,24 @@ def keepers_of(tensor, known=None, named=None, ignored=()):
     seen = {id(tensor), *skipped}
     todo = [(tensor, "", 0)]
     while todo and len(found) < KEEPERS:
-        held, path, depth = todo.pop(0)
-        if id(held) in named and (held is not tensor or not path):
-            found[f"{named[id(held)][0]}{path}"] = None
-            if held is not tensor:
+        thing, path, depth = todo.pop(0)
+        if id(thing) in named and (thing is not tensor or not path):
+            found[f"{named[id(thing)][0]}{path}"] = None
+            if thing is not tensor:
                 continue
-        if id(held) in known and known[id(held)][2] is held:
-            name, where, _ = known[id(held)]
+        if id(thing) in known and known[id(thing)][2] is thing:
+            name, where, _ = known[id(thing)]
             if "._parameters." not in path and "._buffers." not in path:      # it has the name that its module gives it
                 found[f"{name}{path}{where}"] = None
             continue
         if depth >= DEPTH:
             continue
         seen.add(id(todo))
-        for one in gc.get_referrers(held):
+        for one in gc.get_referrers(thing):
             if id(one) in seen or one is todo:
                 continue
             seen.add(id(one))
-            step = _described(one, held, path, named)
+            step = _described(one, thing, path, named)
             if isinstance(step, tuple):
                 todo.append((one, step[0], depth + 1))
             elif step:
@@ -112,7 +112,7 @@ def keepers_of(tensor, known=None, named=None, ignored=()):
     return list(found)[:KEEPERS]
 
 
-def _described(holder, held, path, named):
+def _described(holder, thing, path, named):
     """What holds something, in words; (path,) where it has to be asked who holds the holder; None: no holder of the
     program's."""
     if isinstance_quietly(holder, AccumulateGrad):
@@ -120,11 +120,11 @@ def _described(holder, held, path, named):
     if isinstance_quietly(holder, Node):
         return f"{holder.name()}, made at {line_of(holder.site)}"
     if isinstance_quietly(holder, (Tensor, Storage)):
-        return (f".grad{path}",) if getattr(holder, "_grad", None) is held else (path,)
+        return (f".grad{path}",) if getattr(holder, "_grad", None) is thing else (path,)
     if isinstance(holder, types.FrameType):
         return None                               # its variables are known
     if isinstance(holder, dict):
-        key = next((key for key, one in list(holder.items()) if one is held), None)
+        key = next((key for key, one in list(holder.items()) if one is thing), None)
         if isinstance_quietly(key, Tensor):
             return (f"[{named.get(id(key), ('a tensor',))[0]}]{path}",)
         if not isinstance(key, str):
@@ -133,14 +133,14 @@ def _described(holder, held, path, named):
             return (path if key != "_grad" else f".grad{path}",)
         return (f".{key}{path}",)
     if isinstance(holder, (list, tuple)):
-        at = next((at for at, one in enumerate(holder) if one is held), None)
+        at = next((at for at, one in enumerate(holder) if one is thing), None)
         return (f"[{at}]{path}",) if at is not None else None
     if isinstance(holder, (set, types.CellType, types.MethodType)):
         return (path,)
     if isinstance(holder, types.FunctionType) or type(holder).__module__ in ("builtins", "types"):
         return None
     inside = getattr(holder, "__dict__", {})          # since Python 3.13 an object may hold its attributes itself
-    name = next((name for name, one in list(inside.items()) if one is held), None)
+    name = next((name for name, one in list(inside.items()) if one is thing), None)
     return (f".{name}{path}" if name is not None else path,)
 
 

@@ -35,11 +35,11 @@ GROWTH_WORTH_A_LOOK = 1.02    # by which a peak is higher than that at which rol
 class _Live:
     """A block in use, and whose it is."""
 
-    __slots__ = ("nbytes", "device", "line", "module", "role", "kind", "address")
+    __slots__ = ("nbytes", "device", "line", "module", "role", "operation", "address")
 
-    def __init__(self, nbytes, device, line, module, role, kind, address):
+    def __init__(self, nbytes, device, line, module, role, operation, address):
         self.nbytes, self.device, self.line, self.module = nbytes, device, line, module
-        self.role, self.kind, self.address = role, kind, address
+        self.role, self.operation, self.address = role, operation, address
 
 
 class _Device:
@@ -93,13 +93,14 @@ class record(Observer):
 
     def _adopt(self, one):
         found = self._devices[one.device] = _Device(one.device, one.allocated)
-        for held in one.holdings:
-            if held.outside:
-                found.outside.append(_Live(held.nbytes, one.device, held.line, held.module, held.role, held.kind, 0))
+        for holding in one.holdings:
+            if holding.outside:
+                found.outside.append(_Live(holding.nbytes, one.device, holding.line, holding.module, holding.role,
+                                           holding.kind, 0))
                 continue
-            allocation = adopted(held)
-            found.live[id(allocation)] = allocation, _Live(held.nbytes, one.device, held.line, held.module, held.role,
-                                                           held.kind, held.address)
+            allocation = adopted(holding)
+            found.live[id(allocation)] = allocation, _Live(holding.nbytes, one.device, holding.line, holding.module,
+                                                           holding.role, holding.kind, holding.address)
         found.unknown = one.allocated - sum(live.nbytes for _, live in found.live.values())
         found.at_peak = self._standing(found)
 
@@ -115,10 +116,10 @@ class record(Observer):
 
     def _stack(self):
         try:
-            return self._stacks.held
+            return self._stacks.stack
         except AttributeError:
-            self._stacks.held = []
-            return self._stacks.held
+            self._stacks.stack = []
+            return self._stacks.stack
 
     def recorded(self, instruction):
         stack = self._stack()
@@ -143,14 +144,14 @@ class record(Observer):
 
     def freed(self, allocation):
         found = self._devices.get(str(allocation.device))
-        held = found.live.get(id(allocation)) if found is not None else None
-        if held is None:
+        entry = found.live.get(id(allocation)) if found is not None else None
+        if entry is None:
             return
         if found.at_peak is None:                            # the last moment at which the peak stands
             found.at_peak = self._standing(found)
         del found.live[id(allocation)]
         found.now -= allocation.nbytes
-        self._note(allocation.end, held[1], -1)
+        self._note(allocation.end, entry[1], -1)
 
     def run_ended(self, start, end):
         for found in self._devices.values():
@@ -196,7 +197,7 @@ class record(Observer):
                                      tallied([*standing, *found.outside], lambda live: live.line),
                                      tallied([live for live in standing if live.module], lambda live: live.module),
                                      roles)
-        events = [MemoryEvent(time, live.device, way * live.nbytes, live.line, live.module, live.role, live.kind)
+        events = [MemoryEvent(time, live.device, way * live.nbytes, live.line, live.module, live.role, live.operation)
                   for time, live, way in self._events]
         return MemoryRecord(self.start, end, peaks, events, max(0, self._told - len(events)))
 

@@ -22,11 +22,11 @@ def _device_in_words(one, lines):
     tallies = one.by_module()[:lines]
     if tallies:
         text += ["  by module", *_tallied(tallies)]
-    named = [held for held in one.holdings if held.name or held.keepers][:lines]
+    named = [holding for holding in one.holdings if holding.name or holding.keepers][:lines]
     if named:
         text.append("  the largest that have a name, or something that is known to hold them")
-        text += [f"    {bytes_in_words(held.nbytes):>10}  {held.kind}  {held.role}, made at {held.line}"
-                 + (f": {', '.join(held.keepers or [held.name])}") for held in named]
+        text += [f"    {bytes_in_words(holding.nbytes):>10}  {holding.kind}  {holding.role}, made at {holding.line}"
+                 + (f": {', '.join(holding.keepers or [holding.name])}") for holding in named]
     return "\n".join(text)
 
 

@@ -231,7 +231,7 @@ def orthogonal_(tensor, gain=1, generator=None):
 
 
 def sparse_(tensor, sparsity, std=0.01, generator=None):
-    """Normal numbers, but zero in the share `sparsity` of each column, at random places."""
+    """Normal numbers, but zero in the share `sparsity` of each column, at random positions."""
     _need_matrix(tensor)
     if tensor.is_meta:
         return tensor
@@ -240,9 +240,9 @@ def sparse_(tensor, sparsity, std=0.01, generator=None):
     with no_grad():
         tensor.normal_(0, std, generator=generator)
         if cols:
-            # As in PyTorch, the places come from the default generator, even if there are none.
-            places = cat([randperm(rows)[:zeros] for _ in range(cols)])
-            tensor[places, arange(cols).repeat_interleave(min(zeros, rows))] = 0
+            # As in PyTorch, the positions come from the default generator, even if there are none.
+            positions = cat([randperm(rows)[:zeros] for _ in range(cols)])
+            tensor[positions, arange(cols).repeat_interleave(min(zeros, rows))] = 0
     return tensor
 
 

@@ -116,7 +116,7 @@ class _flash(Op):
         rest = dtypes.float64 if query.dtype is dtypes.float64 else dtypes.float32
         args = (query, key, value) if mask is None else (query, key, value, mask)
         made = k.library("attention", args, [(query.dtype, (*query.shape[:-1], value.shape[-1])),
-                                             (rest, query.shape[:-1])], (scale, causal, groups, kind_of(mask)),
+                                             (rest, query.shape[:-1])], (scale, causal, groups, mask_category(mask)),
                          single=(len(args) + 1,))
         return NotImplemented if made is None else made
 
@@ -142,12 +142,12 @@ class _flash_backward(Op):
     def body(k, grad, query, key, value, out, rest, mask, scale, causal, groups):
         args = (grad, query, key, value, out, rest)
         made = k.library("attention_backward", args if mask is None else (*args, mask),
-                         [(x.dtype, x.shape) for x in (query, key, value)], (scale, causal, groups, kind_of(mask)),
-                         single=(5,))
+                         [(x.dtype, x.shape) for x in (query, key, value)],
+                         (scale, causal, groups, mask_category(mask)), single=(5,))
         return NotImplemented if made is None else made
 
 
-def kind_of(mask):
+def mask_category(mask):
     """What a library is told of a mask, of which it sees neither dtype nor whether it is there: None, or "bool", or
     "float" for one of the dtype of `query`."""
     return None if mask is None else "bool" if mask.dtype is dtypes.bool else "float"
@@ -188,7 +188,7 @@ def flash(query, key, value, mask, causal, scale, groups):
     given = (q, k, v) if mask is None else (q, k, v, mask._spec)
     made = _flash.meta(q, k, v, None if mask is None else mask._spec, scale, causal, groups)
     laid = [[(one.shape, shapes.contiguous_strides(one.shape)) for one in some] for some in (given, made)]
-    if not backend.has("attention", q.dtype, *laid, (scale, causal, groups, kind_of(mask))):
+    if not backend.has("attention", q.dtype, *laid, (scale, causal, groups, mask_category(mask))):
         return None
     return _flash(query, key, value, mask, scale, causal, groups)[0]
 

@@ -80,11 +80,11 @@ class bitwise_right_shift(Pointwise):
     cname = "rshift"
 
     def ref(xp, input, other):
-        kind = xp.result_type(input, other)
-        last = 8 * kind.itemsize - (kind.kind == "i")
+        dtype = xp.result_type(input, other)
+        last = 8 * dtype.itemsize - (dtype.kind == "i")
         far = (other < 0) | (other >= last)
         shifted = xp.right_shift(input, xp.where(far, 0, other))
-        return xp.where(far, xp.where(input < 0, -1, 0) if kind.kind == "i" else 0, shifted)
+        return xp.where(far, xp.where(input < 0, -1, 0) if dtype.kind == "i" else 0, shifted)
 
     def body(k, input, other):
         last = 8 * input.dtype.itemsize - 1                         # by so many, nothing but signs is left

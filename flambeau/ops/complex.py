@@ -32,8 +32,8 @@ class angle(Pointwise):
         return (g * input / (input.abs() ** 2) * 1j).where(input != 0, 0)
 
     def body(k, input):
-        kind = input.dtype if input.dtype.is_floating_point else dtypes.float64
-        turned = k.where(input < 0, math.pi, k.const(0.0, kind))
+        dtype = input.dtype if input.dtype.is_floating_point else dtypes.float64
+        turned = k.where(input < 0, math.pi, k.const(0.0, dtype))
         return k.where(k.isnan(input), input, turned) if input.dtype.is_floating_point else turned
 
 

@@ -222,10 +222,10 @@ class _type(Composite):
         if isinstance(dtype, str):
             prefix, _, last = dtype.rpartition(".")
             found = _by_tensor_name.get(last)
-            home, _, kind = prefix.partition(".")
-            if found is None or home != "torch" or kind and kind not in openers:
+            home, _, device_type = prefix.partition(".")
+            if found is None or home != "torch" or device_type and device_type not in openers:
                 raise ValueError(f"invalid type: '{dtype}'")
-            dtype, device = found, as_device(kind or "cpu")
+            dtype, device = found, as_device(device_type or "cpu")
         elif not isinstance(dtype, dtypes.dtype):
             dtype = getattr(dtype, "dtype", dtype)                # the legacy types: torch.FloatTensor
             if not isinstance(dtype, dtypes.dtype):

@@ -101,12 +101,12 @@ class _recur(Op):
     def d_factor(g, factor, out, dim):  return recur_back(g, factor, dim) * lag(out, dim, 0).conj()
 
 
-def run_along(k, kind, args, dim, places=False):
-    """For a body: what a library makes of running results along `dim`, with `places` also where they were; without a
-    library, NotImplemented for each."""
-    shape, outs = args[0].shape, 1 + places
+def run_along(k, operation, args, dim, with_indices=False):
+    """For a body: what a library makes of running results along `dim`, with `with_indices` also where they were;
+    without a library, NotImplemented for each."""
+    shape, outs = args[0].shape, 1 + with_indices
     results = [(args[0].dtype, shape), (dtypes.int64, shape)][:outs]
-    made = k.library("running", args, results, (kind, dim % len(shape))) if shape else None
+    made = k.library("running", args, results, (operation, dim % len(shape))) if shape else None
     return (NotImplemented,) * outs if made is None else made
 
 
@@ -130,7 +130,7 @@ class cummax(Op):
     def ref(xp, input, dim):          return running(xp, xp.maximum, input, dim)
 
     def body(k, input, dim):
-        made = run_along(k, "max", (input,), dim, places=True)
+        made = run_along(k, "max", (input,), dim, with_indices=True)
         return NotImplemented if made[0] is NotImplemented else made
 
     def d_input(g, out1, input_spec, dim): return d_running(g[0], out1, input_spec, dim)
@@ -151,7 +151,7 @@ class cummin(Op):
     def ref(xp, input, dim):          return running(xp, xp.minimum, input, dim)
 
     def body(k, input, dim):
-        made = run_along(k, "min", (input,), dim, places=True)
+        made = run_along(k, "min", (input,), dim, with_indices=True)
         return NotImplemented if made[0] is NotImplemented else made
 
     def d_input(g, out1, input_spec, dim): return d_running(g[0], out1, input_spec, dim)

@@ -13,8 +13,8 @@ from .norm import LayerFunction
 def blank_of(input, channels):
     """Memory for a mask: of a number for each element, drawn in the order in which `input` lies, or of one for each
     channel, for the function of the name `channels`."""
-    held = input.detach()
-    return held.new_empty(channel_shape(input, channels)) if channels else empty_like(held)
+    detached = input.detach()
+    return detached.new_empty(channel_shape(input, channels)) if channels else empty_like(detached)
 
 
 def keep_mask(blank, p):

@@ -264,20 +264,20 @@ def contract(operands, labels, target):
     if target is None:                                    # the ellipsis, then what appears once, in alphabetical order
         every = [c for marks in labels for c in marks]
         target = [ELLIPSIS] + [c for c in seen if every.count(c) == 1]
-    place, dims = {}, 0                                   # label → its dimension after permuting
+    dim_of, dims = {}, 0                                  # label → its dimension after permuting
     for c in target:
         if c != ELLIPSIS:
-            need(c not in place, f"einsum(): output subscript {c} appears more than once in the output")
+            need(c not in dim_of, f"einsum(): output subscript {c} appears more than once in the output")
             need(c in seen, f"einsum(): output subscript {c} does not appear in the equation for any input operand")
-        place[c] = dims
+        dim_of[c] = dims
         dims += spare if c == ELLIPSIS else 1
     kept = dims
     for c in (ELLIPSIS, *seen):
-        if c not in place:
-            place[c] = dims
+        if c not in dim_of:
+            dim_of[c] = dims
             dims += spare if c == ELLIPSIS else 1
     sizes, holders = [1] * dims, [0] * dims               # each dimension's size, and how many operands have it
-    ops = [arranged(x, marks, at, place, spare, sizes, holders)
+    ops = [arranged(x, marks, at, dim_of, spare, sizes, holders)
            for at, (x, marks) in enumerate(zip(operands, labels, strict=True))]
     several = len(ops) > 1
     while len(ops) > 1:
@@ -300,8 +300,8 @@ def contract(operands, labels, target):
     return ops[0]
 
 
-def arranged(x, marks, at, place, spare, sizes, holders):
-    """Operand `x` with repeated labels as diagonals and its dimensions at their places; size one where it has none."""
+def arranged(x, marks, at, dim_of, spare, sizes, holders):
+    """Operand `x` with repeated labels as diagonals and its dimensions in that order; size one where it has none."""
     order, d = [None] * len(sizes), 0
     covered = x.ndim - (len(marks) - 1)                   # by the ellipsis, where there is one
 
@@ -317,13 +317,13 @@ def arranged(x, marks, at, place, spare, sizes, holders):
     for c in marks:
         if c == ELLIPSIS:
             for j in range(spare - covered, spare):
-                put(place[c] + j, f"dimension {d} covered by ellipsis", "ellipsis with size")
+                put(dim_of[c] + j, f"dimension {d} covered by ellipsis", "ellipsis with size")
                 d += 1
-        elif order[place[c]] is None:
-            put(place[c], f"subscript {c}", "size")
+        elif order[dim_of[c]] is None:
+            put(dim_of[c], f"subscript {c}", "size")
             d += 1
         else:
-            before = order[place[c]]
+            before = order[dim_of[c]]
             need(x.shape[d] == x.shape[before], f"einsum(): subscript {c} is repeated for operand {at} but the sizes "
                  f"don't match, {x.shape[d]} != {x.shape[before]}")
             x = x.diagonal(0, before, d).movedim(-1, before)

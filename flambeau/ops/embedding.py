@@ -92,11 +92,11 @@ class _renormed(Op):
 
     def ref(xp, weight, indices, max_norm, norm_type):
         out, rows = xp.array(weight), xp.unique(indices)
-        held = half_widened(xp, out[rows])
-        norms = xp.linalg.norm(held, norm_type, axis=1, keepdims=True) if len(rows) else held[:, :1]
+        wide = half_widened(xp, out[rows])
+        norms = xp.linalg.norm(wide, norm_type, axis=1, keepdims=True) if len(rows) else wide[:, :1]
         norms = norms.astype(out.dtype).astype(xp.float64)     # PyTorch rounds norm and factor to the dtype
-        factor = (max_norm / (norms + 1e-7)).astype(out.dtype).astype(held.dtype)
-        out[rows] = xp.where(norms > max_norm, held * factor, held).astype(out.dtype)
+        factor = (max_norm / (norms + 1e-7)).astype(out.dtype).astype(wide.dtype)
+        out[rows] = xp.where(norms > max_norm, wide * factor, wide).astype(out.dtype)
         return out
 
 

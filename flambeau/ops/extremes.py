@@ -53,7 +53,7 @@ class _take_along(Op):
 
 
 def selected(g, index, input, dim, keepdim):
-    """The gradient of elements that were taken out of `input` at `index`, one place for each row or more."""
+    """The gradient of elements that were taken out of `input` at `index`, one position for each row or more."""
     if not input.ndim:
         return g
     dim = shapes.wrap_dim(dim, input.ndim)
@@ -69,7 +69,7 @@ def picked(xp, input, at, axis, keepdim):
 
 
 def shared(g, mask, dim=None, keepdim=True):
-    """`g` split evenly among the places of `mask` along `dim`."""
+    """`g` split evenly among the positions of `mask` along `dim`."""
     return g / mask.sum(dim, keepdim) * mask
 
 
@@ -281,9 +281,9 @@ class argmax(Op):
     forms = "function method out"
     strict_out = True
 
-    def meta(input, dim=None, keepdim=False):          return place_spec(input, dim, keepdim, "argmax")
-    def ref(xp, input, dim=None, keepdim=False):       return place_of(xp.argmax, input, dim, keepdim)
-    def body(k, input, dim=None, keepdim=False):       return place_body(k, k.argmax, input, dim)
+    def meta(input, dim=None, keepdim=False):          return argmax_spec(input, dim, keepdim, "argmax")
+    def ref(xp, input, dim=None, keepdim=False):       return argmax_by(xp.argmax, input, dim, keepdim)
+    def body(k, input, dim=None, keepdim=False):       return argmax_body(k, k.argmax, input, dim)
 
 
 class argmin(Op):
@@ -292,12 +292,12 @@ class argmin(Op):
     forms = "function method out"
     strict_out = True
 
-    def meta(input, dim=None, keepdim=False):          return place_spec(input, dim, keepdim, "argmin")
-    def ref(xp, input, dim=None, keepdim=False):       return place_of(xp.argmin, input, dim, keepdim)
-    def body(k, input, dim=None, keepdim=False):       return place_body(k, k.argmin, input, dim)
+    def meta(input, dim=None, keepdim=False):          return argmax_spec(input, dim, keepdim, "argmin")
+    def ref(xp, input, dim=None, keepdim=False):       return argmax_by(xp.argmin, input, dim, keepdim)
+    def body(k, input, dim=None, keepdim=False):       return argmax_body(k, k.argmin, input, dim)
 
 
-def place_spec(input, dim, keepdim, name):
+def argmax_spec(input, dim, keepdim, name):
     """The spec of an `argmax`."""
     for refused in ("complex", "bool"):
         need(not input.dtype.name.startswith(refused), f"{name}(): does not support {refused} input")
@@ -305,12 +305,12 @@ def place_spec(input, dim, keepdim, name):
     return reduced(input, dim, keepdim, dtypes.int64)
 
 
-def place_of(search, input, dim, keepdim):
+def argmax_by(search, input, dim, keepdim):
     """An `argmax` by NumPy's function for it."""
     return search(input, axis=dim, keepdims=keepdim) if input.ndim else np.zeros((), np.int64)
 
 
-def place_body(k, search, input, dim):
+def argmax_body(k, search, input, dim):
     """The body of an `argmax`."""
     if not input.ndim:
         return k.const(0, dtypes.int64)

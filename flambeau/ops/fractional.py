@@ -12,7 +12,7 @@ from ..base import dtypes
 from ..base.errors import need
 from ..base.op import Composite, Op
 from ..base.spec import spec
-from .maxpool import _drop, flat_places
+from .maxpool import _drop, flat_positions
 from .pool import need_dtype, need_tensor
 from .view import ints
 
@@ -31,7 +31,7 @@ def starts(xp, sample, size, out, kernel):
 
 
 class _fractional_max_pool(Op):
-    """The largest element of each window of `input` [*lead, *size], and its place in the flattened `size`.
+    """The largest element of each window of `input` [*lead, *size], and its index in the flattened `size`.
 
     `samples` [*lead, n] places the windows; for two dimensions, PyTorch reads it from the last of them on.
     """
@@ -51,9 +51,9 @@ class _fractional_max_pool(Op):
         need(samples.ndim == 3, f"Expect _random_samples to have 3 dimensions, got {samples.ndim}")
         for d, (words, wanted) in enumerate((("no less than input batch size", lead[0]),
                                              ("equals to input channel size", lead[1]), ("equals to", n))):
-            held = samples.shape[d]
-            need(held >= wanted if d == 0 else held == wanted,
-                 f"Expect _random_samples.size({d}) {words} {wanted}, but got {held}.")
+            size_here = samples.shape[d]
+            need(size_here >= wanted if d == 0 else size_here == wanted,
+                 f"Expect _random_samples.size({d}) {words} {wanted}, but got {size_here}.")
         need(samples.dtype is input.dtype, "Expect _random_samples to have the same dtype as input, "
              f"{input.dtype!r}, got {samples.dtype!r}")
         need_dtype(input.dtype, input.dtype.category == 2, name)
@@ -65,18 +65,18 @@ class _fractional_max_pool(Op):
         lead, size = input.shape[:-n], input.shape[-n:]
         samples = samples[:lead[0]] if len(lead) == 2 else samples[0]
         order = range(n) if n == 3 else range(n - 1, -1, -1)
-        place = xp.zeros((*lead, *[1] * 2 * n), np.int64)                    # [*lead, *output_size, *kernel_size]
+        position = xp.zeros((*lead, *[1] * 2 * n), np.int64)                 # [*lead, *output_size, *kernel_size]
         for d, at in enumerate(order):
             start = starts(xp, samples[..., at], size[d], output_size[d], kernel_size[d])
             start = start.reshape(*lead, *[output_size[d] if e == d else 1 for e in range(2 * n)])
             inside = xp.arange(kernel_size[d]).reshape([kernel_size[d] if e == n + d else 1 for e in range(2 * n)])
-            place = place * size[d] + start + inside
-        place = place.reshape(*lead, math.prod(output_size), math.prod(kernel_size))
-        flat = place.reshape(*lead, math.prod(place.shape[-2:]))
-        seen = xp.take(input.reshape(-1), flat_places(xp, flat, lead, math.prod(size))).reshape(place.shape)
+            position = position * size[d] + start + inside
+        position = position.reshape(*lead, math.prod(output_size), math.prod(kernel_size))
+        flat = position.reshape(*lead, math.prod(position.shape[-2:]))
+        seen = xp.take(input.reshape(-1), flat_positions(xp, flat, lead, math.prod(size))).reshape(position.shape)
         best = xp.argmax(seen, -1)[..., None]                                # a nan counts as the largest
         shape = (*lead, *output_size)
-        return (xp.take_along_axis(seen, best, -1).reshape(shape), xp.take_along_axis(place, best, -1).reshape(shape))
+        return tuple([xp.take_along_axis(one, best, -1).reshape(shape) for one in (seen, position)])
 
     def d_input(g, out1, input_spec, kernel_size):
         n = len(kernel_size)
@@ -132,7 +132,7 @@ class _fractional_max_pool2d_front(Composite):
 
 
 class _fractional_max_pool2d_with_indices(Composite):
-    """`fractional_max_pool2d`, and the place of each element in the flattened spatial dimensions."""
+    """`fractional_max_pool2d`, and the index of each element in the flattened spatial dimensions."""
 
     names = "nn.functional.fractional_max_pool2d_with_indices"
     forms = "function"
@@ -155,7 +155,7 @@ class _fractional_max_pool3d_front(Composite):
 
 
 class _fractional_max_pool3d_with_indices(Composite):
-    """`fractional_max_pool3d`, and the place of each element in the flattened spatial dimensions."""
+    """`fractional_max_pool3d`, and the index of each element in the flattened spatial dimensions."""
 
     names = "nn.functional.fractional_max_pool3d_with_indices"
     forms = "function"

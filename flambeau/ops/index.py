@@ -44,8 +44,8 @@ def are_within(index, size, wrap=True):
 
 def tensor_given(given, name, position):
     """Refuse what stands where a tensor should."""
-    kind = given.__name__ if given.__class__ is type else type(given).__name__
-    need(given.__class__ is Spec, f"argument '{name}' (position {position}) must be Tensor, not {kind}",
+    class_name = given.__name__ if given.__class__ is type else type(given).__name__
+    need(given.__class__ is Spec, f"argument '{name}' (position {position}) must be Tensor, not {class_name}",
          TypeError)
 
 

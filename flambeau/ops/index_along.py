@@ -1,4 +1,4 @@
-"""Reading, writing and adding by a vector of positions along one dimension, or by place in the flattened tensor."""
+"""Reading, writing and adding by a vector of positions along one dimension, or by position in the flattened tensor."""
 from ..base import dtypes, shapes
 from ..base.arguments import as_scalar, fitting
 from ..base.errors import need
@@ -20,12 +20,12 @@ from .index import (
 # --- along one dimension ------------------------------------------------------------------------------------
 
 
-def vector_index(input, dim, index, source=None, kinds=INDEX_DTYPES, wrong=RuntimeError):
+def vector_index(input, dim, index, source=None, allowed=INDEX_DTYPES, wrong=RuntimeError):
     """Check the vector `index` for dimension `dim`, and the dtype of `source`; the wrapped `dim`."""
     tensor_given(index, "index", 3)
     d = shapes.wrap_dim(dim, input.ndim)
-    need(index.dtype in kinds, f"Expected dtype {' or '.join(k.name for k in reversed(kinds))} for index, got "
-                               f"{index.dtype.name}", wrong)
+    need(index.dtype in allowed, f"Expected dtype {' or '.join(k.name for k in reversed(allowed))} for index, got "
+                                 f"{index.dtype.name}", wrong)
     need(index.ndim <= 1, f"Index is supposed to be a vector, but got dim: {index.ndim} with type: {index.dtype.cname} "
                           f"and size: {list(index.shape)}", IndexError)
     if source is not None:
@@ -180,7 +180,7 @@ class index_copy(Op):
     overwrites = True
 
     def meta(input, dim, index, source):
-        d = vector_index(input, dim, index, source, kinds=INDEX_DTYPES[:1])
+        d = vector_index(input, dim, index, source, allowed=INDEX_DTYPES[:1])
         need(source.ndim == input.ndim or not source.ndim or not input.ndim, "When source and destination "
              f"are not scalars, their dimensionality must match. Source dimensionality ({source.ndim}), "
              f"destination dimensionality ({input.ndim})", IndexError)
@@ -282,21 +282,21 @@ class _index_fill_tensor(Op):
         return g.masked_fill(~filled, 0).sum()
 
 
-# --- by place in the flattened tensor -----------------------------------------------------------------------
+# --- by position in the flattened tensor --------------------------------------------------------------------
 
 
-def place_index(index):
+def need_flat_index(index):
     tensor_given(index, "index", 2)
     need(index.dtype is dtypes.int64, f"Expected a long tensor for index, but got {index.dtype.cname}")
 
 
-def places_within(index, input):
+def flat_index_within(index, input):
     words = f"out of range: tried to access index {{bad}} on a tensor of {input.numel} elements"
     within(index, input.numel, 0, words=words)
 
 
 class take(Op):
-    """The elements of `input`, seen as a vector, at the places in `index`, in the shape of `index`."""
+    """The elements of `input`, seen as a vector, at the positions in `index`, in the shape of `index`."""
 
     forms = "function method out"
     strict_out = True
@@ -304,11 +304,11 @@ class take(Op):
     exact = True
 
     def meta(input, index):
-        place_index(index)
+        need_flat_index(index)
         need(input.numel or not index.numel, "tried to take from an empty tensor", IndexError)
         return spec(input.dtype, index.shape, None, input.device)
 
-    def verify(index, input_spec): places_within(index, input_spec)
+    def verify(index, input_spec): flat_index_within(index, input_spec)
     def ref(xp, input, index): return input.reshape(-1)[index]
     def d_input(g, input_spec, index): return _put_add(zeros(g, input_spec.shape), index, g)
 
@@ -317,7 +317,7 @@ class take(Op):
 
 
 class put(Composite):
-    """`input` with `source` written (with `accumulate`: added) at the places in `index`, counted in a vector."""
+    """`input` with `source` written (with `accumulate`: added) at the positions in `index`, counted in a vector."""
 
     forms = "function method inplace"
     no_overlap = "index source"
@@ -333,7 +333,7 @@ class _put(Op):
     overwrites = True
 
     def meta(input, index, source):         return put_spec(input, index, source)
-    def verify(index, input_spec):          places_within(index, input_spec)
+    def verify(index, input_spec):          flat_index_within(index, input_spec)
 
     def ref(xp, input, index, source):
         out = xp.ascontiguousarray(input).reshape(-1)
@@ -352,7 +352,7 @@ class _put_add(Op):
     node = "PutBackward0"
 
     def meta(input, index, source):         return put_spec(input, index, source)
-    def verify(index, input_spec):          places_within(index, input_spec)
+    def verify(index, input_spec):          flat_index_within(index, input_spec)
 
     def ref(xp, input, index, source):
         out = xp.array(input, order="C").reshape(-1)
@@ -364,7 +364,7 @@ class _put_add(Op):
 
 def put_spec(input, index, source):
     """Check what `put` is given; the result's Spec."""
-    place_index(index)
+    need_flat_index(index)
     tensor_given(source, "source", 3)
     need(source.dtype is input.dtype, "self and source expected to have the same dtype, but got self.dtype = "
          f"{input.dtype.cname} and source.dtype = {source.dtype.cname}")

@@ -215,8 +215,8 @@ class _cross(Op):
 
     def body(k, input, other, *, dim):
         d = shapes.wrap_dim(dim, len(input.shape))
-        place = k.index(d, [3 if i == d else 1 for i in range(len(input.shape))])
-        after, last = k.irem(place + 1, 3), k.irem(place + 2, 3)
+        index = k.index(d, [3 if i == d else 1 for i in range(len(input.shape))])
+        after, last = k.irem(index + 1, 3), k.irem(index + 2, 3)
         left, right = (k.gather(input, d, one) * k.gather(other, d, two) for one, two in ((after, last), (last, after)))
         return left - right
 

@@ -29,9 +29,9 @@ class _vector_norm(Op):
         out = input.dtype
         if dtype is not None:
             need(dtype.category >= 2, f"{name}: dtype should be floating point or complex, but got {dtype.cname}")
-            kind = "complex" if out.is_complex else "real"
-            need(dtype.is_complex == out.is_complex, f"{name}: dtype should be {kind} for {kind} inputs, but got "
-                 f"{dtype.cname}")
+            category = "complex" if out.is_complex else "real"
+            need(dtype.is_complex == out.is_complex, f"{name}: dtype should be {category} for {category} inputs, but "
+                 f"got {dtype.cname}")
             need(dtypes.promote_types(out, dtype) is dtype, f"{name}: the dtype of the input ({out.cname}) should be "
                  f"convertible without narrowing to the specified dtype ({dtype.cname})")
             out = dtype

@@ -208,9 +208,9 @@ class _gaussian_nll_loss(Loss):
         need(reduction in LOSS_REDUCTIONS, f"{reduction} is not valid", ValueError)
         if not var.is_meta:
             _not_negative(var.detach())
-        held = var.clone()
-        held.data.clamp_(min=eps)             # the variance is held up without a gradient, as PyTorch does it
-        loss = 0.5 * (held.log() + (input - target) ** 2 / held)
+        floored = var.clone()
+        floored.data.clamp_(min=eps)          # the variance is raised without a gradient, as PyTorch does it
+        loss = 0.5 * (floored.log() + (input - target) ** 2 / floored)
         if full:
             loss = loss + 0.5 * math.log(2 * math.pi)
         return reduced(loss, reduction)

@@ -88,17 +88,17 @@ def column_major(spec):
     return spec.strides[0] == 1 and spec.strides[1] == spec.shape[0] and spec.shape[0] > 1
 
 
-def d_left(g, right, left_kind):
+def d_left(g, right, left_spec):
     """The gradient for the left factor of a matrix product, in the layout that factor has: a weight that was
     transposed on the way in then gets a contiguous gradient without a copy."""
-    if column_major(left_kind):
+    if column_major(left_spec):
         return mm(conj(right), g.t()).t()
     return mm(g, conj(right.t()))
 
 
-def d_right(g, left, right_kind):
+def d_right(g, left, right_spec):
     """The gradient for the right factor of a matrix product, in the layout that factor has."""
-    if column_major(right_kind):
+    if column_major(right_spec):
         return mm(g.t(), conj(left)).t()
     return mm(conj(left.t()), g)
 

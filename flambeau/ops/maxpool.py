@@ -1,7 +1,7 @@
 """Pooling by the largest: the largest element of each window, and where it was.
 
 The largest of a block is the largest of the largest of its rows, so this too goes dimension by dimension, with the
-place of the first of them handed on (see base/axis_maps.py).
+index of the first of them handed on (see base/axis_maps.py).
 """
 import math
 
@@ -28,14 +28,14 @@ from .pool import (
     windows,
 )
 
-NOWHERE = -1                     # the place of the largest of no elements, and of what lies outside
+NOWHERE = -1                     # the index of the largest of no elements, and of what lies outside
 WINDOW_BLOCK_ELEMENTS = 1 << 16  # elements that are looked at together, so that they stay in the cache
 
 
 # --- picking by index -------------------------------------------------------------------------------------------------
 
 
-def flat_places(xp, index, lead, size):
+def flat_positions(xp, index, lead, size):
     """Positions in the flat array [*lead, size] of `index` along its last dimension."""
     index = xp.broadcast_to(index, (*lead, index.shape[-1]))
     return index + (xp.arange(math.prod(lead)) * size).reshape(*lead, 1)
@@ -49,7 +49,7 @@ class _pick(Op):
     def meta(input, index): return spec(input.dtype, (*input.shape[:-1], index.shape[-1]), None, input.device)
 
     def ref(xp, input, index):
-        return xp.take(input.reshape(-1), flat_places(xp, index, input.shape[:-1], input.shape[-1]))
+        return xp.take(input.reshape(-1), flat_positions(xp, index, input.shape[:-1], input.shape[-1]))
 
     def d_input(g, index, input_spec): return _drop(g, index, input_spec.shape[-1])
 
@@ -57,13 +57,13 @@ class _pick(Op):
 
 
 class _drop(Op):
-    """The sums of the elements of `input` [*lead, count] that `index` sends to each place of [*lead, size]."""
+    """The sums of the elements of `input` [*lead, count] that `index` sends to each position of [*lead, size]."""
 
     def meta(input, index, size): return spec(input.dtype, (*input.shape[:-1], size), None, input.device)
 
     def ref(xp, input, index, size):
         lead = input.shape[:-1]
-        flat = flat_places(xp, index, lead, size).reshape(-1)
+        flat = flat_positions(xp, index, lead, size).reshape(-1)
         return xp.bincount(flat, input.reshape(-1), math.prod(lead) * size).reshape(*lead, size)
 
     def d_input(g, index): return _pick(g, index)
@@ -74,7 +74,7 @@ class _drop(Op):
 
 
 class _drop_weighted(Op):
-    """The sums of what `index` [N, K, count] sends to each place of [N, C, size] of the elements of `input`
+    """The sums of what `index` [N, K, count] sends to each position of [N, C, size] of the elements of `input`
     [N, C, count], each K times, times `weight` [N, K, count]; what it sends to NOWHERE is left out."""
 
     def meta(input, index, weight, size): return spec(input.dtype, (*input.shape[:-1], size), None, input.device)
@@ -83,8 +83,8 @@ class _drop_weighted(Op):
         samples, channels, count = input.shape
         total = xp.zeros((samples, channels, size))
         for k in range(index.shape[1]):
-            place = xp.where(index[:, k:k + 1] < 0, size, index[:, k:k + 1])       # a place more, for what is left out
-            flat = flat_places(xp, place, (samples, channels), size + 1).reshape(-1)
+            position = xp.where(index[:, k:k + 1] < 0, size, index[:, k:k + 1])    # one more, for what is left out
+            flat = flat_positions(xp, position, (samples, channels), size + 1).reshape(-1)
             part = (input * weight[:, k:k + 1]).reshape(-1)
             total += xp.bincount(flat, part, samples * channels * (size + 1)).reshape(*total.shape[:2], -1)[..., :size]
         return total
@@ -109,7 +109,7 @@ def pick_inside(input, index):
 
 
 def largest(xp, x, maps):
-    """The largest element of each window, and its place in the flattened spatial dimensions."""
+    """The largest element of each window, and its index in the flattened spatial dimensions."""
     label, step = xp.arange(x.shape[-1], dtype=np.int32 if math.prod(x.shape[1:]) < 2**31 else np.int64), 1
     for axis in range(-1, -len(maps) - 1, -1):
         x, label = maximum(xp, x, label, axis, taps_of(maps[axis]))
@@ -130,7 +130,7 @@ def has_empty(maps):
 
 
 class _max_pool(Op):
-    """The largest element of each window, and its place in the flattened spatial dimensions."""
+    """The largest element of each window, and its index in the flattened spatial dimensions."""
 
     def meta(input, maps):
         values = mapped(input, maps, layout=len(maps) == 2 or maps[0][0] == "window")
@@ -140,19 +140,19 @@ class _max_pool(Op):
         n = len(maps)
         lead, size, out = input.shape[:-n], input.shape[-n:], [m[2] for m in maps]
         rows = input.reshape(math.prod(lead), *size)
-        values, places = xp.empty((len(rows), *out), input.dtype), xp.empty((len(rows), *out), np.int64)
+        values, indices = xp.empty((len(rows), *out), input.dtype), xp.empty((len(rows), *out), np.int64)
         each = max(1, WINDOW_BLOCK_ELEMENTS // max(math.prod(size), 1))  # so many at a time that they stay in the cache
         for start in range(0, len(rows), each):
             part = slice(start, start + each)
-            values[part], places[part] = largest(xp, rows[part], maps)
-        return values.reshape(*lead, *out), places.reshape(*lead, *out)
+            values[part], indices[part] = largest(xp, rows[part], maps)
+        return values.reshape(*lead, *out), indices.reshape(*lead, *out)
 
     def d_input(g, out1, input_spec, maps):
         g, n = g[0], len(maps)
         if has_empty(maps):
             g, out1 = g.masked_fill(out1 < 0, 0), out1.clamp(min=0)
-        places = _drop(g.flatten(-n), out1.flatten(-n), math.prod(input_spec.shape[-n:]))
-        return places.reshape(input_spec.shape)
+        sums = _drop(g.flatten(-n), out1.flatten(-n), math.prod(input_spec.shape[-n:]))
+        return sums.reshape(input_spec.shape)
 
     def body(k, input, maps):
         if has_empty(maps):
@@ -186,11 +186,11 @@ def max_pool_row(input, kernel_size, stride, padding, dilation, ceil_mode, indic
     need_tensor(input)
     need(input.dim() in (2, 3) and 0 not in input.shape[-2:], "max_pool1d: Expected 2D or 3D (batch mode) tensor with "
          f"optional 0 dim batch size for input, but got:{list(input.shape)}")
-    kind = "must be an int, list of ints, or tuple of ints of size 1"
-    kernel = one_int(kernel_size, "kernel_size", "max_pool1d", kind)
-    stride = kernel if stride is None or stride in ((), []) else one_int(stride, "stride", "max_pool1d", kind)
-    padding = one_int(padding, "padding", "max_pool1d", kind)
-    dilation = one_int(dilation, "dilation", "max_pool1d", kind)
+    expectation = "must be an int, list of ints, or tuple of ints of size 1"
+    kernel = one_int(kernel_size, "kernel_size", "max_pool1d", expectation)
+    stride = kernel if stride is None or stride in ((), []) else one_int(stride, "stride", "max_pool1d", expectation)
+    padding = one_int(padding, "padding", "max_pool1d", expectation)
+    dilation = one_int(dilation, "dilation", "max_pool1d", expectation)
     for what, given in (("kernel_size", kernel), ("stride", stride), ("dilation", dilation)):
         need(given > 0, f"max_pool1d() {what} must be greater than zero, but got {given}")
     made = max_pool(_max_pool2d_largest, 2, input.unsqueeze(-2), (1, kernel), (1, stride), (0, padding), (1, dilation),
@@ -404,7 +404,7 @@ class _max_unpool(Op):
         lead, count = input.shape[:-len(size)], math.prod(size)
         out = xp.zeros(math.prod(lead) * count, input.dtype)
         flat = (*lead, math.prod(input.shape[len(lead):]))
-        out[flat_places(xp, indices.reshape(flat), lead, count)] = input.reshape(flat)
+        out[flat_positions(xp, indices.reshape(flat), lead, count)] = input.reshape(flat)
         return out.reshape(*lead, *size)
 
     def body(k, input, indices, size):
@@ -418,8 +418,8 @@ class _max_unpool(Op):
         return _pick(g.flatten(-n), indices.flatten(-n)).reshape(indices.shape)
 
 
-class _max_unpool2d_places(_max_unpool):  node = "MaxUnpool2DBackward0"
-class _max_unpool3d_places(_max_unpool):  node = "MaxUnpool3DBackward0"
+class _max_unpool2d_by_index(_max_unpool):  node = "MaxUnpool2DBackward0"
+class _max_unpool3d_by_index(_max_unpool):  node = "MaxUnpool3DBackward0"
 
 
 def unpooled_size(input, kernel_size, stride, padding, output_size, n, name):
@@ -446,7 +446,7 @@ class _max_unpool1d(Composite):
 
     def of(input, indices, kernel_size, stride=None, padding=0, output_size=None):
         size = unpooled_size(input, kernel_size, stride, padding, output_size, 1, "max_unpool1d")
-        return _max_unpool2d_places(input.unsqueeze(-1), indices.unsqueeze(-1), (*size, 1)).squeeze(-1)
+        return _max_unpool2d_by_index(input.unsqueeze(-1), indices.unsqueeze(-1), (*size, 1)).squeeze(-1)
 
 
 class _max_unpool2d(Composite):
@@ -457,7 +457,7 @@ class _max_unpool2d(Composite):
 
     def of(input, indices, kernel_size, stride=None, padding=0, output_size=None):
         size = unpooled_size(input, kernel_size, stride, padding, output_size, 2, "max_unpool2d")
-        return _max_unpool2d_places(input, indices, size)
+        return _max_unpool2d_by_index(input, indices, size)
 
 
 class _max_unpool3d(Composite):
@@ -468,4 +468,4 @@ class _max_unpool3d(Composite):
 
     def of(input, indices, kernel_size, stride=None, padding=0, output_size=None):
         size = unpooled_size(input, kernel_size, stride, padding, output_size, 3, "max_unpool3d")
-        return _max_unpool3d_places(input, indices, size)
+        return _max_unpool3d_by_index(input, indices, size)

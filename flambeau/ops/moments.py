@@ -53,7 +53,7 @@ class std_mean(Composite):
 
 
 def spread_arguments(input, dim, unbiased, keepdim, correction, name):
-    """(dim, correction, keepdim) from PyTorch's overloads: a bool in second place is `unbiased`."""
+    """(dim, correction, keepdim) from PyTorch's overloads: a bool in second position is `unbiased`."""
     if isinstance(dim, bool):
         dim, unbiased = None, dim
     need(unbiased is None or correction is None, "either unbiased or correction can be given, not both", TypeError)
@@ -191,14 +191,14 @@ class cov(Composite):
         return (products / free).squeeze()
 
 
-def check_weights(weights, n, name, kind):
-    """Refuse weights that are not one non-negative number of the right kind for each of `n` observations."""
+def check_weights(weights, n, name, category):
+    """Refuse weights that are not one non-negative number of the right dtype for each of `n` observations."""
     if weights is None:
         return
     need(weights.ndim <= 1, f"cov(): expected {name} to have one or fewer dimensions but got {name} with "
          f"{weights.ndim} dimensions")
-    need(weights.dtype.is_integral if kind == "integral" else weights.is_floating_point(),
-         f"cov(): expected {name} to have {kind} dtype but got {name} with {weights.dtype.cname} dtype")
+    need(weights.dtype.is_integral if category == "integral" else weights.is_floating_point(),
+         f"cov(): expected {name} to have {category} dtype but got {name} with {weights.dtype.cname} dtype")
     need(weights.numel() == n, f"cov(): expected {name} to have the same numel as there are observations in the input "
          f"but got {weights.numel()} != {n}")
     need(n == 0 or bool((weights >= 0).all()), f"cov(): {name} cannot be negative")

@@ -1,4 +1,4 @@
-"""Order: sorted elements, and those at a place of the order, as medians and quantiles.
+"""Order: sorted elements, and those at a rank of the order, as medians and quantiles.
 
 NaN ranks above everything, as in PyTorch, and equal elements keep their order wherever that can be had.
 """
@@ -25,7 +25,7 @@ def ranked(xp, x, axis, descending=False):
 
 
 def in_rows(k, name, input, dim, count, params):
-    """For a body: (values, places) that a library makes of the rows along `dim`, `count` of each if that is given;
+    """For a body: (values, indices) that a library makes of the rows along `dim`, `count` of each if that is given;
     NotImplemented without a library."""
     if not input.ndim or 0 in input.shape or count == 0:
         return NotImplemented
@@ -44,15 +44,15 @@ def along_last(k, input, d):
     return input if d == last else k.permute(input, [*range(d), *range(d + 1, last + 1), d])
 
 
-def one_of_rows(k, input, dim, keepdim, which, place=0):
-    """For a body: (values, places) of one element of each row along `dim`, by its place in their order; NotImplemented
+def one_of_rows(k, input, dim, keepdim, which, rank=0):
+    """For a body: (values, indices) of one element of each row along `dim`, by its rank in their order; NotImplemented
     without a library. See `pick` in backends/cpu/library/sort.py."""
     if not input.ndim or 0 in input.shape:
         return NotImplemented
     d = dim % input.ndim
     x = along_last(k, input, d)
     shape = x.shape[:-1]
-    made = k.library("pick", (x,), [(x.dtype, shape), (dtypes.int64, shape)], (which, place))
+    made = k.library("pick", (x,), [(x.dtype, shape), (dtypes.int64, shape)], (which, rank))
     if made is None or not keepdim:
         return NotImplemented if made is None else made
     return tuple([k.reshape(part, (*shape[:d], 1, *shape[d:])) for part in made])
@@ -293,8 +293,8 @@ class _nanmedian_dim(Op):
     def ref(xp, input, dim, keepdim=False):
         if not input.ndim:
             return input, xp.zeros((), np.int64)
-        held = xp.count_nonzero(input == input, axis=dim, keepdims=True)
-        at = xp.take_along_axis(ranked(xp, input, dim), xp.maximum(held - 1, 0) // 2, dim)
+        numbers = xp.count_nonzero(input == input, axis=dim, keepdims=True)
+        at = xp.take_along_axis(ranked(xp, input, dim), xp.maximum(numbers - 1, 0) // 2, dim)
         return picked(xp, input, at, dim, keepdim)
 
     def body(k, input, dim, keepdim=False): return one_of_rows(k, input, dim, keepdim, "nanmedian")
@@ -321,9 +321,9 @@ class mode(Op):
             return input, xp.zeros((), np.int64)
         order = xp.moveaxis(ranked(xp, input, dim), dim, -1)
         rows = xp.take_along_axis(xp.moveaxis(input, dim, -1), order, -1)
-        place = xp.broadcast_to(xp.arange(rows.shape[-1]), rows.shape)
+        position = xp.broadcast_to(xp.arange(rows.shape[-1]), rows.shape)
         starts = xp.concatenate([xp.ones_like(rows[..., :1], bool), rows[..., 1:] != rows[..., :-1]], -1)
-        length = place - xp.maximum.accumulate(xp.where(starts, place, 0), axis=-1)     # of the run so far
+        length = position - xp.maximum.accumulate(xp.where(starts, position, 0), axis=-1)   # of the run so far
         at = xp.take_along_axis(order, length.argmax(axis=-1, keepdims=True), -1)
         return picked(xp, input, xp.moveaxis(at, -1, dim), dim, keepdim)
 

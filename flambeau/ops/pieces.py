@@ -212,18 +212,18 @@ class broadcast_shapes(Composite):
 # --- joining ------------------------------------------------------------------------------------------------
 
 
-def promoted(kinds):
-    """The dtype that all of `kinds` (Specs or arrays) become together."""
-    def dtype_of(k): return k.dtype if k.dtype.__class__ is dtypes.dtype else dtypes.from_numpy(k.dtype)
-    return dtypes.result_of([(dtype_of(k), 2 if k.ndim else 1) for k in kinds])
+def promoted(specs):
+    """The dtype that all of `specs`, Specs or arrays, become together."""
+    def dtype_of(one): return one.dtype if one.dtype.__class__ is dtypes.dtype else dtypes.from_numpy(one.dtype)
+    return dtypes.result_of([(dtype_of(one), 2 if one.ndim else 1) for one in specs])
 
 
-def joined_spec(kinds, dim):
-    """The Spec of `kinds` put one after the other along `dim`, or a refusal."""
-    for at, k in enumerate(kinds):
+def joined_spec(specs, dim):
+    """The Spec of `specs` put one after the other along `dim`, or a refusal."""
+    for at, k in enumerate(specs):
         need(k.ndim, f"zero-dimensional tensor (at position {at}) cannot be concatenated")
-    real = [(at, k) for at, k in enumerate(kinds) if k.shape != (0,)]    # PyTorch lets anything join a [0]
-    first = real[0][1] if real else kinds[0]
+    real = [(at, k) for at, k in enumerate(specs) if k.shape != (0,)]    # PyTorch lets anything join a [0]
+    first = real[0][1] if real else specs[0]
     d = shapes.wrap_dim(dim, first.ndim) if real else 0
     total = 0
     for at, k in real:
@@ -233,8 +233,8 @@ def joined_spec(kinds, dim):
                                    f"size {b} for tensor number {at} in the list.")
         total += k.shape[d]
     shape = (*first.shape[:d], total, *first.shape[d + 1:])
-    lasts = all(shapes.suggests_channels_last(k.shape, k.strides) for k in kinds)
-    return spec(promoted(kinds), shape, shapes.channels_last_strides(shape) if lasts else None, first.device)
+    lasts = all(shapes.suggests_channels_last(k.shape, k.strides) for k in specs)
+    return spec(promoted(specs), shape, shapes.channels_last_strides(shape) if lasts else None, first.device)
 
 
 def need_list(tensors, words, error_class=RuntimeError):
@@ -443,12 +443,12 @@ class meshgrid(Composite):
             need(x.dtype is first.dtype, "meshgrid expects all tensors to have the same dtype")
             need(x.device is first.device, "meshgrid expects all tensors to have the same device")
         n = len(tensors)
-        places = [1, 0, *range(2, n)] if indexing == "xy" and n > 1 else list(range(n))
+        axes = [1, 0, *range(2, n)] if indexing == "xy" and n > 1 else list(range(n))
         shape = [0] * n
-        for place, x in zip(places, tensors, strict=True):
-            shape[place] = x.numel()
-        return tuple([_expand(_view(x, (*[1] * place, x.numel(), *[1] * (n - 1 - place))), tuple(shape))
-                      for place, x in zip(places, tensors, strict=True)])
+        for axis, x in zip(axes, tensors, strict=True):
+            shape[axis] = x.numel()
+        return tuple([_expand(_view(x, (*[1] * axis, x.numel(), *[1] * (n - 1 - axis))), tuple(shape))
+                      for axis, x in zip(axes, tensors, strict=True)])
 
 
 class cartesian_prod(Composite):
@@ -474,7 +474,7 @@ class combinations(Composite):
             return _full((0,), 0, input.dtype, input.device)
         n = input.numel()
         mask = _full((n,) * r, True, dtypes.bool, input.device)
-        places = meshgrid(*[arange(n, device=input.device)] * r)
-        for a, b in itertools.pairwise(places):
+        indices = meshgrid(*[arange(n, device=input.device)] * r)
+        for a, b in itertools.pairwise(indices):
             mask = mask & (a <= b if with_replacement else a < b)
         return stack([x.masked_select(mask) for x in meshgrid(*[input] * r)], 1)

@@ -36,10 +36,10 @@ def stride_or(stride, kernel, n, name):
     return per_window(stride, n, "stride", name, True)
 
 
-def one_int(given, what, name, kind="should contain one int"):
+def one_int(given, what, name, expectation="should contain one int"):
     """The int that a function of one dimension takes."""
     made = ints((given,), what)
-    need(len(made) == 1, f"{name}() argument '{what}' {kind} (got {len(made)})")
+    need(len(made) == 1, f"{name}() argument '{what}' {expectation} (got {len(made)})")
     return made[0]
 
 

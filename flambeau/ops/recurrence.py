@@ -31,7 +31,7 @@ def walk(sizes, reverse):
     return found[::-1] if reverse else found
 
 
-def places(sizes):
+def row_positions(sizes):
     """For arrays of indices: where each step starts, and the step and the sample of each row."""
     sizes = np.asarray(sizes)
     starts = np.cumsum(sizes) - sizes
@@ -51,7 +51,7 @@ def last_state(states, sizes, reverse):
         return states[:n]
     if n == sizes[-1]:
         return states[-n:] if n else states[:0]
-    sizes, starts, _, _ = places(sizes)
+    sizes, starts, _, _ = row_positions(sizes)
     ends = (sizes[:, None] > np.arange(n)).sum(0) - 1
     return rows_at(states, starts[ends] + np.arange(n))
 
@@ -63,7 +63,7 @@ def states_before(states, first, sizes, reverse):
         return first
     if n == sizes[-1]:
         return cat((states[n:], first)) if reverse else cat((first, states[:-n] if n else states))
-    sizes, starts, step, sample = places(sizes)
+    sizes, starts, step, sample = row_positions(sizes)
     before = step + 1 if reverse else step - 1
     inside = (before >= 0) & (before < count)
     before = before.clip(0, count - 1)
@@ -144,23 +144,23 @@ def repeated(xp, step, sequences, states, fixed, reverse=False, keeps=True):
 # --- gates ------------------------------------------------------------------------------------------------------------
 
 
-def places_of(k, shape):
+def gate_masks(k, shape):
     """In a body: for each gate of [n, gates, H], where it stands."""
     at = k.expand(k.index(1, shape), shape)
     return [at == number for number in range(shape[1])]
 
 
-def parted(k, x, places):
+def parted(k, x, masks):
     """In a body: the gates of x [n, gates, H], each as [n, 1, H]. They are sums of one thing: what a loop over the
     gates needs of the others is then at hand without another walk over the rows."""
-    return [k.sum(k.where(place, x, 0), 1) for place in places]
+    return [k.sum(k.where(mask, x, 0), 1) for mask in masks]
 
 
-def joined(k, parts, places):
+def joined(k, parts, masks):
     """In a body: [n, gates · H] out of one [n, 1, H] for each gate."""
     out = parts[-1]
-    for part, place in zip(parts[-2::-1], places[-2::-1], strict=True):
-        out = k.where(place, part, out)
+    for part, mask in zip(parts[-2::-1], masks[-2::-1], strict=True):
+        out = k.where(mask, part, out)
     n, gates, width = out.shape
     return k.reshape(out, (n, gates * width))
 
@@ -290,9 +290,9 @@ class _lstm_step(Op):
     def body(k, x, h, c, weight):
         n, width = c.shape
         x = k.reshape(x + k.matmul(h, weight), (n, 4, width))
-        places = places_of(k, x.shape)
-        gates = k.where(places[2], k.tanh(x), k.sigmoid(x))
-        i, f, g, o = parted(k, gates, places)
+        masks = gate_masks(k, x.shape)
+        gates = k.where(masks[2], k.tanh(x), k.sigmoid(x))
+        i, f, g, o = parted(k, gates, masks)
         c = f * k.reshape(c, (n, 1, width)) + i * g
         return o * k.tanh(c), c, k.reshape(gates, (n, 4 * width))
 
@@ -323,12 +323,12 @@ class _lstm_back(Op):
 
     def body(k, gh, gc, gates, before, after):
         n, width = before.shape
-        seen, places = lambda x: k.reshape(x, (n, 1, width)), places_of(k, (n, 4, width))
-        i, f, g, o = parted(k, k.reshape(gates, (n, 4, width)), places)
+        seen, masks = lambda x: k.reshape(x, (n, 1, width)), gate_masks(k, (n, 4, width))
+        i, f, g, o = parted(k, k.reshape(gates, (n, 4, width)), masks)
         gh, t = seen(gh), k.tanh(seen(after))
         d = seen(gc) + gh * o * (1 - t * t)
         return joined(k, (d * g * i * (1 - i), d * seen(before) * f * (1 - f), d * i * (1 - g * g),
-                          gh * t * o * (1 - o)), places), d * f
+                          gh * t * o * (1 - o)), masks), d * f
 
 
 class _lstm_step_back(Op):
@@ -443,11 +443,11 @@ class _gru_step(Op):
         rows, width = h.shape
         u, wide = k.matmul(h, weight), (rows, 3, width)
         u, x, h = k.reshape(u if bias is None else u + bias, wide), k.reshape(x, wide), k.reshape(h, (rows, 1, width))
-        places = places_of(k, wide)
-        r, z = [k.sigmoid(part) for part in parted(k, x + u, places[:2])]
-        (un,), (xn,) = parted(k, u, places[2:]), parted(k, x, places[2:])
+        masks = gate_masks(k, wide)
+        r, z = [k.sigmoid(part) for part in parted(k, x + u, masks[:2])]
+        (un,), (xn,) = parted(k, u, masks[2:]), parted(k, x, masks[2:])
         n = k.tanh(xn + r * un)
-        return (h - n) * z + n, joined(k, (r, z, n), places), un
+        return (h - n) * z + n, joined(k, (r, z, n), masks), un
 
 
 class _gru_back(Op):
@@ -475,12 +475,12 @@ class _gru_back(Op):
 
     def body(k, g, gates, inner, h):
         rows, width = h.shape
-        seen, places = lambda x: k.reshape(x, (rows, 1, width)), places_of(k, (rows, 3, width))
-        r, z, n = parted(k, k.reshape(gates, (rows, 3, width)), places)
+        seen, masks = lambda x: k.reshape(x, (rows, 1, width)), gate_masks(k, (rows, 3, width))
+        r, z, n = parted(k, k.reshape(gates, (rows, 3, width)), masks)
         g = seen(g)
         dn = g * (1 - z) * (1 - n * n)
         dr, dz = dn * seen(inner) * r * (1 - r), g * (seen(h) - n) * z * (1 - z)
-        return joined(k, (dr, dz, dn), places), joined(k, (dr, dz, dn * r), places), g * z
+        return joined(k, (dr, dz, dn), masks), joined(k, (dr, dz, dn * r), masks), g * z
 
 
 class _gru_step_back(Op):

@@ -61,17 +61,17 @@ LAYERS = {
 }
 
 
-def network(kind, rows, first, params, biases, layers, dropout, train, both_ways, sizes):
+def network(layer_type, rows, first, params, biases, layers, dropout, train, both_ways, sizes):
     """(the last layer's states in rows, the last state of each layer) of a stack of layers.
 
     `first` holds the first states, [layers · directions, samples, features] for each part of the state.
     """
     need(sizes, "Expected sequence length to be larger than 0 in RNN")
     directions = 2 if both_ways else 1
-    projected = kind == "lstm" and first[0]._spec.shape[2] != first[1]._spec.shape[2]
+    projected = layer_type == "lstm" and first[0]._spec.shape[2] != first[1]._spec.shape[2]
     each = (4 if biases else 2) + projected
     count = each * layers * directions
-    need(len(params) == count, f"{kind} of {layers} layers in {directions} directions takes {count} weights and "
+    need(len(params) == count, f"{layer_type} of {layers} layers in {directions} directions takes {count} weights and "
                                f"biases, got {len(params)}")
     ends: list = [[] for _ in first]
     for layer in range(layers):
@@ -80,9 +80,9 @@ def network(kind, rows, first, params, biases, layers, dropout, train, both_ways
             number = layer * directions + direction
             given = list(params[each * number:each * (number + 1)])
             given[2:] = [*(given[2:4] if biases else (None, None)), *(given[-1:] if projected else ())]
-            if kind == "lstm" and not projected:
+            if layer_type == "lstm" and not projected:
                 given.append(None)
-            out = LAYERS[kind](rows, [part[number] for part in first], given, sizes, direction == 1)
+            out = LAYERS[layer_type](rows, [part[number] for part in first], given, sizes, direction == 1)
             made.append(out[0])
             for end, states in zip(ends, out, strict=True):
                 end.append(last_state(states, sizes, direction == 1))
@@ -92,8 +92,9 @@ def network(kind, rows, first, params, biases, layers, dropout, train, both_ways
     return own(rows) if directions == 1 else rows, [stack(end) for end in ends]
 
 
-def recurrent(kind, given, named):
-    """The public function `kind`, in its two forms: over a padded batch, and over a packed one with its batch sizes."""
+def recurrent(layer_type, given, named):
+    """The public function of that name, in its two forms: over a padded batch, and over a packed one with its batch
+    sizes."""
     packed = "batch_sizes" in named or len(given) > 3 and isinstance(given[3], (tuple, list))
     names = ("data", "batch_sizes") if packed else ("input",)
     names += ("hx", "params", "has_biases", "num_layers", "dropout", "train", "bidirectional")
@@ -102,14 +103,14 @@ def recurrent(kind, given, named):
     wrong = [name for name in a if name not in names] or [name for name in names if name not in a]
     need(not wrong and len(given) <= len(names), f"takes ({', '.join(names)}), got a wrong or missing argument: "
                                                  f"{', '.join(wrong) or len(given)}", TypeError)
-    first = tuple(a["hx"]) if kind == "lstm" else (a["hx"],)
+    first = tuple(a["hx"]) if layer_type == "lstm" else (a["hx"],)
     tail = [a["params"], a["has_biases"], a["num_layers"], a["dropout"], a["train"], a["bidirectional"]]
     if packed:
-        rows, ends = network(kind, a["data"], first, *tail, tuple(a["batch_sizes"].tolist()))
+        rows, ends = network(layer_type, a["data"], first, *tail, tuple(a["batch_sizes"].tolist()))
         return rows, *ends
     x = a["input"].transpose(0, 1) if a["batch_first"] else a["input"]
     steps, samples, width = x._spec.shape
-    rows, ends = network(kind, x.reshape(steps * samples, width), first, *tail, (samples,) * steps)
+    rows, ends = network(layer_type, x.reshape(steps * samples, width), first, *tail, (samples,) * steps)
     out = rows.view(steps, samples, rows._spec.shape[1])
     return out.transpose(0, 1) if a["batch_first"] else out, *ends
 
@@ -158,10 +159,10 @@ def check_cell(input, hx, w_ih, w_hh, gates):
                                         f"{hx.shape[0]}")
 
 
-def cell(kind, gates, input, state, *weights):
+def cell(layer_type, gates, input, state, *weights):
     """One step of one layer: the new state."""
     check_cell(input, state[0], *weights[:2], gates)
-    return tuple([own(part) for part in LAYERS[kind](input, state, weights, (input._spec.shape[0],), False)])
+    return tuple([own(part) for part in LAYERS[layer_type](input, state, weights, (input._spec.shape[0],), False)])
 
 
 class rnn_tanh_cell(Composite):

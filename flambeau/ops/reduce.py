@@ -219,8 +219,8 @@ class nanmean(Composite):
              f"{input.dtype.cname}")
         need(dtype is None or not dtypes.given(dtype).is_integral, "nanmean(): a mean is no whole number; expected "
              f"dtype to be floating point or complex, got {dtype}")
-        held = input.detach().isnan().logical_not().sum(dim, keepdim)
-        return nansum(input, dim, keepdim, dtype=dtype) / held
+        numbers = input.detach().isnan().logical_not().sum(dim, keepdim)
+        return nansum(input, dim, keepdim, dtype=dtype) / numbers
 
 
 class prod(Composite):
@@ -285,7 +285,7 @@ def others(x, dim):
 
 
 def lag(x, dim, first):
-    """`x` moved on by one place along `dim`, which then starts with the number `first`."""
+    """`x` moved on by one position along `dim`, which then starts with the number `first`."""
     return after(x.narrow(dim, 0, x.shape[dim] - 1), dim, first)
 
 

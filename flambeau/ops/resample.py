@@ -55,7 +55,7 @@ class _upsample_lanczos2d_aa(_resized):     node = "UpsampleLanczos2DAaBackward0
 
 NEAREST = {"nearest": (_upsample_nearest1d, _upsample_nearest2d, _upsample_nearest3d),
            "nearest-exact": (_upsample_nearest_exact1d, _upsample_nearest_exact2d, _upsample_nearest_exact3d)}
-# mode → number of dimensions, kind of map, operation
+# mode → number of dimensions, name of the map, operation
 SMOOTH = {"linear": (1, "linear", _upsample_linear1d), "bilinear": (2, "linear", _upsample_bilinear2d),
           "trilinear": (3, "linear", _upsample_trilinear3d), "bicubic": (2, "cubic", _upsample_bicubic2d)}
 ANTIALIAS = {"bilinear": ("linear", _upsample_bilinear2d_aa), "bicubic": ("cubic", _upsample_bicubic2d_aa),
@@ -145,13 +145,13 @@ def resized(input, n, sizes, scales, mode, align_corners, antialias):
         maps = [("nearest", old, new, scale, dtype is dtypes.float64, exact) for old, new, scale in pairs]
         return NEAREST[mode][n - 1](input, tuple(maps))
     if antialias:
-        kind, op = ANTIALIAS[mode]
+        map_name, op = ANTIALIAS[mode]
         need_dtype(dtype, dtype.category == 2 and dtype.itemsize > 2 or byte, f"upsample_{mode}2d_aa")
-        maps = [("smooth", old, new, align_corners, scale, kind) for old, new, scale in pairs]
+        maps = [("smooth", old, new, align_corners, scale, map_name) for old, new, scale in pairs]
     else:
-        _, kind, op = SMOOTH[mode]
+        _, map_name, op = SMOOTH[mode]
         need_dtype(dtype, dtype.category == 2 or byte and n == 2, f"upsample_{mode}{n}d")
-        maps = [(kind, old, new, align_corners, scale) for old, new, scale in pairs]
+        maps = [(map_name, old, new, align_corners, scale) for old, new, scale in pairs]
     return (_resized_bytes if byte else op)(input, tuple(maps))
 
 
@@ -217,9 +217,9 @@ def put_inside(at, size, padding_mode, align_corners):
         at = (span - rest).where(odd, rest) + low
         slope = sign * (1 - 2 * odd.to(at.dtype))
     if padding_mode:
-        held = at.detach().clamp(0, size - 1)
+        clamped = at.detach().clamp(0, size - 1)
         free = (at.detach() > 0) & (at.detach() < size - 1)
-        at, slope = at.where(free, held), free.to(at.dtype) * slope
+        at, slope = at.where(free, clamped), free.to(at.dtype) * slope
     return at, slope
 
 
@@ -315,17 +315,17 @@ class grid_sampler_2d(Composite):
 
     def of(input, grid, interpolation_mode, padding_mode, align_corners):
         need_sampled(input, grid, interpolation_mode)
-        flat, places = flat_inputs(input, grid)
+        flat, positions = flat_inputs(input, grid)
         out = 0
-        for index, weight, _ in corners(places, input.shape[2:], interpolation_mode, padding_mode, align_corners):
+        for index, weight, _ in corners(positions, input.shape[2:], interpolation_mode, padding_mode, align_corners):
             found = pick_inside(flat, index)
             out = out + (found if weight is None else found * weight.to(flat.dtype))
         return out.to(input.dtype).reshape(*input.shape[:2], *grid.shape[1:-1])
 
     def grads(g, needs, input, grid, interpolation_mode, padding_mode, align_corners):
-        flat, places = flat_inputs(input, grid)
-        g = g.to(flat.dtype).reshape(*flat.shape[:2], places.shape[1])
-        found = list(corners(places, input.shape[2:], interpolation_mode, padding_mode, align_corners))
+        flat, positions = flat_inputs(input, grid)
+        g = g.to(flat.dtype).reshape(*flat.shape[:2], positions.shape[1])
+        found = list(corners(positions, input.shape[2:], interpolation_mode, padding_mode, align_corners))
         d_input = d_grid = None
         if needs[0]:
             index = cat([index for index, _, _ in found], 1)
@@ -335,7 +335,7 @@ class grid_sampler_2d(Composite):
             d_grid = grid.new_zeros(grid.shape)
         elif needs[1]:
             pulls = [((pick_inside(flat, index) * g).sum(1, keepdim=True), slopes) for index, _, slopes in found]
-            parts = [sum([pull * slopes[d] for pull, slopes in pulls]).squeeze(1) for d in range(places.shape[2])]
+            parts = [sum([pull * slopes[d] for pull, slopes in pulls]).squeeze(1) for d in range(positions.shape[2])]
             d_grid = stack(parts[::-1], 2).reshape(grid.shape).to(grid.dtype)
         return d_input, d_grid
 

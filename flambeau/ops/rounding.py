@@ -190,11 +190,11 @@ class nan_to_num(Pointwise):
 
 
 def replaced(xp, input, nan, posinf, neginf):
-    kind = input.dtype.type
+    cls = input.dtype.type
     largest = dtypes.finfo(dtypes.from_numpy(input.dtype)).max
     posinf, neginf = largest if posinf is None else posinf, -largest if neginf is None else neginf
-    out = xp.where(xp.isnan(input), kind(0 if nan is None else nan), input)
-    return xp.where(input == kind(math.inf), kind(posinf), xp.where(input == kind(-math.inf), kind(neginf), out))
+    out = xp.where(xp.isnan(input), cls(0 if nan is None else nan), input)
+    return xp.where(input == cls(math.inf), cls(posinf), xp.where(input == cls(-math.inf), cls(neginf), out))
 
 
 # ---- size and sign

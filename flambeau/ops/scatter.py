@@ -1,6 +1,6 @@
 """Gather and scatter: along one dimension, an index for every single element; and folding, which they share.
 
-Gather and scatter work on the flattened tensor: `places` turns an index along a dimension into places in it.
+Gather and scatter work on the flattened tensor: `flat_positions` turns an index along a dimension into positions in it.
 """
 
 from ..base import dtypes, shapes
@@ -54,8 +54,8 @@ def holds_within(index, input, dim):
     return are_within(index, input.shape[shapes.wrap_dim(dim, input.ndim)] if input.ndim else 1, wrap=False)
 
 
-def places(xp, shape, dim, index):
-    """For each element of `index`, which varies along `dim`, its place in a flattened array of `shape`."""
+def flat_positions(xp, shape, dim, index):
+    """For each element of `index`, which varies along `dim`, its position in a flattened array of `shape`."""
     if not index.size:
         return xp.zeros(0, xp.int64)
     shape, index = shape or (1,), index.reshape(index.shape or (1,))
@@ -95,7 +95,7 @@ class gather(Op):
     def holds(index, input_spec, dim):  return holds_within(index, input_spec, dim)
 
     def ref(xp, input, dim, index, *, sparse_grad=False):
-        return xp.take(input.reshape(-1), places(xp, input.shape, dim, index)).reshape(index.shape)
+        return xp.take(input.reshape(-1), flat_positions(xp, input.shape, dim, index)).reshape(index.shape)
 
     def d_input(g, input_spec, dim, index): return _gather_backward(g, input_spec.shape, dim, index)
     def body(k, input, dim, index, *, sparse_grad=False): return picked_along(k, input, dim, index)
@@ -110,7 +110,7 @@ class _gather_backward(Op):
 
     def ref(xp, input, size, dim, index):
         out = xp.zeros((shapes.numel(size), 1), input.dtype)
-        reduce_at(xp, xp.add, out, places(xp, size, dim, index), input.reshape(-1, 1))
+        reduce_at(xp, xp.add, out, flat_positions(xp, size, dim, index), input.reshape(-1, 1))
         return out.reshape(size)
 
     def body(k, input, size, dim, index):
@@ -198,7 +198,7 @@ class _scatter(Op):
 
     def ref(xp, input, dim, index, src):
         out = xp.ascontiguousarray(input).reshape(-1)
-        out[places(xp, input.shape, dim, index)] = cut(src, index)
+        out[flat_positions(xp, input.shape, dim, index)] = cut(src, index)
         return out.reshape(input.shape)
 
     def d_input(g, dim, index):          return _scatter_value(g, dim, index, 0)
@@ -228,7 +228,7 @@ class _scatter_value(Op):
 
     def ref(xp, input, dim, index, value):
         out = xp.ascontiguousarray(input).reshape(-1)
-        out[places(xp, input.shape, dim, index)] = as_scalar(value, dtypes.from_numpy(input.dtype))
+        out[flat_positions(xp, input.shape, dim, index)] = as_scalar(value, dtypes.from_numpy(input.dtype))
         return out.reshape(input.shape)
 
     def d_input(g, dim, index): return _scatter_value(g, dim, index, 0)
@@ -264,7 +264,7 @@ class scatter_add(Op):
 
     def ref(xp, input, dim, index, src):
         out = xp.array(input, order="C").reshape(-1, 1)
-        reduce_at(xp, xp.add, out, places(xp, input.shape, dim, index), cut(src, index))
+        reduce_at(xp, xp.add, out, flat_positions(xp, input.shape, dim, index), cut(src, index))
         return out.reshape(input.shape)
 
     def d_input(g):                      return g
@@ -308,7 +308,7 @@ class scatter_reduce(Op):
 
     def ref(xp, input, dim, index, src, reduce, *, include_self=True):
         out = xp.array(input, order="C").reshape(-1, 1)
-        at, src = places(xp, input.shape, dim, index), cut(src, index).reshape(-1, 1)
+        at, src = flat_positions(xp, input.shape, dim, index), cut(src, index).reshape(-1, 1)
         out = fold(xp, reduce, out, at, src, include_self)
         return out.reshape(input.shape)
 
@@ -412,10 +412,10 @@ def fold_grads(g, needs, input, source, out, reduce, include_self, pick, add, ag
         others = again(input, source.masked_fill(only, 1))
         theirs = pick(g * others).where(only, pick(g * out) / source.masked_fill(zero, 1))
     else:                                                  # equal extremes share the gradient evenly
-        at, held = pick(out), input == out
+        at, kept = pick(out), input == out
         won = source == at
-        share = g / add(held.to(g.dtype), won.to(g.dtype))
-        mine, theirs = held * share, won * pick(share)
+        share = g / add(kept.to(g.dtype), won.to(g.dtype))
+        mine, theirs = kept * share, won * pick(share)
     if not include_self:
         mine = blank(mine)
     return (mine if needs[0] else None, None, theirs if needs[2] else None)

@@ -114,8 +114,7 @@ class _isin(Op):
         return spec(dtypes.bool, elements.shape, None, elements.device)
 
     def ref(xp, elements, test_elements, assume_unique, invert):
-        kinds = [dtypes.from_numpy(a.dtype) for a in (elements, test_elements)]
-        common = dtypes.promote_types(*kinds).compute
+        common = dtypes.promote_types(*[dtypes.from_numpy(a.dtype) for a in (elements, test_elements)]).compute
         elements, test_elements = elements.astype(common), test_elements.astype(common)
         if test_elements.size < 10 * elements.size ** 0.145:   # PyTorch's rule: few are compared one by one
             found = xp.zeros(elements.shape, bool)
@@ -126,7 +125,7 @@ class _isin(Op):
 
 
 class searchsorted(Composite):
-    """The places in the last dimension of `sorted_sequence` before which `input` would go; `right`: after equals.
+    """The positions in the last dimension of `sorted_sequence` before which `input` would go; `right`: after equals.
 
     >>> torch.searchsorted(torch.tensor([1, 3, 5]), torch.tensor([0, 3, 9]))
     tensor([0, 1, 3])
@@ -203,8 +202,8 @@ def bisect(xp, rows, values, right):
     while (low < high).any():
         middle = (low + high) // 2
         at = xp.minimum(middle, rows.shape[-1] - 1)
-        held = xp.take_along_axis(rows, at, -1) if rows.ndim > 1 else rows[at]
-        goes_on = ~(held > values) if right else ~(held >= values)
+        element = xp.take_along_axis(rows, at, -1) if rows.ndim > 1 else rows[at]
+        goes_on = ~(element > values) if right else ~(element >= values)
         goes_on &= low < high
         low, high = xp.where(goes_on, middle + 1, low), xp.where(goes_on, high, xp.maximum(low, middle))
     return low
@@ -222,7 +221,7 @@ class bucketize(Composite):
 
 
 class unravel_index(Composite):
-    """The coordinates, a tensor each, that places counted in a flattened tensor of `shape` have in it."""
+    """The coordinates, a tensor each, that positions counted in a flattened tensor of `shape` have in it."""
 
     forms = "function"
 

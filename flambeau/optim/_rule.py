@@ -80,14 +80,14 @@ class ByRule(Optimizer):
 
     def _step_group(self, number, group, live):
         cls = self.__class__
-        options = {name: held for name, held in group.items() if name != "params"}
+        options = {name: value for name, value in group.items() if name != "params"}
         options["lr"] = as_number(options["lr"])
         states = [self._state_of(p, options) for p in live]
         plain = not options.get("maximize") and not options.get("differentiable")
-        for t, places in self._count(number, states, group, live[0].device) if cls.counts else \
+        for t, indices in self._count(number, states, group, live[0].device) if cls.counts else \
                 [(None, range(len(live)))]:
             numbers = None
-            for i in places:
+            for i in indices:
                 p, state = live[i], states[i]
                 if not plain or cls.pairs and p._spec.dtype.is_complex:
                     advance(cls, p, p.grad, state, t, options)
@@ -109,7 +109,7 @@ class ByRule(Optimizer):
         return state
 
     def _count(self, number, states, group, device):
-        """Count one step for each of these states; gives (count, the places of the states that have it) of each count.
+        """Count one step for each of these states; gives (count, the indices of the states that have it) of each count.
 
         See Note [Step counts].
         """
@@ -120,28 +120,28 @@ class ByRule(Optimizer):
             turn = self._turns[number] = self._wind(states, steps, group, device)
         for clock, _ in turn[1]:
             clock.tick()
-        return [(clock.count, places) for clock, places in turn[1]]
+        return [(clock.count, indices) for clock, indices in turn[1]]
 
     def _wind(self, states, steps, group, device):
-        """(the tensors of the steps, ((clock, the places of its states), ...)) for these states."""
+        """(the tensors of the steps, ((clock, the indices of its states), ...)) for these states."""
         fused = bool(group.get("fused"))
-        kind = scalar_dtype(fused), device if fused or group.get("capturable") else "cpu"
+        dtype_and_device = scalar_dtype(fused), device if fused or group.get("capturable") else "cpu"
         self._clocks = [clock for clock in self._clocks if clock.holds()]
         clock_of = {id(step): clock for clock in self._clocks for step in clock.steps}
         found, turn = {}, []
         for i, step in enumerate(steps):
             clock = clock_of.get(id(step))
             found.setdefault(count_in(step) if clock is None else clock, []).append(i)
-        for clock, places in found.items():
+        for clock, indices in found.items():
             if isinstance(clock, Clock):
-                if len(places) == len(clock.steps):
-                    turn.append((clock, tuple(places)))
+                if len(indices) == len(clock.steps):
+                    turn.append((clock, tuple(indices)))
                     continue
                 # The others rest: these go on with a clock of their own.
-                going = {id(steps[i]) for i in places}
+                going = {id(steps[i]) for i in indices}
                 clock.steps = tuple([step for step in clock.steps if id(step) not in going])
                 clock = clock.count
-            turn.append((Clock([states[i] for i in places], clock, *kind), tuple(places)))
+            turn.append((Clock([states[i] for i in indices], clock, *dtype_and_device), tuple(indices)))
             self._clocks.append(turn[-1][0])
         return tuple([state["step"] for state in states]), tuple(turn)
 
@@ -152,13 +152,13 @@ def advance(cls, p, g, state, t, options):
         g = -g
     if options.get("differentiable"):
         # What autograd has kept of the last step's state stays as it is: this step writes to copies.
-        for name, held in state.items():
-            if isinstance(held, Tensor) and name != "step":
-                state[name] = held.clone()
+        for name, value in state.items():
+            if isinstance(value, Tensor) and name != "step":
+                state[name] = value.clone()
     if cls.pairs and p.is_complex():
         p, g = view_as_real(p), view_as_real(g)
-        state = {name: view_as_real(held) if isinstance(held, Tensor) and held.is_complex() else held
-                 for name, held in state.items()}
+        state = {name: view_as_real(value) if isinstance(value, Tensor) and value.is_complex() else value
+                 for name, value in state.items()}
     cls.step_one(p, g, state, t, options)
 
 
@@ -171,7 +171,7 @@ def functional(cls, params, grads, states, state_steps=None, **options):
     options["lr"] = as_number(options.get("lr"))
     found = []
     for i, (p, g) in enumerate(zip(params, grads, strict=True)):
-        state, t = {name: held[i] for name, held in states.items() if held}, None
+        state, t = {name: values[i] for name, values in states.items() if values}, None
         if state_steps is not None:
             state_steps[i] += 1
             t = count_in(state_steps[i])

@@ -1,8 +1,8 @@
 """The base of learning-rate schedulers.
 
 A scheduler counts epochs, and at each gives the optimizer's groups their new rates. What changes from step to step are
-numbers in plain places, and whether they pass a bound is asked by comparing them; so a training step with a scheduler
-in it can be replayed (docs/compile.md).
+plain numbers, and whether they pass a bound is asked by comparing them; so a training step with a scheduler in it can
+be replayed (docs/compile.md).
 """
 import functools
 import types
@@ -34,11 +34,11 @@ def values_of(optimizer, name):
 
 def put(group, name, x):
     """Set an option; one that is a tensor stays the same tensor, and is shared with nothing else."""
-    held = group[name]
-    if not isinstance(held, Tensor):
+    option = group[name]
+    if not isinstance(option, Tensor):
         group[name] = copied(x)
-    elif x is not held:
-        held.copy_(x) if isinstance(x, Tensor) else held.fill_(x)
+    elif x is not option:
+        option.copy_(x) if isinstance(x, Tensor) else option.fill_(x)
 
 
 def per_group(what, x, optimizer):
@@ -144,16 +144,16 @@ class LRScheduler:
 
     def state_dict(self):
         """Everything but the optimizer. Functions are saved by their attributes, where they are objects."""
-        out = {name: list(held) if name == "_last_lr" else held for name, held in self.__dict__.items()
+        out = {name: list(value) if name == "_last_lr" else value for name, value in self.__dict__.items()
                if name not in self._unsaved and name not in self._functions}
         for name in self._functions:
-            held = self.__dict__[name]
-            out[name] = [attributes_of(f) for f in held] if isinstance(held, list) else attributes_of(held)
+            value = self.__dict__[name]
+            out[name] = [attributes_of(f) for f in value] if isinstance(value, list) else attributes_of(value)
         return out
 
     def load_state_dict(self, state_dict):
         """Go on where `state_dict` was taken."""
-        state_dict = {name: list(held) if name == "_last_lr" else held for name, held in state_dict.items()}
+        state_dict = {name: list(value) if name == "_last_lr" else value for name, value in state_dict.items()}
         for name in self._functions:
             mine, theirs = self.__dict__[name], state_dict.pop(name, None)
             pairs = zip(mine, theirs or ()) if isinstance(mine, list) else [(mine, theirs)]

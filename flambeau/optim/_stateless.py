@@ -38,20 +38,20 @@ def swap_in_optimizer_params_and_state(optimizer, swapin_parameters, swapin_opti
                            f"parameter ids from param_groups[*]['params']; got extra keys {extra}.")
     param_of = dict(zip(numbers, params))
     own = {name: optimizer.__dict__[name] for name in ("param_groups", "state", "_clocks", "_turns")}
-    held = {number: dict(part) for number, part in state.items()}
+    copied = {number: dict(part) for number, part in state.items()}
     optimizer.param_groups = [{**group, "params": [param_of[n] for n in group["params"]]} for group in saved]
-    optimizer.state = defaultdict(dict, {param_of[number]: part for number, part in held.items()})
+    optimizer.state = defaultdict(dict, {param_of[number]: part for number, part in copied.items()})
     optimizer._clocks, optimizer._turns = [], {}
     try:
         yield
     finally:
         optimizer.__dict__.update(own)
         with no_grad():                                  # the counts of steps were put into tensors of our own
-            _put_counts_back(state, held)
+            _put_counts_back(state, copied)
 
 
-def _put_counts_back(state, held):
+def _put_counts_back(state, copied):
     for number, part in state.items():
-        step = held[number].get("step")
+        step = copied[number].get("step")
         if "step" in part and step is not part["step"]:
             part["step"].copy_(step)

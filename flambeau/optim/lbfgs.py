@@ -140,8 +140,8 @@ class Search:
         curvature = change.dot(step)
         if curvature.item() > 1e-10:
             if len(changes) == self.group["history_size"]:
-                for held in (changes, steps, weights):
-                    held.pop(0)
+                for history in (changes, steps, weights):
+                    history.pop(0)
             changes.append(change)
             steps.append(step)
             weights.append(1.0 / curvature)
@@ -170,7 +170,7 @@ def largest(x):
 
 
 class Point(NamedTuple):
-    """A place along a direction: how far, the loss there, its gradient, and the slope along the direction."""
+    """A point along a direction: how far, the loss there, its gradient, and the slope along the direction."""
 
     at: float
     loss: float

@@ -63,8 +63,8 @@ def _why_empty(used_up, module):
     if count:
         return f": {own} has {count} parameters, and none of them was let through"
     for path, part in module.named_modules():
-        for name, held in vars(part).items():
-            found = _unseen(held)
+        for name, value in vars(part).items():
+            found = _unseen(value)
             if found and not name.startswith("_"):
                 return f": {own} {found.format(name=f'{path}.{name}'.lstrip('.'))}"
     return f": {own} has no parameters"
@@ -88,10 +88,10 @@ def _unseen_of(module):
     """(words, weak references to parameters) of what a module and its parts hold where they do not look."""
     found = []
     for path, part in module.named_modules():
-        for name, held in vars(part).items():
-            words = _unseen(held) if not name.startswith("_") else None
+        for name, value in vars(part).items():
+            words = _unseen(value) if not name.startswith("_") else None
             if words:
-                inside = held.values() if isinstance(held, dict) else [held] if isinstance(held, Tensor) else held
+                inside = value.values() if isinstance(value, dict) else [value] if isinstance(value, Tensor) else value
                 inner = [p for one in inside for p in (one.parameters() if hasattr(one, "parameters") else [one])
                          if isinstance(p, Tensor)]
                 found.append((f"{type(module).__name__} {words.format(name=f'{path}.{name}'.lstrip('.'))}",
@@ -332,9 +332,9 @@ class Optimizer:
         for group in self.param_groups:
             for p in group["params"]:
                 numbers.setdefault(id(p), len(numbers))
-            groups.append({name: held for name, held in group.items() if name != "params"})
+            groups.append({name: value for name, value in group.items() if name != "params"})
             groups[-1]["params"] = [numbers[id(p)] for p in group["params"]]
-        state = {numbers[id(key)] if isinstance(key, Tensor) else key: held for key, held in self.state.items()}
+        state = {numbers[id(key)] if isinstance(key, Tensor) else key: value for key, value in self.state.items()}
         out = {"state": state, "param_groups": groups}
         for hook in self._optimizer_state_dict_post_hooks.values():
             result = hook(self, out)
@@ -368,11 +368,11 @@ class Optimizer:
             if "param_names" in group:
                 other.setdefault("param_names", group["param_names"])
         state = defaultdict(dict)
-        for key, held in state_dict["state"].items():
+        for key, value in state_dict["state"].items():
             if key in params:
-                state[params[key]] = fitted(params[key], held, key in exact)
+                state[params[key]] = fitted(params[key], value, key in exact)
             else:
-                state[key] = held
+                state[key] = value
         self.__setstate__({"state": state, "param_groups": saved})
         for hook in self._optimizer_load_state_dict_post_hooks.values():
             hook(self)
@@ -422,8 +422,8 @@ def _default_to_fused_or_foreach(params, differentiable, use_fused=False):
 
 def _kept_by(optimizer):
     """The tensors that an optimizer keeps for its parameters."""
-    return [held for state in list(optimizer.state.values()) for held in list(state.values())
-            if isinstance(held, Tensor)]
+    return [value for state in list(optimizer.state.values()) for value in list(state.values())
+            if isinstance(value, Tensor)]
 
 
 out_of_memory.keepers[Optimizer] = _kept_by
@@ -442,8 +442,8 @@ def _view_as_real(params, *state_and_grads):
     """Take views of two real numbers in the place of complex tensors, in these lists. deepspeed."""
     for i, p in enumerate(params):
         if p.is_complex():
-            for held in (params, *state_and_grads):
-                held[i] = view_as_real(held[i])
+            for tensors in (params, *state_and_grads):
+                tensors[i] = view_as_real(tensors[i])
 
 
 def _stack_if_compiling(x):

@@ -89,7 +89,7 @@ class AveragedModel(Module):
         self._count = Count(self.n_averaged, 0)
 
     def __getstate__(self):
-        return {name: held for name, held in super().__getstate__().items() if name != "_count"}
+        return {name: value for name, value in super().__getstate__().items() if name != "_count"}
 
     def forward(self, *args, **kwargs):
         return self.module(*args, **kwargs)

@@ -47,12 +47,12 @@ def _spans(recorder, end):
     """All spans, from when the profile began, in the order of their starts by thread."""
     found = list(recorder.spans)
     for name, start, stop, thread, site, shapes, stack, flops in recorder.calls:
-        kinds = shapes or ((), ())
-        found.append(Span("operation", name, start, stop, thread, line=line_of(site), shapes=list(kinds[0]),
-                          dtypes=list(kinds[1]), stack=stack, flops=flops))
-    for thread, held in recorder.open.items():               # what goes on when the profile ends
+        shapes_and_dtypes = shapes or ((), ())
+        found.append(Span("operation", name, start, stop, thread, line=line_of(site), shapes=list(shapes_and_dtypes[0]),
+                          dtypes=list(shapes_and_dtypes[1]), stack=stack, flops=flops))
+    for thread, open_spans in recorder.open.items():         # what goes on when the profile ends
         found += [Span(category, name, start, end, thread, line=line_of(site), module=module)
-                  for category, name, start, module, site in held]
+                  for category, name, start, module, site in open_spans]
     for span in found:
         span.start = max(span.start, recorder.began)
     found = [span for span in found if span.end >= span.start and span.end > recorder.began]
@@ -62,16 +62,16 @@ def _spans(recorder, end):
 
 
 def _nested(spans, moments):
-    """Set the parents of spans, and leave out those that only repeat their parent; {kind: [span that was innermost at
-    each moment, or None]}."""
-    found = {kind: [None] * len(times) for kind, times in moments.items()}
+    """Set the parents of spans, and leave out those that only repeat their parent; {category: [span that was innermost
+    at each moment, or None]}."""
+    found = {category: [None] * len(times) for category, times in moments.items()}
     events = [(span.thread, span.start, 0, -span.end, index, "") for index, span in enumerate(spans)]
-    events += [(thread, time, 1, 0, index, kind) for kind, times in moments.items()
+    events += [(thread, time, 1, 0, index, category) for category, times in moments.items()
                for index, (time, thread, _) in enumerate(times)]
     events.sort(key=lambda event: event[:3])
     stack: list = []
     last, dropped = None, {}
-    for thread, time, is_moment, _, index, kind in events:
+    for thread, time, is_moment, _, index, category in events:
         if thread != last:
             stack, last = [], thread
         until = time if is_moment else spans[index].end
@@ -79,7 +79,7 @@ def _nested(spans, moments):
             stack.pop()
         around = stack[-1] if stack else None
         if is_moment:
-            found[kind][index] = around
+            found[category][index] = around
         elif around is not None and spans[index].kind == spans[around].kind == "operation" and \
                 spans[index].name == spans[around].name:
             dropped[index] = around                          # `sum` calls `_sum`: one operation in two parts
@@ -94,18 +94,18 @@ def _drop(spans, found, dropped):
     """Take the spans `dropped` (index → the one that stands for it) out of the list, and number the others anew."""
     if not dropped:
         return
-    places, kept = {None: None}, []
+    new_index, kept = {None: None}, []
     for index, span in enumerate(spans):
         if index not in dropped:
-            places[index] = len(kept)
+            new_index[index] = len(kept)
             kept.append(span)
         else:
             spans[dropped[index]].flops = max(spans[dropped[index]].flops, span.flops)
     for index, span in enumerate(kept):
-        kept[index].parent = places[span.parent]
+        kept[index].parent = new_index[span.parent]
     spans[:] = kept
-    for kind, around in found.items():
-        found[kind] = [places[one] for one in around]
+    for category, around in found.items():
+        found[category] = [new_index[one] for one in around]
 
 
 class _Contexts:

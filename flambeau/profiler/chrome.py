@@ -127,14 +127,14 @@ def _about_step(profile, step):
 
 def _memory(profile, pid, tid, at):
     """Counters of the bytes in use, from what was there when the profile began."""
-    held: dict = {}
+    in_use: dict = {}
     for one in profile.memory:
-        held[one.device] = held.get(one.device, 0) + one.nbytes
+        in_use[one.device] = in_use.get(one.device, 0) + one.nbytes
         yield {"ph": "C", "name": f"memory of {one.device} since the start", "pid": pid, "tid": 0, "ts": at(one.time),
-               "args": {"bytes": held[one.device]}}
+               "args": {"bytes": in_use[one.device]}}
         yield {"ph": "i", "s": "t", "cat": "cpu_instant_event", "name": "[memory]", "pid": pid, "tid": tid,
                "ts": at(one.time), "args": {"Bytes": one.nbytes, "Device": one.device, "line": one.line,
-                                             "Total Allocated": held[one.device]}}
+                                             "Total Allocated": in_use[one.device]}}
 
 
 def _as_json(text):

@@ -54,13 +54,13 @@ def kineto_available():
 
 
 def supported_activities():
-    """What can be watched: the CPU, and the other kinds of devices that are there."""
-    return {ProfilerActivity.CPU, *(activity_of(kind) for kind in devices.accelerators if devices.available(kind))}
+    """What can be watched: the CPU, and the other types of devices that are there."""
+    return {ProfilerActivity.CPU, *map(activity_of, filter(devices.available, devices.accelerators))}
 
 
-def activity_of(kind):
-    """The activity of a kind of devices; PyTorch has one for all that others add."""
-    return ProfilerActivity[DeviceType(devices.number_of(kind)).name]
+def activity_of(device_type):
+    """The activity of a type of devices; PyTorch has one for all that others add."""
+    return ProfilerActivity[DeviceType(devices.number_of(device_type)).name]
 
 
 def schedule(*, wait, warmup, active, repeat=0, skip_first=0, skip_first_wait=0):
@@ -155,8 +155,8 @@ class _KinetoProfile:
         self.with_flops, self.with_modules, self.acc_events = with_flops, with_modules, acc_events
         self.experimental_config, self.execution_trace_observer = experimental_config, execution_trace_observer
         self.custom_trace_id_callback = custom_trace_id_callback
-        self.use_device = next((kind for kind in devices.accelerators if devices.available(kind)
-                                and activity_of(kind) in self.activities), None)
+        self.use_device = next((device_type for device_type in devices.accelerators if devices.available(device_type)
+                                and activity_of(device_type) in self.activities), None)
         self.preset_metadata, self._metadata = {}, {}
         self.profile = self.profiler = None
         self._recorder = self._trace_id = None

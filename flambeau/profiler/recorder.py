@@ -133,13 +133,13 @@ class TimeRecorder(Observer):
     def close(self, kind, name):
         """The innermost of this thread's open spans of that kind and name is over, and so are those inside of it."""
         thread, end = _ident(), clock()
-        held = self.open[thread]
-        at = next((i for i in range(len(held) - 1, -1, -1) if held[i][:2] == (kind, name)), None)
+        open_spans = self.open[thread]
+        at = next((i for i in range(len(open_spans) - 1, -1, -1) if open_spans[i][:2] == (kind, name)), None)
         if at is None:                             # it began before recording began
             return
-        for kind_, name_, start, module, site in held[at:][::-1]:
+        for kind_, name_, start, module, site in open_spans[at:][::-1]:
             self.spans.append(Span(kind_, name_, start, end, thread, line=line_of(site), module=module))
-        del held[at:]
+        del open_spans[at:]
 
     def enter(self, kind, name, module=None):
         """A span of this thread begins, to be ended by `close`."""
@@ -203,8 +203,8 @@ def _after_fork():
 
 
 def _devices():
-    """The CPU, and of all other kinds that are there the current device."""
-    return [CPU, *(as_device(kind) for kind in devices.accelerators if devices.available(kind))]
+    """The CPU, and of all other types that are there the current device."""
+    return [CPU, *map(as_device, filter(devices.available, devices.accelerators))]
 
 
 def _by_role(device):

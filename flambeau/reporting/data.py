@@ -61,13 +61,14 @@ def placement(run):
                 "parameters": peaks[name].roles.get("parameters", 0) if name in peaks else 0,
                 "peak": peaks[name].nbytes if name in peaks else 0, "name": device_name(name)}
                for name in sorted({*running, *peaks}, key=lambda name: -running.get(name, 0))]
-    kind = accelerator()
-    idle = kind is not None and not any(one["device"].partition(":")[0] == kind and one["running"] for one in devices)
+    device_type = accelerator()
+    idle = device_type is not None and not any(one["device"].partition(":")[0] == device_type and one["running"]
+                                               for one in devices)
     known = facts.gather()
     problems = [repr(one) for one in slow_surroundings(known)]
     if idle:
-        problems.insert(0, f"A {kind.upper()} device is there, and everything ran on the CPU: move the model and the "
-                           f"data to it, model.to({kind!r}).")
+        problems.insert(0, f"A {device_type.upper()} device is there, and everything ran on the CPU: move the model "
+                           f"and the data to it, model.to({device_type!r}).")
     return {"devices": devices, "idle": idle, "problems": problems,
             "expected": settings.expect_device, "facts": [list(line) for line in screen(known)]}
 
@@ -88,9 +89,9 @@ def curves(run):
     if run.losses:
         found.append({"name": "loss", "points": thinned([[seconds(when), step, number(loss)]
                                                          for step, when, loss in run.losses])})
-    names = list(dict.fromkeys(name for _, held in run.logged for name in held))
-    found += [{"name": name, "points": thinned([[seconds(when), None, number(held[name])] for when, held in run.logged
-                                                if name in held])} for name in names]
+    names = list(dict.fromkeys(name for _, scalars in run.logged for name in scalars))
+    found += [{"name": name, "points": thinned([[seconds(when), None, number(scalars[name])]
+                                                for when, scalars in run.logged if name in scalars])} for name in names]
     if len(run.ends) > 1:
         found += throughput(run, seconds)
     return found
@@ -141,12 +142,12 @@ def rows(profile, by):
              "limit_share": one.limit_share} for one in profile.rows(by) if one.total][:MOST_ROWS]
 
 
-def sources(profile, held):
+def sources(profile, recording):
     """{name of a file: its lines} of the files that lines of the tables are in."""
     if profile is None:
         return {}
     names = {row.name.removesuffix(" (backward)") for row in profile.rows("line")[:MOST_ROWS]}
-    names |= {event.line for event in held.events} if held else set()
+    names |= {event.line for event in recording.events} if recording else set()
     paths = {os.path.basename(path): path for module in list(sys.modules.values())
              if (path := getattr(module, "__file__", None))}
     main = getattr(sys.modules.get("__main__"), "__file__", None)
@@ -163,26 +164,26 @@ def sources(profile, held):
 # --- memory -----------------------------------------------------------------------------------------------------------
 
 
-def memory(held):
+def memory(recording):
     """Of each device: bytes by line over time, and what was alive at the peak."""
-    return [timeline(peak.device, peak, [event for event in held.events if event.device == peak.device], held)
-            for peak in used(held)]
+    return [timeline(peak.device, peak, [event for event in recording.events if event.device == peak.device], recording)
+            for peak in used(recording)]
 
 
-def used(held):
+def used(recording):
     """The peaks of the devices that had bytes meanwhile: the process may have opened others before, for other work."""
-    return [peak for peak in held.peaks.values() if peak.nbytes] if held is not None else []
+    return [peak for peak in recording.peaks.values() if peak.nbytes] if recording is not None else []
 
 
-def timeline(name, peak, events, held):
+def timeline(name, peak, events, recording):
     """The memory of one device: `series`, one of each of the largest lines, over `times`, in seconds."""
     largest = [tally.name for tally in peak.lines[:SHOWN_LINES]]
     series: dict = {line: [] for line in (BEFORE, *largest, OTHERS)}
     now = dict.fromkeys(series, 0)
     now[BEFORE] = peak.before
     times, at = [], 0
-    span = max(held.end - held.start, 1)
-    marks = sorted({held.start + span * i // MOST_TIMES for i in range(MOST_TIMES + 1)} | {highest(events)})
+    span = max(recording.end - recording.start, 1)
+    marks = sorted({recording.start + span * i // MOST_TIMES for i in range(MOST_TIMES + 1)} | {highest(events)})
     for mark in marks:
         while at < len(events) and events[at].time <= mark:
             event = events[at]
@@ -192,7 +193,7 @@ def timeline(name, peak, events, held):
             else:
                 now[line] += event.nbytes
             at += 1
-        times.append((mark - held.start) / 1e9)
+        times.append((mark - recording.start) / 1e9)
         for line, values in series.items():
             values.append(now[line])
     totals = [sum(values) for values in zip(*series.values())]
@@ -202,7 +203,7 @@ def timeline(name, peak, events, held):
                       for tally in peak.lines[:20]],
             "roles": {role: nbytes for role, nbytes in peak.roles.items() if nbytes},
             "modules": [{"name": tally.name, "bytes": tally.nbytes} for tally in peak.modules[:20]],
-            "dropped": held.dropped}
+            "dropped": recording.dropped}
 
 
 def highest(events):

@@ -87,16 +87,16 @@ def full_names(item):
         raise TypeError(f"add_safe_globals takes classes and functions, got {item!r}")
     module, name = item.__module__, item.__qualname__
     modules = (module, torch_name(module), torch_module(item, module, name))
-    return item, (*(f"{place}.{name}" for place in modules),
-                  *(f"{place}.{name}" for place, name in operation_names(item)))
+    return item, (*(f"{home}.{name}" for home in modules),
+                  *(f"{home}.{name}" for home, name in operation_names(item)))
 
 
 def operation_names(item):
-    """(module, name) of each place where PyTorch has the operation `item`; nothing if it is not one."""
+    """(module, name) of each module where PyTorch has the operation `item`; nothing if it is not one."""
     if not isinstance(item, Op):
         return []
-    return [(f"torch.{space}".rstrip("."), name) for space, held in namespace.items()
-            for name, op in held.items() if op is item]
+    return [(f"torch.{space}".rstrip("."), name) for space, operations in namespace.items()
+            for name, op in operations.items() if op is item]
 
 
 def torch_name(name):
@@ -110,12 +110,12 @@ class GlobalNames:
     def __init__(self):
         self.user = {}
         for item in _trusted:
-            held, names = full_names(item)
-            self.user.update(dict.fromkeys(names, held))
-        self.ids = {id(held): held for held in self.user.values()}
+            trusted, names = full_names(item)
+            self.user.update(dict.fromkeys(names, trusted))
+        self.ids = {id(trusted): trusted for trusted in self.user.values()}
         # What a trusted class is inside of, by its name: protocol 2 asks the outer class for it.
-        self.outer = {full.removesuffix(inner): Outer(full.removesuffix(inner)) for full, held in self.user.items()
-                      for inner in inner_parts(held)}
+        self.outer = {full.removesuffix(inner): Outer(full.removesuffix(inner)) for full, trusted in self.user.items()
+                      for inner in inner_parts(trusted)}
 
     def find(self, module, name):
         """What the global means, or a refusal that says what to do."""
@@ -199,9 +199,9 @@ class Outer:
         self.full = full
 
 
-def inner_parts(held):
+def inner_parts(cls):
     """".B.C" and ".C" of a class A.B.C."""
-    name = getattr(held, "__qualname__", "")
+    name = getattr(cls, "__qualname__", "")
     return [name[at:] for at, c in enumerate(name) if c == "." and "<locals>" not in name]
 
 
@@ -228,9 +228,9 @@ def set_attributes(unpickler, made, state, base):
     OrderedDict, and None for an object of a trusted class.
     """
     state, slots = state if type(state) is tuple and len(state) == 2 else (state, None)
-    for held in (state, slots):
-        if held is not None and type(held) not in (dict, OrderedDict):
-            raise unpickler.broken(f"the state of a {type(made).__name__} is a {type(held).__name__}")
+    for attributes in (state, slots):
+        if attributes is not None and type(attributes) not in (dict, OrderedDict):
+            raise unpickler.broken(f"the state of a {type(made).__name__} is a {type(attributes).__name__}")
     if base is not None and (state is None or slots):
         raise unpickler.broken(f"the state of a {type(made).__name__} has slots, or nothing in it")
     unpickler.burn(32 * (len(state or ()) + len(slots or ())))
@@ -242,10 +242,10 @@ def set_attributes(unpickler, made, state, base):
         unpickler.burn_bytes(name)
     if state:
         vars(made).update(state)
-    for name, held in (slots or {}).items():
+    for name, value in (slots or {}).items():
         if not isinstance(getattr(type(made), name, None), MemberDescriptorType):
             raise unpickler.broken(f"it sets {shown(name)} of a {type(made).__name__}, which has no such slot")
-        setattr(made, name, held)
+        setattr(made, name, value)
 
 
 def has_setstate(made):
@@ -383,7 +383,7 @@ def latin1(unpickler, text, encoding):
 def inner_class(unpickler, outer, name):
     """A trusted class that is inside another, which a pickle of protocol 2 asks for it by `getattr`."""
     names = unpickler.names
-    fulls = [outer.full] if isinstance(outer, Outer) else [full for full, held in names.user.items() if held is outer]
+    fulls = [outer.full] if isinstance(outer, Outer) else [full for full, cls in names.user.items() if cls is outer]
     for full in fulls:
         full = f"{full}.{name}" if type(name) is str else ""
         found = names.user.get(full, names.outer.get(full))
@@ -401,7 +401,7 @@ def size(unpickler, dims=()):
 
 
 @allow("torch.device", value=device)
-def place(unpickler, device_type, index=None):
+def device_named(unpickler, device_type, index=None):
     if type(device_type) is not str or not (index is None or type(index) is int):
         raise unpickler.broken("a device has no name")
     try:

@@ -224,8 +224,8 @@ class Archive:
         """The sizes and the offset, from the 64-bit field where they do not fit into 32."""
         at, numbers = 0, [full, packed, header]
         while at + 4 <= len(extra):
-            kind, length = struct.unpack_from("<HH", extra, at)
-            if kind == 1:
+            field_id, length = struct.unpack_from("<HH", extra, at)
+            if field_id == 1:
                 field = extra[at + 4:at + 4 + length]
                 for k, number in enumerate(numbers):
                     if number == LIMIT32:

@@ -105,5 +105,5 @@ def get_unsafe_globals_in_checkpoint(f):
             if not is_archive(source):
                 raise ValueError("Expected input to be a checkpoint returned by torch.save")
             loader = ZipLoader(source, None, None, None, "utf-8")
-            loader.check_kind()
+            loader.check_contents()
             return refused_in(loader.contents("data.pkl"))

@@ -86,12 +86,12 @@ def on_accelerator(device_type, name, question):
 
 def on_registered(storage, location):
     """On a device that was registered (backends/backend.py)."""
-    kind = location.partition(":")[0]
-    if kind not in openers or not available(kind):
+    device_type = location.partition(":")[0]
+    if device_type not in openers or not available(device_type):
         return None
     where, value = as_device(location), storage._storage.value
-    kind = value.spec.on(where)
-    moved = Value.of(where.backend.from_host(value.ready().array, kind), kind)
+    spec = value.spec.on(where)
+    moved = Value.of(where.backend.from_host(value.ready().array, spec), spec)
     return UntypedStorage(storage=Storage.of(moved, storage.nbytes(), where))
 
 

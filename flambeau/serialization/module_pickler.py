@@ -55,8 +55,8 @@ class ModulePickler(Pickler):
 
     def pid(self, storage):
         """The persistent id of a storage; the bytes follow in a record of their own."""
-        number, kind, count = self.numbered(storage.handle, storage.dtype)
-        return "storage", stand_in(*kind), str(number), location_tag(storage.handle), count
+        number, storage_class, count = self.numbered(storage.handle, storage.dtype)
+        return "storage", stand_in(*storage_class), str(number), location_tag(storage.handle), count
 
     def parts(self, tensor):
         """A tensor as what rebuilds it, and its arguments."""

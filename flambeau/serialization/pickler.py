@@ -58,7 +58,7 @@ class Pickler:
         self.open: list = []                        # ids of the objects on that way
         self.begun: Counter = Counter()             # how often each of them is on it
         self.storages: list = []                    # (cell, Value): holding a Value keeps the contents it has
-        self.numbers: dict = {}                     # id of a cell → its place in `storages`
+        self.numbers: dict = {}                     # id of a cell → its index in `storages`
         self.types: dict = {}                       # id of a cell → the dtype it is written with
         self.tensors: dict = {}                     # way to a tensor → number of its storage
 
@@ -247,10 +247,10 @@ class Pickler:
             self._global(module, name)
             return
         module, name = getattr(thing, "__module__", None), thing.__qualname__
-        held = sys.modules.get(module) or sys.modules.get(home(thing))
+        found = sys.modules.get(module) or sys.modules.get(home(thing))
         for part in name.split("."):
-            held = getattr(held, part, None)
-        if held is not thing:
+            found = getattr(found, part, None)
+        if found is not thing:
             raise PicklingError(f"Can't pickle {thing!r}: attribute lookup {name} on {module} failed{self._where()}")
         self._global(torch_module(thing, module, name), name)
 
@@ -387,10 +387,10 @@ class Pickler:
         if n:
             self.out += b"e"
 
-    def _dict(self, held):
+    def _dict(self, mapping):
         self.out += b"}"
-        self._remember(held)
-        yield from self._set(held.items())
+        self._remember(mapping)
+        yield from self._set(mapping.items())
 
     def _set(self, items):
         depth, n = len(self.path) - 1, 0
@@ -430,11 +430,11 @@ class Pickler:
         self.out += b"t" if len(items) > 3 else b"%c" % (0x84 + len(items))
         self._remember(items)
 
-    def _members(self, held):
-        self._global("builtins", type(held).__name__)
-        yield list(held)
+    def _members(self, members):
+        self._global("builtins", type(members).__name__)
+        yield list(members)
         self.out += b"\x85R"
-        self._made(held)
+        self._made(members)
 
     @staticmethod
     def for_files(thing, parts):

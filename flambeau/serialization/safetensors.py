@@ -176,9 +176,9 @@ def check_overlaps(tensors):
         if tensor._spec.nbytes:
             first = tensor._offset * tensor._spec.dtype.itemsize
             spans.setdefault(tensor._storage, []).append((first, first + tensor._spec.nbytes, name))
-    for held in spans.values():
-        held.sort()
-        for (_, end, name), (start, _, other) in zip(held, held[1:]):
+    for ranges in spans.values():
+        ranges.sort()
+        for (_, end, name), (start, _, other) in zip(ranges, ranges[1:]):
             if start < end:
                 raise RuntimeError("Some tensors share memory, this will lead to duplicate memory on disk and "
                                    f"potential differences when loading them again: [{{'{name}', '{other}'}}]. They "

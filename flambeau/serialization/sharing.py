@@ -1,6 +1,6 @@
 """Which tensors share memory, by the names of `safetensors.torch`: packages ask there before they save.
 
-The original compares addresses. Here a storage is told by its cell, and a tensor's place by its offset: an address that
+The original compares addresses. Here a storage is told by its cell, and a tensor by its offset: an address that
 the program has asked for would keep every later operation on the tensor from being fused. Where the library is
 installed, cli/facade.py runs its own module with these in the place of its functions of the same names.
 """
@@ -118,10 +118,10 @@ def _tobytes(tensor, name):
 def _view2torch(safeview):
     """{name: tensor} of what `safetensors.deserialize` gives."""
     made = {}
-    for name, held in safeview:
-        dtype = _getdtype(held["dtype"])
-        if held["data"]:
-            made[name] = frombuffer(held["data"], dtype=dtype).reshape(held["shape"])
+    for name, entry in safeview:
+        dtype = _getdtype(entry["dtype"])
+        if entry["data"]:
+            made[name] = frombuffer(entry["data"], dtype=dtype).reshape(entry["shape"])
         else:
-            made[name] = frombuffer(bytearray(dtype.itemsize), dtype=dtype)[:0].reshape(held["shape"]).clone()
+            made[name] = frombuffer(bytearray(dtype.itemsize), dtype=dtype)[:0].reshape(entry["shape"]).clone()
     return made

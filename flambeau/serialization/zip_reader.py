@@ -45,7 +45,7 @@ class ZipLoader:
 
     def load(self, trusted=None):
         """What was saved, read by `trusted` if that is a TrustedReader."""
-        self.check_kind()
+        self.check_contents()
         self.check_version()
         self.read_checksums()
         pickled = self.contents("data.pkl")
@@ -67,7 +67,7 @@ class ZipLoader:
     def record(self, name):
         return self.archive.records.get(f"{self.folder}/{name}")
 
-    def check_kind(self):
+    def check_contents(self):
         if self.record("constants.pkl") is not None:
             raise NotSupported("this is a TorchScript archive (torch.jit.save), a program and not a checkpoint; in "
                                "PyTorch, torch.save(torch.jit.load(path).state_dict(), …) makes a file to load here")

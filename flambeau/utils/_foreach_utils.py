@@ -2,21 +2,21 @@
 
 
 def _group_tensors_by_device_and_dtype(tensorlistlist, with_indices=False):
-    """{(device, dtype): (the lists with what goes with the tensors of the first list, their places in it)}.
+    """{(device, dtype): (the lists with what goes with the tensors of the first list, their indices in it)}.
 
     The lists are as long as the first, or empty.
     """
     first = tensorlistlist[0]
-    if not first or any(held and len(held) != len(first) for held in tensorlistlist):
+    if not first or any(tensors and len(tensors) != len(first) for tensors in tensorlistlist):
         raise RuntimeError("lists of tensors have to be as long as the first, which may not be empty; they have "
-                           f"{[len(held) for held in tensorlistlist]} tensors")
+                           f"{[len(tensors) for tensors in tensorlistlist]} tensors")
     groups: dict = {}
     for at, tensor in enumerate(first):
-        lists, places = groups.setdefault((tensor.device, tensor.dtype), ([[] for _ in tensorlistlist], []))
-        for held, given in zip(lists, tensorlistlist):
-            held.extend(given[at:at + 1])
+        lists, indices = groups.setdefault((tensor.device, tensor.dtype), ([[] for _ in tensorlistlist], []))
+        for tensors, given in zip(lists, tensorlistlist):
+            tensors.extend(given[at:at + 1])
         if with_indices:
-            places.append(at)
+            indices.append(at)
     return groups
 
 

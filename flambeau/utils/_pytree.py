@@ -137,16 +137,16 @@ def register_dataclass(cls, *, field_names=None, drop_field_names=None, serializ
     else:
         names = list(field_names)
 
-    def flatten(held):
-        there = [name for name in names if getattr(held, name) is not None]
-        return [getattr(held, name) for name in there], [there, [name for name in names if name not in there]]
+    def flatten(instance):
+        there = [name for name in names if getattr(instance, name) is not None]
+        return [getattr(instance, name) for name in there], [there, [name for name in names if name not in there]]
 
     def unflatten(values, context):
         there, none = context
         return cls(**dict(zip(there, values)), **dict.fromkeys(none))
 
-    def with_keys(held):
-        values, context = flatten(held)
+    def with_keys(instance):
+        values, context = flatten(instance)
         return [(GetAttrKey(name), value) for name, value in zip(context[0], values)], context
     _private_register_pytree_node(cls, flatten, unflatten, serialized_type_name=serialized_type_name,
                                   flatten_with_keys_fn=with_keys)
@@ -158,8 +158,8 @@ def register_constant(cls):
         raise TypeError("register_constant(cls) expects `cls` to have a non-default `__eq__` implementation.")
     if cls.__hash__ is None:
         raise TypeError("register_constant(cls) expects `cls` to have a non-default `__hash__` implementation.")
-    _private_register_pytree_node(cls, lambda held: ([], ConstantNode(held)), lambda _, context: context.value,
-                                  flatten_with_keys_fn=lambda held: ([], ConstantNode(held)))
+    _private_register_pytree_node(cls, lambda constant: ([], ConstantNode(constant)), lambda _, context: context.value,
+                                  flatten_with_keys_fn=lambda constant: ([], ConstantNode(constant)))
     CONSTANT_NODES.add(cls)
 
 
@@ -289,12 +289,12 @@ def _to_json(spec):
             "children_spec": [_to_json(child) for child in spec.children()]}
 
 
-def _enum_to_json(held):
+def _enum_to_json(member):
     from enum import Enum
-    if isinstance(held, Enum):
-        cls = type(held)
-        return {"__enum__": True, "fqn": f"{cls.__module__}:{cls.__qualname__}", "name": held.name}
-    raise TypeError(f"Object of type {type(held).__name__} is not JSON serializable")
+    if isinstance(member, Enum):
+        cls = type(member)
+        return {"__enum__": True, "fqn": f"{cls.__module__}:{cls.__qualname__}", "name": member.name}
+    raise TypeError(f"Object of type {type(member).__name__} is not JSON serializable")
 
 
 def treespec_loads(serialized):

@@ -1,9 +1,9 @@
 """Trade computing for memory: forget what autograd keeps in a stretch of code, and run the stretch again at backward.
 
-The stretch runs under saved-tensor hooks that keep only a place for each tensor. The first that a backward asks for
-runs the stretch once more, under hooks that collect the tensors in the same order; they live as long as that backward,
-and as the nodes that hold the places. A backward may come while the stretch is still running, from inside of it; and
-stretches nest: the arguments of an inner one are kept as the outer one keeps everything.
+The stretch runs under saved-tensor hooks that keep only a placeholder for each tensor. The first that a backward asks
+for runs the stretch once more, under hooks that collect the tensors in the same order; they live as long as that
+backward, and as the nodes that hold the placeholders. A backward may come while the stretch is still running, from
+inside of it; and stretches nest: the arguments of an inner one are kept as the outer one keeps everything.
 """
 import threading
 import weakref
@@ -53,14 +53,14 @@ def _drawing(rng):
         after.restore()
 
 
-class _Place:
+class _Placeholder:
     """Stands for a tensor that was not kept. The node that would keep it holds it."""
 
     __slots__ = ("__weakref__",)
 
 
 class _SecondRun:
-    """What one backward has collected: place → tensor, and how many came by."""
+    """What one backward has collected: placeholder → tensor, and how many came by."""
 
     def __init__(self):
         self.found = weakref.WeakKeyDictionary()
@@ -78,24 +78,24 @@ class _Stretch:
         self.contexts = contexts
         self.check, self.early_stop = check, early_stop
         self.casting = modes.autocast
-        self.places, self.specs = [], []         # of what the first run would have kept, in order: weakly, and its kind
+        self.placeholders, self.specs = [], []   # of what the first run would have kept, in order: weakly, and its spec
         self.complete = False                    # whether the first run is
         self.second_runs = weakref.WeakKeyDictionary()         # backward → _SecondRun
 
     def pack(self, tensor):
-        place = _Place()
-        self.places.append(weakref.ref(place))
+        placeholder = _Placeholder()
+        self.placeholders.append(weakref.ref(placeholder))
         self.specs.append((tuple(tensor.shape), tensor.dtype, tensor.device))
-        return place
+        return placeholder
 
-    def unpack(self, place):
+    def unpack(self, placeholder):
         backward_pass = modes.backward_pass
         run = self.second_runs.get(backward_pass) if backward_pass is not None else None
         if run is None:
             run = self.run_again()
             if backward_pass is not None:
                 self.second_runs[backward_pass] = run
-        return run.found[place]
+        return run.found[placeholder]
 
     def arguments(self):
         """The arguments of the first run, refused if one was written since: the numbers would be others."""
@@ -114,35 +114,35 @@ class _Stretch:
         def collect(tensor):
             tensor = tensor.detach()
             run.count += 1
-            if run.count <= len(self.places):
-                place = self.places[run.count - 1]()
-                if place is not None:                          # else a backward from inside is done with it
-                    run.found[place] = tensor
-                    self.refuse_another_kind(run.count - 1, tensor)
+            if run.count <= len(self.placeholders):
+                placeholder = self.placeholders[run.count - 1]()
+                if placeholder is not None:                    # else a backward from inside is done with it
+                    run.found[placeholder] = tensor
+                    self.refuse_another_spec(run.count - 1, tensor)
             elif self.complete:                                # else this run may well be ahead of the first one
                 raise CheckpointError("torch.utils.checkpoint: trying to save more tensors during recomputation than "
-                                      f"during the original forward pass, {len(self.places)}.\n  The checkpoint was "
-                                      f"made at {line_of(self.site)}: what it runs must not depend on anything that "
-                                      "changes.")
-            if self.early_stop and run.count == len(self.places):
+                                      f"during the original forward pass, {len(self.placeholders)}.\n  The checkpoint "
+                                      f"was made at {line_of(self.site)}: what it runs must not depend on anything "
+                                      "that changes.")
+            if self.early_stop and run.count == len(self.placeholders):
                 raise _Done
             return tensor
 
         try:
             with _drawing(self.rng), enable_grad(), resumed(self.casting), \
-                    saved_tensors_hooks(collect, lambda held: held), self.contexts:
+                    saved_tensors_hooks(collect, lambda unpacked: unpacked), self.contexts:
                 self.fn(*args, **self.kwargs)
         except _Done:
             pass
-        if run.count < len(self.places):
+        if run.count < len(self.placeholders):
             raise CheckpointError("torch.utils.checkpoint: A different number of tensors was saved during the original "
                                   "forward and recomputation.\nNumber of tensors saved during forward: "
-                                  f"{len(self.places)}\nNumber of tensors saved during recomputation: {run.count}.\n  "
-                                  f"The checkpoint was made at {line_of(self.site)}: what it runs must not depend on "
-                                  "anything that changes.")
+                                  f"{len(self.placeholders)}\nNumber of tensors saved during recomputation: "
+                                  f"{run.count}.\n  The checkpoint was made at {line_of(self.site)}: what it "
+                                  "runs must not depend on anything that changes.")
         return run
 
-    def refuse_another_kind(self, number, tensor):
+    def refuse_another_spec(self, number, tensor):
         now = (tuple(tensor.shape), tensor.dtype, tensor.device)
         if self.check and now != self.specs[number]:
             raise CheckpointError("torch.utils.checkpoint: Recomputed values for the following tensors have different "
@@ -220,8 +220,8 @@ class _Reentrant(Function):
     def forward(ctx, function, rng, *args):
         ctx.function_, ctx.rng, ctx.casting = function, rng, modes.autocast
         ctx.plain = [None if isinstance(a, Tensor) else a for a in args]
-        ctx.places = [i for i, a in enumerate(args) if isinstance(a, Tensor)]
-        ctx.save_for_backward(*[args[i] for i in ctx.places])
+        ctx.tensor_indices = [i for i, a in enumerate(args) if isinstance(a, Tensor)]
+        ctx.save_for_backward(*[args[i] for i in ctx.tensor_indices])
         with no_grad():
             return function(*args)
 
@@ -233,7 +233,7 @@ class _Reentrant(Function):
                                "besides its arguments would be added up where nobody asked for them. Set "
                                "use_reentrant=False, or call .backward() without `inputs`.")
         args = list(ctx.plain)
-        for i, t in zip(ctx.places, ctx.saved_tensors, strict=True):
+        for i, t in zip(ctx.tensor_indices, ctx.saved_tensors, strict=True):
             args[i] = t.detach().requires_grad_(t.requires_grad)
         with _drawing(ctx.rng), enable_grad(), resumed(ctx.casting):
             outs = ctx.function_(*args)

@@ -1,8 +1,8 @@
 """Checkpoints that keep the results of some operations: `create_selective_checkpoint_contexts`.
 
 In the first run the policy is asked about every operation, under the name that PyTorch's library of operators has for
-it, and what is to be saved is held here. In the second run the storage of the same operation's result gets the value
-that was held: what was recorded to compute it is no longer wanted, and does not run. Operators of programs
+it, and what is to be saved is kept here. In the second run the storage of the same operation's result gets the value
+that was kept: what was recorded to compute it is no longer wanted, and does not run. Operators of programs
 (`torch.library`), which run at the call, are not called a second time.
 """
 import enum
@@ -19,7 +19,7 @@ from ..trace.value import Storage
 
 MISMATCH = ("This can happen if the operations in the checkpointed region are nondeterministic or depend on global "
             "state that changed between forward and backward.")
-RECOMPUTED, USED = object(), object()         # instead of a held result
+RECOMPUTED, USED = object(), object()         # instead of a saved result
 
 
 class CheckpointPolicy(enum.Enum):
@@ -48,7 +48,7 @@ class SelectiveCheckpointContext:
         self.is_recompute, self.op_output = is_recompute, op_output
 
 
-class _Held:
+class _SavedTensor:
     """A tensor of a saved result, as it was: what is written to it makes its storage another Value."""
 
     def __init__(self, tensor):
@@ -65,10 +65,10 @@ class _Held:
 
 
 class _Telling:
-    """A context in which operations are told of, each with how many of its kind came before."""
+    """A context in which operations are told of, each with how many of the same came before."""
 
-    def __init__(self, held):
-        self.held = held                      # operator → {which call of it: its result}
+    def __init__(self, results):
+        self.results = results                # operator → {which call of it: its result}
 
     def __enter__(self):
         self.counts = defaultdict(int)
@@ -87,10 +87,10 @@ class _Telling:
 
 
 class _Saving(_Telling):
-    """Asks the policy, and holds what it says."""
+    """Asks the policy, and keeps what it says."""
 
-    def __init__(self, policy, held):
-        super().__init__(held)
+    def __init__(self, policy, results):
+        super().__init__(results)
         self.policy = policy
 
     def recorded(self, op, args, made):
@@ -110,51 +110,51 @@ class _Saving(_Telling):
             raise NotImplementedError(f"{said} is not in Flambeau: nothing is moved between devices for a checkpoint; "
                                       "CheckpointPolicy.MUST_SAVE keeps the result where it is")
         saved = (said in SAVED or said is True) and not _looks(made, inputs)
-        self.held[operator][number] = tree_map(_hold, made) if saved else RECOMPUTED
+        self.results[operator][number] = tree_map(_saved, made) if saved else RECOMPUTED
 
 
 class _Restoring(_Telling):
-    """Gives what is held instead of computing it."""
+    """Gives what is saved instead of computing it."""
 
-    def __init__(self, held, may_be_written):
-        super().__init__(held)
+    def __init__(self, results, may_be_written):
+        super().__init__(results)
         self.may_be_written = may_be_written
 
     def recorded(self, op, args, made):
         operator = operator_of(op, args)
-        held = self.taken(operator)
-        if held is not RECOMPUTED:
-            for new, old in zip(_tensors(made), _tensors(self.given(held)), strict=True):
+        result = self.taken(operator)
+        if result is not RECOMPUTED:
+            for new, old in zip(_tensors(made), _tensors(self.given(result)), strict=True):
                 if new._spec != old._spec:
                     raise RuntimeError(f"{operator} gave {list(old.shape)} of {old.dtype} in forward and "
                                        f"{list(new.shape)} of {new.dtype} during backward. {MISMATCH}")
                 new._storage.value = old._storage.value
 
     def kernel(self, operator, run, args, kwargs):
-        held = self.taken(operator)
-        return run(args, kwargs) if held is RECOMPUTED else self.given(held)
+        result = self.taken(operator)
+        return run(args, kwargs) if result is RECOMPUTED else self.given(result)
 
-    def given(self, held):
-        return tree_map(lambda one: one.given(self.may_be_written) if isinstance(one, _Held) else one, held)
+    def given(self, result):
+        return tree_map(lambda one: one.given(self.may_be_written) if isinstance(one, _SavedTensor) else one, result)
 
     def taken(self, operator):
         number = self.number(operator)
-        if operator not in self.held:
+        if operator not in self.results:
             raise RuntimeError(f"{operator} encountered during backward but not found in storage. {MISMATCH}")
-        held = self.held[operator].get(number)
-        if held is None:
+        result = self.results[operator].get(number)
+        if result is None:
             raise RuntimeError(f"{operator} invocation index {number} encountered during backward but not found in "
                                f"storage. {MISMATCH}")
-        if held is USED:
+        if result is USED:
             raise RuntimeError("Trying to backward an extra time. You are only allowed to backward once on any region "
                                "computed under selective activation checkpoint.")
-        if held is not RECOMPUTED:
-            self.held[operator][number] = USED
-        return held
+        if result is not RECOMPUTED:
+            self.results[operator][number] = USED
+        return result
 
 
-def _hold(thing):
-    return _Held(thing) if isinstance(thing, Tensor) else thing
+def _saved(thing):
+    return _SavedTensor(thing) if isinstance(thing, Tensor) else thing
 
 
 def _tensors(made):
@@ -190,5 +190,5 @@ def create_selective_checkpoint_contexts(policy_fn_or_list, allow_cache_entry_mu
         policy = policy_fn_or_list
     else:
         raise TypeError("policy_fn_or_list must be either a function or a list of ops.")
-    held: dict = defaultdict(dict)
-    return _Saving(policy, held), _Restoring(held, allow_cache_entry_mutation)
+    results: dict = defaultdict(dict)
+    return _Saving(policy, results), _Restoring(results, allow_cache_entry_mutation)

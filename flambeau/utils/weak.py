@@ -33,10 +33,10 @@ class WeakIdKeyDictionary(MutableMapping):
     def __init__(self, dict=None, ref_type=WeakIdRef):
         self.ref_type = ref_type
         self.data: dict = {}
-        held = weakref.ref(self)
+        self_ref = weakref.ref(self)
 
         def remove(gone):
-            owner = held()
+            owner = self_ref()
             if owner is not None:
                 owner.data.pop(gone, None)
         self._remove = remove

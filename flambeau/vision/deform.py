@@ -54,10 +54,10 @@ def deform_conv2d(input, weight, offset, mask, bias, stride_h, stride_w, pad_h, 
     return (out.reshape(images, outs, out_h, out_w) + bias.reshape(1, outs, 1, 1)).to(dtype)
 
 
-def neighbours(place, size):
-    """(index, weight) of the pixel before each `place` along an axis and of the one after it; outside is none."""
-    low = place.detach().floor()
-    above = place - low
+def neighbours(position, size):
+    """(index, weight) of the pixel before each `position` along an axis and of the one after it; outside is none."""
+    low = position.detach().floor()
+    above = position - low
     for at, share in ((low, 1 - above), (low + 1, above)):
         inside = (at >= 0) & (at <= size - 1)
         yield (at * inside).nan_to_num(0, 0, 0).long().clamp(0, size - 1), share.masked_fill(~inside, 0)

@@ -34,11 +34,11 @@ def read_file(filename):
     """The bytes of a file, a vector of uint8."""
     try:
         with open(filename, "rb") as f:
-            held = f.read()
+            content = f.read()
     except OSError as e:
         raise RuntimeError(f"[Errno {e.errno}] {os.strerror(e.errno)}: '{filename}'") from e
-    need(held, f"Expected a non empty file, got {filename!r}")
-    return from_array(host.array_over(held).copy())
+    need(content, f"Expected a non empty file, got {filename!r}")
+    return from_array(host.array_over(content).copy())
 
 
 def write_file(filename, data):
@@ -108,12 +108,12 @@ def opened(data, form):
 def pixels(image):
     """The pixels of a picture of Pillow's, [channels, height, width]."""
     with damaged_is(*DECODING):
-        held = np.array(image)
-    return held[None] if held.ndim == 2 else held.transpose(2, 0, 1)
+        array = np.array(image)
+    return array[None] if array.ndim == 2 else array.transpose(2, 0, 1)
 
 
-def result(held):
-    return from_array(np.ascontiguousarray(held))
+def result(array):
+    return from_array(np.ascontiguousarray(array))
 
 
 def upright(image, apply):
@@ -151,9 +151,9 @@ def decode_png(data, mode, apply_exif_orientation=False):
             image.info["transparency"] = transparent
         image = converted(image, "RGB" if transparent is None else "RGBA")
     if mode in (GRAY, GRAY_ALPHA) and image.mode in ("RGB", "RGBA"):
-        held = pixels(image)
-        alpha = held[3:] if len(held) == 4 else np.full((1, *held.shape[1:]), 255, np.uint8)
-        return result(np.concatenate([gray(held), alpha][:mode]))
+        array = pixels(image)
+        alpha = array[3:] if len(array) == 4 else np.full((1, *array.shape[1:]), 255, np.uint8)
+        return result(np.concatenate([gray(array), alpha][:mode]))
     return result(pixels(image if mode == UNCHANGED else converted(image, PILLOW[mode])))
 
 
@@ -162,10 +162,10 @@ def png_depth(data):
     return int(data[24]) if data.numel() > 24 else 8
 
 
-def gray(held):
+def gray(array):
     """The brightness of RGB pixels [3 or 4, height, width], in libpng's fixed point."""
     red, green = 9794, 19235                              # 0.2989 and 0.587 of 2 ** 15
-    r, g, b = held[:3].astype(np.int64)
+    r, g, b = array[:3].astype(np.int64)
     mixed = (red * r + green * g + (32768 - red - green) * b) >> 15
     return np.where((r == g) & (g == b), r, mixed).astype(np.uint8)[None]
 
@@ -203,9 +203,9 @@ def encoded(data, form, **options):
     need(data.dtype is dtypes.uint8, f"Input tensor dtype should be uint8, got {data.dtype}")
     need(data.dim() == 3, f"Input data should be a 3-dimensional tensor, got {list(data.shape)}")
     need(data.shape[0] in (1, 3), f"The number of channels should be 1 or 3, got: {data.shape[0]}")
-    held = data.permute(1, 2, 0).contiguous().numpy()
+    array = data.permute(1, 2, 0).contiguous().numpy()
     to = io.BytesIO()
-    pillow().fromarray(held[:, :, 0] if held.shape[2] == 1 else held).save(to, form, **options)
+    pillow().fromarray(array[:, :, 0] if array.shape[2] == 1 else array).save(to, form, **options)
     return from_array(host.array_over(to.getvalue()).copy())
 
 

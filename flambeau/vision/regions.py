@@ -36,12 +36,12 @@ def samples(xp, start, length, bins, grid, most, size):
     """
     bin_size = (length / bins)[:, None, None]
     at, number = xp.arange(most), grid[:, None, None]
-    place = start[:, None, None] + xp.arange(bins)[:, None] * bin_size
-    place = place + (at + start.dtype.type(0.5)) * bin_size / xp.maximum(number, 1).astype(start.dtype)
-    counts = (place >= -1) & (place <= size) & (at < number)
-    place = xp.clip(xp.where(counts, place, 0), 0, size - 1)
-    low = xp.floor(place)
-    above = place - low
+    position = start[:, None, None] + xp.arange(bins)[:, None] * bin_size
+    position = position + (at + start.dtype.type(0.5)) * bin_size / xp.maximum(number, 1).astype(start.dtype)
+    counts = (position >= -1) & (position <= size) & (at < number)
+    position = xp.clip(xp.where(counts, position, 0), 0, size - 1)
+    low = xp.floor(position)
+    above = position - low
     share = counts / xp.maximum(number, 1).astype(start.dtype)
     index = xp.stack([low, xp.minimum(low + 1, size - 1)], -1).astype(xp.int64)
     weight = xp.stack([(1 - above) * share, above * share], -1)
@@ -378,7 +378,7 @@ class _largest(Op):
         axes = [whole_bins(xp, start, length, n, size, rois.dtype)
                 for (start, length), n, size in zip(whole_box(xp, rois, scale, 1), bins, (height, width))]
         out = xp.zeros((len(rois), bins[0] * bins[1], channels), input.dtype)
-        place = xp.full(out.shape, -1, xp.int32)
+        indices = xp.full(out.shape, -1, xp.int32)
         taps = [(stop - start).max(1, initial=0) for start, stop in axes]
         step = max(1, (1 << 22) // max(channels * bins[0] * bins[1], 1))
         for some, at in pieces(xp, taps, step):
@@ -396,11 +396,11 @@ class _largest(Op):
             value = xp.where(found, top, xp.where(empty, 0, LEAST_FLOAT32))
             out[some] = value.reshape(len(some), bins[0] * bins[1], channels)
             chosen = xp.where(found, xp.take_along_axis(pixel, best, 1), -1)
-            place[some] = chosen.reshape(len(some), bins[0] * bins[1], channels)
+            indices[some] = chosen.reshape(len(some), bins[0] * bins[1], channels)
         shape = (len(rois), *bins, channels)
-        return xp.moveaxis(out.reshape(shape), 3, 1), xp.moveaxis(place.reshape(shape), 3, 1)
+        return xp.moveaxis(out.reshape(shape), 3, 1), xp.moveaxis(indices.reshape(shape), 3, 1)
 
-    def d_input(g, out1, rois, input_spec): return at_places(g[0], rois, out1, input_spec.shape)
+    def d_input(g, out1, rois, input_spec): return added_at(g[0], rois, out1, input_spec.shape)
 
 
 def pieces(xp, taps, step):
@@ -414,14 +414,14 @@ def pieces(xp, taps, step):
         begin += count
 
 
-def at_places(g, rois, places, shape):
-    """Maps of `shape` with the elements of `g` added where `places` says; -1 is nowhere."""
+def added_at(g, rois, indices, shape):
+    """Maps of `shape` with the elements of `g` added where `indices` says; -1 is nowhere."""
     images, channels, height, width = shape
     image = rois[:, 0].long().reshape(-1, 1, 1, 1)
     maps = image * channels + arange(channels).reshape(1, -1, 1, 1)
-    at = (maps * (height * width) + places.long().clamp(min=0)).reshape(-1)
+    at = (maps * (height * width) + indices.long().clamp(min=0)).reshape(-1)
     flat = g.new_zeros(images * channels * height * width)
-    return flat.index_add(0, at, (g * (places >= 0)).reshape(-1)).reshape(shape)
+    return flat.index_add(0, at, (g * (indices >= 0)).reshape(-1)).reshape(shape)
 
 
 @widened
@@ -434,4 +434,4 @@ def roi_pool(input, rois, spatial_scale, pooled_height, pooled_width):
 def _roi_pool_backward(grad, rois, argmax, spatial_scale, pooled_height, pooled_width, batch_size, channels, height,
                        width):
     """The gradient of the input of `roi_pool`."""
-    return at_places(grad, rois, argmax, (batch_size, channels, height, width))
+    return added_at(grad, rois, argmax, (batch_size, channels, height, width))

@@ -28,17 +28,17 @@ class DeviceObserver(Observer):
         if META in (device, tensor._spec.device):
             return
         site, storage = here(), tensor._storage
-        held = self.moves.get((site, id(storage)))
-        if held is None or held[0]() is not storage or held[1] != storage.version:
+        move = self.moves.get((site, id(storage)))
+        if move is None or move[0]() is not storage or move[1] != storage.version:
             if len(self.moves) > 10_000:
                 self.moves.clear()
-            held = self.moves[site, id(storage)] = [weakref.ref(storage), storage.version, 0, 0]
-        held[2] += 1
-        held[3] += tensor._spec.nbytes
-        if held[2] == SAME_MOVES:
+            move = self.moves[site, id(storage)] = [weakref.ref(storage), storage.version, 0, 0]
+        move[2] += 1
+        move[3] += tensor._spec.nbytes
+        if move[2] == SAME_MOVES:
             found("transfer", f"the same tensor, {tensor._spec}, was copied from {tensor._spec.device} to {device} "
                   f"{SAME_MOVES} times", site, [("it was made at", tensor._site)],
-                  f"{held[3]:,} bytes so far, and the waiting", f"copy it once, before the loop: .to({str(device)!r}), "
+                  f"{move[3]:,} bytes so far, and the waiting", f"copy it once, before the loop: .to({str(device)!r}), "
                   "or register_buffer() in a module, which goes along with it")
 
     def looked(self, value):
@@ -46,16 +46,16 @@ class DeviceObserver(Observer):
         if value.spec.device is CPU or own_looks[0]:
             return
         site = here()
-        held = self.looks[site]
-        step, held[2] = steps_taken(), held[2] + 1
-        if held[0] == step:
+        look = self.looks[site]
+        step, look[2] = steps_taken(), look[2] + 1
+        if look[0] == step:
             return
-        held[1] = held[1] + 1 if held[0] == step - 1 else 0
-        held[0] = step
-        if held[1] == STEPS_WITH_LOOKS:
+        look[1] = look[1] + 1 if look[0] == step - 1 else 0
+        look[0] = step
+        if look[1] == STEPS_WITH_LOOKS:
             found("synchronisation", f"this line looked at a result on {value.spec.device} in each of "
                   f"{STEPS_WITH_LOOKS} steps in a row, and waited until it was there", site, (),
-                  f"{held[2]} times the device stood still while the next step was recorded",
+                  f"{look[2]} times the device stood still while the next step was recorded",
                   "add up on the device (total += loss.detach()), and look at it every so many steps")
 
     def step_began(self, optimizer):
@@ -65,17 +65,17 @@ class DeviceObserver(Observer):
         self.seen.add(optimizer._watched)
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         for path, part in module_of(optimizer).named_modules() if module_of(optimizer) is not None else ():
-            held = {name: t for name, t in (*part._parameters.items(), *part._buffers.items()) if t is not None}
-            places = collections.Counter(t._spec.device for t in held.values())
-            if len(places) > 1:
-                usual = places.most_common(1)[0][0]
-                name, stray = next((name, t) for name, t in held.items() if t._spec.device is not usual)
+            tensors = {name: t for name, t in (*part._parameters.items(), *part._buffers.items()) if t is not None}
+            counts = collections.Counter(t._spec.device for t in tensors.values())
+            if len(counts) > 1:
+                usual = counts.most_common(1)[0][0]
+                name, stray = next((name, t) for name, t in tensors.items() if t._spec.device is not usual)
                 found("split-module", f"{f'{path}.{name}'.lstrip('.')} is on {stray._spec.device}, and the rest of "
                       f"its {type(part).__name__} on {usual}", stray._site, [("step() was called at", here())],
                       "it takes part in nothing, or is copied in every call",
                       f"module.to({str(usual)!r}) moves all of it")
-        if parameters and all(p._spec.device is CPU for p in parameters) and (kind := accelerator()) is not None \
-                and sum(p._spec.numel for p in parameters) >= IDLE_ELEMENTS:
+        device_type = accelerator() if parameters and all(p._spec.device is CPU for p in parameters) else None
+        if device_type is not None and sum(p._spec.numel for p in parameters) >= IDLE_ELEMENTS:
             found("idle-accelerator", f"{sum(p._spec.numel for p in parameters):,} parameters are trained on the CPU, "
-                  f"and there is a {kind.upper()} device", here(), [("they were made at", parameters[0]._site)],
-                  "the device idles", f"model.to({kind!r}) before the optimizer is made, and the batches too")
+                  f"and there is a {device_type.upper()} device", here(), [("they were made at", parameters[0]._site)],
+                  "the device idles", f"model.to({device_type!r}) before the optimizer is made, and the batches too")

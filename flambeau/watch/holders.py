@@ -44,13 +44,13 @@ def kept_bytes(nodes):
     return sum(storages.values())
 
 
-def tensors_in(held):
+def tensors_in(value):
     """The tensors with a history that a value is, or that a container or an object holds; and whether it is one."""
-    if isinstance(held, Tensor):
-        return ([held] if held._node is not None else []), False
-    if hasattr(held, "__len__") and not isinstance(held, (str, bytes)) and isinstance(held, CONTAINERS) \
-            or held.__class__.__name__ == "deque":
-        items = held.values() if isinstance(held, dict) else held
+    if isinstance(value, Tensor):
+        return ([value] if value._node is not None else []), False
+    if hasattr(value, "__len__") and not isinstance(value, (str, bytes)) and isinstance(value, CONTAINERS) \
+            or value.__class__.__name__ == "deque":
+        items = value.values() if isinstance(value, dict) else value
         found = []
         for at, item in enumerate(list(items)):
             if at >= ITEMS_LOOKED_AT:
@@ -72,12 +72,12 @@ def variables():
                 globals_seen.add(id(frame.f_globals))
                 scopes.append(frame.f_globals)
             for scope in scopes:
-                for name, held in list(scope.items()):
+                for name, value in list(scope.items()):
                     if name.startswith("__"):
                         continue
-                    yield name, frame, held
-                    inside = getattr(held, "__dict__", None)
-                    if inside.__class__ is dict and not isinstance(held, (type, type(sys), Tensor)):
+                    yield name, frame, value
+                    inside = getattr(value, "__dict__", None)
+                    if inside.__class__ is dict and not isinstance(value, (type, type(sys), Tensor)):
                         for attribute, inner in list(inside.items()):
                             yield f"{name}.{attribute}", frame, inner
         frame = frame.f_back
@@ -86,8 +86,8 @@ def variables():
 def find_holder(node):
     """The variable from which `node` can be reached, a single tensor before a container; None if there is none."""
     best = None
-    for name, frame, held in variables():
-        tensors, container = tensors_in(held)
+    for name, frame, value in variables():
+        tensors, container = tensors_in(value)
         if not tensors or best is not None and container:
             continue
         if node in nodes_behind(tensors):

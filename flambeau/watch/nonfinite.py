@@ -28,8 +28,8 @@ MASKS = ("masked_fill", "where", "full", "masked_scatter", "index_fill")      # 
 class NumberRange:
     """What is known of one tensor, or array: its range, and how many elements are not numbers or infinite."""
 
-    def __init__(self, held):
-        array = np.asarray(held if isinstance(held, np.ndarray) else array_of(held))
+    def __init__(self, values):
+        array = np.asarray(values if isinstance(values, np.ndarray) else array_of(values))
         array = array.astype(np.float32) if array.dtype.isbuiltin == 2 else array        # bfloat16 and smaller
         array = np.abs(array) if array.dtype.kind == "c" else array
         floats = array.dtype.kind == "f"
@@ -124,10 +124,10 @@ class NonFiniteSearch:
         nodes = graph_of(tensor)
         for node in nodes:
             if isinstance(node, OpNode):
-                for at, held in kept_tensors(node):
+                for at, kept in kept_tensors(node):
                     edge = (node, 0) if at is None else edge_at(node, at)
                     if edge is not None:
-                        self.results.setdefault(edge, held)
+                        self.results.setdefault(edge, kept)
                 if node.kept is None:
                     self.released = node.released
         if tensor._node is not None:
@@ -151,15 +151,15 @@ class NonFiniteSearch:
 
     def blames(self, node):
         """Whether the first result that is not finite is this node's."""
-        given = {at: held for at, held in kept_tensors(node) if at is not None}
+        given = {at: tensor for at, tensor in kept_tensors(node) if at is not None}
         for at, slot in enumerate(node.recipe.template):
             if slot.__class__ is int and at not in given:
                 edge = edge_at(node, at)
                 if edge in self.results:
                     given[at] = self.results[edge]
-        for at, held in given.items():
-            if not self.of(held).finite and edge_at(node, at) is None:
-                self.leaf, self.made = held, self.of(held)             # data, which came so
+        for at, tensor in given.items():
+            if not self.of(tensor).finite and edge_at(node, at) is None:
+                self.leaf, self.made = tensor, self.of(tensor)         # data, which came so
                 return True
         result = self.results.get((node, 0))
         if result is None:
@@ -175,10 +175,10 @@ class NonFiniteSearch:
             if self.of(result).finite:
                 self.unknown.clear()
             return False
-        if any(not self.of(held).finite for held in given.values()):
+        if any(not self.of(tensor).finite for tensor in given.values()):
             return False                                               # an infinity that was put there on purpose
         self.culprit, self.made = node, self.of(result)
-        self.inputs = {node.op.arg_names[at]: self.of(held) for at, held in sorted(given.items())}
+        self.inputs = {node.op.arg_names[at]: self.of(tensor) for at, tensor in sorted(given.items())}
         self.missing = [node.op.arg_names[at] for at, slot in enumerate(node.recipe.template)
                         if slot is not None and at not in given]
         return True
@@ -226,13 +226,13 @@ def tell(tensor, at, raises=True):
     name = name_of(tensor) or "the tensor"
     shown = [(f"{name} was seen to be {_seen(tensor)} at", at)]
     if search.leaf is not None:
-        held = name_of(search.leaf) or ("a parameter" if search.leaf._requires_grad else "an input")
+        leaf_name = name_of(search.leaf) or ("a parameter" if search.leaf._requires_grad else "an input")
         writer = search.leaf._storage.writer
         site, how = (writer[0], f"was written last by {writer[1]} at") if writer is not None else \
             (search.leaf._site, "was made at")
         return told_origin() or found(
-            "non-finite", f"{held} already held values that are not finite, {search.made}: {held} {how} this line",
-            site, shown, f"{name} is computed from them, and no step can bring it back",
+            "non-finite", f"{leaf_name} already held values that are not finite, {search.made}: {leaf_name} {how} this "
+            "line", site, shown, f"{name} is computed from them, and no step can bring it back",
             "find what made them there: check the data with isfinite(), or watch the step that wrote them",
             raises=raises)
     if search.culprit is not None:

@@ -1,11 +1,11 @@
 """Where a number stopped being one, when the graph is gone: found in what the latest backward ran, by running it again.
 
 A thread holds the recording of its latest backward, with the values that it read, until a step was taken with it and
-all was well (`hold` in autograd/walk.py, `trace/running/rerun.py`, `check_held` in step_hooks.py). If it was not, the
-recording is run again, one instruction at a time, and the way is gone back from what is not finite, through what is not
-finite either, to what was made so from finite numbers. Where the way ends at something that had run before, because the
-program, or a check of indices, looked in the middle of the forward, it is gone on through the nodes that were made of
-that.
+all was well (`hold` in autograd/walk.py, `trace/running/rerun.py`, `find_nonfinite` in step_hooks.py). If it was not,
+the recording is run again, one instruction at a time, and the way is gone back from what is not finite, through what is
+not finite either, to what was made so from finite numbers. Where the way ends at something that had run before, because
+the program, or a check of indices, looked in the middle of the forward, it is gone on through the nodes that were made
+of that.
 """
 import numpy as np
 
@@ -99,7 +99,7 @@ class RerunSearch:
         """
         code, site, slots, seen = instructions_of(self.recording), self.recording.site, set(self.culprit[1]), set()
         values = {slot: value for value, slot in self.recording.inputs.items()}
-        keepers = {id(value): node for node, _, held in older_nodes(self.recording) for _, value, _, _ in held}
+        keepers = {id(value): node for node, _, tensors in older_nodes(self.recording) for _, value, _, _ in tensors}
         while slots:
             makers = {self.maker[slot] for slot in slots if slot in self.maker}
             forward = [index for index in makers if code[index][5] != site]
@@ -134,11 +134,11 @@ class OlderSearch:
     def __init__(self, older, entered):
         self.culprit, self.results = None, {}
         self.kept = {node: kept for node, kept, _ in older}
-        self.held = {node: [(at, wrap(Storage.of(value, value.spec.nbytes, value.spec.device), kind, offset))
-                            for at, value, kind, offset in values] for node, _, values in older}
+        self.tensors = {node: [(at, wrap(Storage.of(value, value.spec.nbytes, value.spec.device), spec, offset))
+                               for at, value, spec, offset in values] for node, _, values in older}
         nodes = self._nodes()
-        for node, held in self.held.items():
-            for at, tensor in held:
+        for node, tensors in self.tensors.items():
+            for at, tensor in tensors:
                 edge = (node, 0) if at is None else edge_at(node, at)
                 if edge is not None:
                     self.results.setdefault(edge, tensor)
@@ -163,7 +163,7 @@ class OlderSearch:
 
     def _given(self, node):
         """{position: tensor} of what is known of its arguments."""
-        given = {at: tensor for at, tensor in self.held.get(node, ()) if at is not None}
+        given = {at: tensor for at, tensor in self.tensors.get(node, ()) if at is not None}
         for at, slot in enumerate(node.recipe.template):
             if slot.__class__ is int and at not in given and (edge := edge_at(node, at)) in self.results:
                 given[at] = self.results[edge]
@@ -188,9 +188,9 @@ class OlderSearch:
         for node in sorted(seen, key=lambda node: node.seq):
             given = self._given(node)
             if (node, 0) in self.bad and not is_mask(node.op) \
-                    and all(NumberRange(held).finite or self._from_mask(node, at) for at, held in given.items()):
+                    and all(NumberRange(tensor).finite or self._from_mask(node, at) for at, tensor in given.items()):
                 self.culprit, self.made = node, self.bad[node, 0]
-                self.inputs = [(node.op.arg_names[at], NumberRange(held)) for at, held in sorted(given.items())]
+                self.inputs = [(node.op.arg_names[at], NumberRange(tensor)) for at, tensor in sorted(given.items())]
                 self.unknown = [one for one in seen if (one, 0) not in self.results and one.seq < node.seq]
                 return
 
@@ -260,11 +260,11 @@ def _tell_entered(search, name, shown, raises):
         if isinstance(one, Tensor) and one._storage is not None and one._storage.value is value:
             holders.append(one)
         return bool(holders)
-    held = name_of(None, same=is_it)
+    holder_name = name_of(None, same=is_it)
     read = [(f"{called_as(entry.op)} read it at", site)]
     site, read = (holders[0]._site, read) if holders and holders[0]._site is not None else (site, [])
-    return origin("non-finite", f"{held or f'what {called_as(entry.op)} reads here'} already held values that are not "
-                  f"finite, {facts}", site, [*read, *shown],
+    return origin("non-finite", f"{holder_name or f'what {called_as(entry.op)} reads here'} already held values that "
+                  f"are not finite, {facts}", site, [*read, *shown],
                   f"{name} is computed from them, and the step has written that into the parameters",
                   "check the data and the initial parameters with isfinite(); of what was computed and looked at "
                   "before, flambeau.watch() around the loop names the operation", raises=raises)

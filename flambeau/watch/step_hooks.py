@@ -76,19 +76,19 @@ def _tell(record, which, tell):
 
 
 def _check(trace, record):
-    bad = check_held(trace, record)
+    bad = find_nonfinite(trace, record)
     if bad is not None:
         tellers[2](bad)
 
 
-# --- what is held of the backward ------------------------------------------------------------------------------------
+# --- what is kept of the backward ------------------------------------------------------------------------------------
 
 
-def check_held(trace, record):
+def find_nonfinite(trace, record):
     """Look at the loss of the backward that a trace holds, and at the first small gradient of an optimizer's
     parameters; (recording, tensor that is not finite), or None where all is well, or not computed yet.
 
-    What was looked at is held no longer. What is not a number in the middle of a backward is so in all that comes
+    What was looked at is kept no longer. What is not a number in the middle of a backward is so in all that comes
     behind it, in the first layers too.
     """
     recording = trace.backward

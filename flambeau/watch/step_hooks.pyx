@@ -94,19 +94,19 @@ cdef tell(OptimizerRecord record, int which, told):
 
 
 cdef check(TraceRunner trace, OptimizerRecord record):
-    bad = check_held(trace, record)
+    bad = find_nonfinite(trace, record)
     if bad is not None:
         tellers[2](bad)
 
 
-# --- what is held of the backward ---
+# --- what is kept of the backward ---
 
 
 cdef object loss_spec = None      # of the last loss that was looked at,
 cdef SpecFacts loss_facts = None  # and what is known of it
 
 
-cpdef check_held(TraceRunner trace, OptimizerRecord record):
+cpdef find_nonfinite(TraceRunner trace, OptimizerRecord record):
     global loss_spec, loss_facts
     cdef HeldRecording recording = trace.backward
     cdef TensorBase tensor = recording.root()

@@ -92,7 +92,7 @@ def _look_after(optimizer, record):
 
 
 def _tell_not_finite(bad):
-    """`bad` is (recording, tensor) of `check_held`."""
+    """`bad` is (recording, tensor) of `find_nonfinite`."""
     door.noticed("tell_recorded", *bad, here())
 
 

@@ -16,7 +16,7 @@ from ..base.errors import PACKAGE
 from .finding import found, listens
 
 FRAMES_NOTED = 40             # of those that are running, the innermost
-ERRORS_NOTED = 200            # places from which errors are told apart
+ERRORS_NOTED = 200            # that are told apart
 EVERY_ERROR = frozenset(("Exception", "BaseException"))
 SPEAKS = frozenset(("exc_info", "print_exc", "format_exc", "print_exception", "format_exception", "exception",
                     "log_exception", "capture_exception", "last_exc", "fail", "skip"))
@@ -27,7 +27,7 @@ _trees: dict = {}             # file → the statements of it that catch
 
 
 class RaisedAt(tuple):
-    """(the error's classes, its first line, ((code, line), …) innermost first), which tells a place apart."""
+    """(the error's classes, its first line, ((code, line), …) innermost first), which tells errors apart."""
 
     __slots__ = ()
 
@@ -43,10 +43,10 @@ def error_raised(error):
         frame = frame.f_back
     if not _noted:
         atexit.register(tell_swallowed)
-    place = RaisedAt((tuple(cls.__name__ for cls in type(error).__mro__), str(error).partition("\n")[0],
-                      tuple(frames)))
-    if place in _noted or len(_noted) < ERRORS_NOTED:
-        _noted[place] += 1
+    raised_at = RaisedAt((tuple(cls.__name__ for cls in type(error).__mro__), str(error).partition("\n")[0],
+                          tuple(frames)))
+    if raised_at in _noted or len(_noted) < ERRORS_NOTED:
+        _noted[raised_at] += 1
 
 
 def _is_ours(error):
@@ -59,17 +59,17 @@ def _is_ours(error):
 
 def tell_swallowed():
     """Say which lines caught errors and kept silent."""
-    places: dict = {}
-    for place, count in _noted.copy().items():      # see Note [A copy to go through] in base/weakbag.py
-        kinds, words, frames = place
-        caught = catcher(kinds, frames)
+    catchers: dict = {}
+    for raised_at, count in _noted.copy().items():  # see Note [A copy to go through] in base/weakbag.py
+        class_names, words, frames = raised_at
+        caught = catcher(class_names, frames)
         if caught is not None:
             code, line, raised = caught
             key = code.co_filename, line
-            total, examples, _, _ = places.get(key, (0, [], None, None))
-            places[key] = total + count, [*examples, (f"{kinds[0]}: {words}", raised)], code, line
+            total, examples, _, _ = catchers.get(key, (0, [], None, None))
+            catchers[key] = total + count, [*examples, (f"{class_names[0]}: {words}", raised)], code, line
     _noted.clear()
-    for total, examples, code, line in places.values():
+    for total, examples, code, line in catchers.values():
         (words, raised), more = examples[0], len(examples) - 1
         found("swallowed-error", f"{total} {'errors were' if total > 1 else 'error was'} caught here, and nobody was "
               f"told: {words}" + (f" (and {more} other kinds)" if more else ""), _site(code, line),

@@ -3,7 +3,7 @@
 What a graph keeps is held from backward() to step(), and the loss and the gradients are looked at there: so what is
 not finite is found while everything it was made from is still there. With many parameters they are looked at before
 the step uses them, which runs what was recorded twice a step in place of once. With few that would cost more than the
-step; the old values of the parameters are held instead, and everything is looked at when the step has run.
+step; the old values of the parameters are kept instead, and everything is looked at when the step has run.
 
 Of few, where nothing has run between the last step and a backward, nothing is held here at all: the thread holds the
 recording of that backward (`hold` in autograd/walk.py), which has all of it.
@@ -58,7 +58,7 @@ class Trained:
 class TrainingObserver(Observer):
     """Looks at losses, gradients and parameters."""
 
-    held = live = None        # of the step that is being taken: old values of its parameters, those with a gradient
+    old_values = live = None  # of the step that is being taken: old values of its parameters, those with a gradient
 
     def __init__(self):
         self.trained = {}     # number of an optimizer → Trained
@@ -123,7 +123,7 @@ class TrainingObserver(Observer):
 
     def step_began(self, optimizer):
         """Look at the gradients before they are used; of few elements, hold what they were computed from instead."""
-        self.held = self.live = None
+        self.old_values = self.live = None
         if is_recording():
             return
         kept = self.trained.get(optimizer._watched)
@@ -139,7 +139,7 @@ class TrainingObserver(Observer):
         self.live = [p for p in parameters if p._grad is not None and not p._grad._spec.dtype.is_complex]
         kept.many = sum([p._spec.numel for p in self.live]) > MANY_ELEMENTS
         if not kept.many:
-            self.held = [(p._storage, p._storage.value, p._storage.version) for p in self.live] \
+            self.old_values = [(p._storage, p._storage.value, p._storage.version) for p in self.live] \
                 if not self.recorded else None
         elif kept.steps % STEPS_BETWEEN_CHECKS == 1:
             self._check(optimizer, kept)
@@ -148,11 +148,11 @@ class TrainingObserver(Observer):
 
     def step_ended(self, optimizer):
         """Look at what the step used, which is computed by now."""
-        held, self.held = self.held, None
+        old_values, self.old_values = self.old_values, None
         if self.recorded:
             self._check_recorded(optimizer, self.trained[optimizer._watched])
-        elif held is not None and not self._is_usual(optimizer, kept := self.trained[optimizer._watched]):
-            with _values_before(held):
+        elif old_values is not None and not self._is_usual(optimizer, kept := self.trained[optimizer._watched]):
+            with _values_before(old_values):
                 self._check(optimizer, kept)
         self.live = None
         if not is_recording():
@@ -307,8 +307,8 @@ def _size_of(g):
 
 
 def _kept_words(node):
-    said = [f"{'result' if at is None else node.op.arg_names[at]} {NumberRange(held)}"
-            for at, held in kept_tensors(node)]
+    said = [f"{'result' if at is None else node.op.arg_names[at]} {NumberRange(tensor)}"
+            for at, tensor in kept_tensors(node)]
     return "; ".join(said) or "nothing"
 
 
@@ -349,16 +349,16 @@ def _part_of(node):
     name = node.op.__name__
     if name in IN_MEMORY or "conv" in name or name in MAKE_INFINITIES:
         return node.kept
-    held = [None if _is_pending(_storage_of(one)) else one for one in _each(node)]
-    return held if node.recipe.only_kept is None or not held else held[0]
+    kept = [None if _is_pending(_storage_of(one)) else one for one in _each(node)]
+    return kept if node.recipe.only_kept is None or not kept else kept[0]
 
 
 @contextlib.contextmanager
-def _values_before(held):
+def _values_before(old_values):
     """Inside, the parameters are what they were before the step."""
-    after = [(storage, storage.value, storage.version) for storage, _, _ in held]
+    after = [(storage, storage.value, storage.version) for storage, _, _ in old_values]
     try:
-        for storage, value, version in held:
+        for storage, value, version in old_values:
             storage.value, storage.version = value, version
         yield
     finally:
@@ -371,12 +371,12 @@ def _as_it_was(kept):
     """Inside, the nodes of a graph that a backward has freed have what they kept."""
     freed = [(node, node.kept) for node, _ in kept]
     try:
-        for node, held in kept:
-            node.kept = held
+        for node, tensors in kept:
+            node.kept = tensors
         yield
     finally:
-        for node, held in freed:
-            node.kept = held
+        for node, tensors in freed:
+            node.kept = tensors
 
 
 def _first_backward(roots, kept):

@@ -168,7 +168,7 @@ def pictures(draw):
 
 def check_places(picture, layout):
     """No two nodes lie over each other, and boxes hold their own."""
-    places = [layout.places[node.number] for node in picture.nodes]
+    places = [layout.rectangles[node.number] for node in picture.nodes]
     for i, (x, y, width, height) in enumerate(places):
         assert 0 <= x - width / 2 + 1 and x + width / 2 <= layout.width + 1
         for other_x, other_y, other_width, other_height in places[:i]:
@@ -186,7 +186,7 @@ def test_any_graph_in_layers(picture):
     layout = placed(picture, "own")
     check_places(picture, layout)
     for edge in picture.edges:
-        assert layout.places[edge.source][1] < layout.places[edge.target][1]      # inputs above
+        assert layout.rectangles[edge.source][1] < layout.rectangles[edge.target][1]  # inputs above
     ElementTree.fromstring(picture.svg("own"))
 
 

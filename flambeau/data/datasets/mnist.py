@@ -229,23 +229,24 @@ def read_sn3_pascalvincent_tensor(path, strict=True):
     opened, path = (open, path) if os.path.exists(path) else (gzip.open, f"{path}.gz")
     try:
         with opened(path, "rb") as file:
-            held = file.read()
+            content = file.read()
     except (EOFError, gzip.BadGzipFile) as error:
         raise ValueError(f"{path} is no whole gzip file: {error}") from error
-    kind, ndim = held[2:3], held[3:4]
-    need(held[:2] == b"\0\0" and kind and kind[0] in IDX_ELEMENTS and ndim and 1 <= ndim[0] <= 3,
-         f"{path} is no IDX file: it starts with {held[:4].hex(' ') or 'nothing'} instead of 00 00, a kind of element "
-         "(08 for bytes) and 1 to 3 dimensions", ValueError)
+    element_code, ndim = content[2:3], content[3:4]
+    need(content[:2] == b"\0\0" and element_code and element_code[0] in IDX_ELEMENTS and ndim and 1 <= ndim[0] <= 3,
+         f"{path} is no IDX file: it starts with {content[:4].hex(' ') or 'nothing'} instead of 00 00, a kind of "
+         "element (08 for bytes) and 1 to 3 dimensions", ValueError)
     start = 4 * (ndim[0] + 1)
-    need(len(held) >= start, f"{path} is cut short: it has {len(held)} bytes, and its header alone {start}", ValueError)
-    shape = [int.from_bytes(held[at:at + 4], "big") for at in range(4, start, 4)]
-    element = np.dtype(IDX_ELEMENTS[kind[0]])
-    meant = start + int(np.prod(shape, dtype=object)) * element.itemsize
-    need(len(held) >= meant, f"{path} is cut short: it has {len(held)} bytes, and a tensor of shape {shape} needs "
-                             f"{meant}", ValueError)
-    need(len(held) == meant or not strict, f"{path} has {len(held) - meant} bytes behind its tensor of shape {shape}",
+    need(len(content) >= start, f"{path} is cut short: it has {len(content)} bytes, and its header alone {start}",
          ValueError)
-    found = np.array(memoryview(held)[start:meant], dtype=np.uint8).view(element).reshape(shape)
+    shape = [int.from_bytes(content[at:at + 4], "big") for at in range(4, start, 4)]
+    element = np.dtype(IDX_ELEMENTS[element_code[0]])
+    meant = start + int(np.prod(shape, dtype=object)) * element.itemsize
+    need(len(content) >= meant, f"{path} is cut short: it has {len(content)} bytes, and a tensor of shape {shape} "
+                                f"needs {meant}", ValueError)
+    need(len(content) == meant or not strict,
+         f"{path} has {len(content) - meant} bytes behind its tensor of shape {shape}", ValueError)
+    found = np.array(memoryview(content)[start:meant], dtype=np.uint8).view(element).reshape(shape)
     return from_array(found.astype(element.newbyteorder("=")))
 
 

@@ -153,29 +153,29 @@ def _unpack(from_path, to_path, archive, compression):
     os.makedirs(to_path, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=to_path, prefix=".unpacking-") as folder:
         if archive == ".tar":
-            with tarfile.open(from_path, f"r:{compression[1:]}" if compression else "r") as held:
-                _extract_tar(held, folder)
+            with tarfile.open(from_path, f"r:{compression[1:]}" if compression else "r") as opened:
+                _extract_tar(opened, folder)
         else:
-            with zipfile.ZipFile(from_path) as held:
-                held.extractall(folder)
-        for place, _, files in os.walk(folder):
-            there = os.path.join(to_path, os.path.relpath(place, folder))
+            with zipfile.ZipFile(from_path) as opened:
+                opened.extractall(folder)
+        for directory, _, files in os.walk(folder):
+            there = os.path.join(to_path, os.path.relpath(directory, folder))
             os.makedirs(there, exist_ok=True)
             for name in files:
-                os.replace(os.path.join(place, name), os.path.join(there, name))
+                os.replace(os.path.join(directory, name), os.path.join(there, name))
 
 
-def _extract_tar(held, folder):
+def _extract_tar(tar, folder):
     """Extract a tar file, and nothing outside of `folder`."""
     if hasattr(tarfile, "data_filter"):
-        return held.extractall(folder, filter="data")
-    for member in held.getmembers():           # Python before 3.11.4; without links, names alone say where a file goes
+        return tar.extractall(folder, filter="data")
+    for member in tar.getmembers():            # Python before 3.11.4; without links, names alone say where a file goes
         if os.path.isabs(member.name) or ".." in member.name.split("/"):
-            raise tarfile.TarError(f"{held.name}: {member.name!r} would be extracted outside of the folder")
+            raise tarfile.TarError(f"{tar.name}: {member.name!r} would be extracted outside of the folder")
         if not member.isfile() and not member.isdir():
-            raise tarfile.TarError(f"{held.name}: {member.name!r} is a link or a device, which this Python cannot "
+            raise tarfile.TarError(f"{tar.name}: {member.name!r} is a link or a device, which this Python cannot "
                                    "extract safely: Python 3.11.4 and later can")
-    return held.extractall(folder)
+    return tar.extractall(folder)
 
 
 def download_and_extract_archive(url, download_root, extract_root=None, filename=None, md5=None,

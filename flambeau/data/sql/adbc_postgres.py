@@ -134,12 +134,12 @@ class AdbcPostgresSession(RowSession):
                 cursor.execute(f"SELECT * FROM (\n{query.text}\n) AS q LIMIT 0", query.params or None)
                 names = [column[0] for column in cursor.description]
             columns = ", ".join(f"c{i}" for i in range(len(names)))
-            types = " UNION ALL ".join(f"SELECT {i} AS place, pg_typeof(q.c{i})::oid::int8 AS type FROM q"
+            types = " UNION ALL ".join(f"SELECT {i} AS position, pg_typeof(q.c{i})::oid::int8 AS type FROM q"
                                        for i in range(len(names)))
             text = f"WITH q AS (SELECT q.* FROM (VALUES (1)) AS one LEFT JOIN (SELECT * FROM (\n{query.text}\n) " \
                    f"AS inside LIMIT 0) AS q({columns}) ON true) SELECT f.type, format_type(f.type::oid, NULL) AS " \
                    f"word, t.typcategory::text AS category FROM ({types}) AS f JOIN pg_type AS t ON t.oid = f.type " \
-                   "ORDER BY f.place"
+                   "ORDER BY f.position"
             self.facts[query.text] = [ColumnFact(name, word, *kind_of(oid, category))
                                       for name, (oid, word, category) in zip(names, self.rows(query, text))]
         return self.facts[query.text]

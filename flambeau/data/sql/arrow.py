@@ -134,10 +134,10 @@ class ArrowTable:
 
     def chunks(self, wanted):
         """The rows in their own order, batch by batch."""
-        place = {field.name: i for i, field in enumerate(self.fields)}
+        index_of = {field.name: i for i, field in enumerate(self.fields)}
         for rows, columns in self.batches():
             if rows:
-                yield chunk_of([columns[place[each.name]] for each in wanted], wanted)
+                yield chunk_of([columns[index_of[each.name]] for each in wanted], wanted)
 
     def __getstate__(self):
         return {**self.__dict__, "unread": None, "kept": None}

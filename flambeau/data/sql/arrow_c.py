@@ -320,9 +320,9 @@ def _values(owner, array, format, start, length, nulls):
     if format in TEXT_OFFSETS:
         ends = _buffer(owner, array, 1, TEXT_OFFSETS[format], start, length + 1 if length else 0)
         low, high = (int(ends[0]), int(ends[-1])) if length else (0, 0)
-        held = bytes(_buffer(owner, array, 2, "u1", low, high - low))
+        content = bytes(_buffer(owner, array, 2, "u1", low, high - low))
         bounds = (ends - low).tolist()
-        return _objects([held[a:b] for a, b in zip(bounds, bounds[1:])], format in "uU", nulls)
+        return _objects([content[a:b] for a, b in zip(bounds, bounds[1:])], format in "uU", nulls)
     if format in TEXT_VIEWS:
         return _objects(_viewed(owner, array, start, length, nulls), TEXT_VIEWS[format], nulls)
     if format[:2] == "d:":

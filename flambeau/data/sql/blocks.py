@@ -164,9 +164,9 @@ def drawn_rounds(blocks, rounds, seed, epoch):
 
 def spread_order(strata, seed, epoch):
     """For each stratum, when its turn is in a round. Any that follow each other lie far apart and evenly: multiples of
-    the golden ratio, without the whole part, from a place on that is drawn."""
-    places = np.arange(strata, dtype=np.uint64) * np.uint64(sample_random.GOLDEN_STEP)
-    return np.argsort(places + np.uint64(key_from(seed, epoch, STRATA_STREAM)), kind="stable")
+    the golden ratio, without the whole part, from a start on that is drawn."""
+    turns = np.arange(strata, dtype=np.uint64) * np.uint64(sample_random.GOLDEN_STEP)
+    return np.argsort(turns + np.uint64(key_from(seed, epoch, STRATA_STREAM)), kind="stable")
 
 
 def share_of(rows, rank, ranks):

@@ -16,7 +16,7 @@ import numpy as np
 
 from ...base.locks import new_lock
 from .blocks import EpochOrder
-from .permute import shuffled_places
+from .permute import shuffled_positions
 from .reading import FetchedGroup, Piece
 from .source import Boundaries
 
@@ -96,10 +96,10 @@ class CachedRows:
     def permuted(self, number):
         """Piece `number` of that permutation."""
         begin, end = number * GROUP_ROWS, min((number + 1) * GROUP_ROWS, self.rows)
-        places = shuffled_places(np.arange(begin, end), self.rows, self.seed, self.epoch)
-        found = np.sort(places)
+        rows = shuffled_positions(np.arange(begin, end), self.rows, self.seed, self.epoch)
+        found = np.sort(rows)
         records = self.read((row, 1) for row in found.tolist())(end - begin)
-        return Piece(self.unpacked(records), np.searchsorted(found, places))
+        return Piece(self.unpacked(records), np.searchsorted(found, rows))
 
     def group(self, number, order: EpochOrder):
         """Group `number` of an epoch."""
@@ -232,11 +232,11 @@ class CacheWriter:
 
 
 def new_partial(path):
-    """(name, file) of a file to write a cache to, which this process alone holds."""
+    """(name, file) of a file to write a cache to, which this process has locked."""
     while True:
         name = f"{path}.{os.getpid()}-{next(_numbers)}.partial"
         file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
-        if held(file) and os.fstat(file).st_nlink:      # no other process took it for abandoned before it was held
+        if lock_file(file) and os.fstat(file).st_nlink:  # no other process took it for abandoned before it was locked
             return name, file
         os.close(file)
 
@@ -249,7 +249,7 @@ def delete_abandoned(path):
         except OSError:                                 # complete by now, or not ours to delete
             continue
         try:
-            if held(file):
+            if lock_file(file):
                 os.unlink(name)
         except FileNotFoundError:
             pass
@@ -257,8 +257,8 @@ def delete_abandoned(path):
             os.close(file)
 
 
-def held(file):
-    """Hold a file, until it is closed or the process ends; False if another process does."""
+def lock_file(file):
+    """Lock a file, until it is closed or the process ends; False if another process has it."""
     import fcntl  # not there on Windows, where there are no caches
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

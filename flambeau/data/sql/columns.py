@@ -152,14 +152,14 @@ class RowLayout:
         for i, column in enumerate(self.columns):
             is_label = i >= len(self.features)
             target = by_part["label" if is_label else "features"][rows]
-            place = i - len(self.features) if is_label else i
-            cells = target if target.ndim == 1 else target[:, place]
+            index = i - len(self.features) if is_label else i
+            cells = target if target.ndim == 1 else target[:, index]
             nulls = chunk.nulls[i]
             if nulls is not None and not nulls.any():
                 nulls = None
             self._write(column, cells, chunk.columns[i], nulls)
             if self.masked and not is_label:
-                by_part["mask"][rows, place] = False if nulls is None else nulls
+                by_part["mask"][rows, index] = False if nulls is None else nulls
 
     def _write(self, column, cells, values, nulls):
         if column.codes is not None:

@@ -267,14 +267,14 @@ class SQLDataset(Dataset):
         """The arrays of these rows."""
         if len(indices) and not (0 <= indices.min() and indices.max() < boundaries.count):
             raise IndexError(f"rows {indices.min()} to {indices.max()} of a query that gives {boundaries.count}")
-        blocks, places = np.unique(indices // boundaries.step, return_inverse=True)
+        blocks, block_of = np.unique(indices // boundaries.step, return_inverse=True)
         arrays = [np.empty(part.shape(len(indices)), part.dtype.np) for part in self.layout.parts]
         size, maker = self.source.dialect.blocks_in_group, GroupMaker(FirstLink(reading), None, self.layout)
         for begin in range(0, len(blocks), size):
             some = blocks[begin:begin + size]
             fetched = maker.rows_of(some, int(boundaries.rows_of(some).sum()))
-            mine = np.flatnonzero((places >= begin) & (places < begin + size))
-            at = (places[mine] - begin) * boundaries.step + indices[mine] % boundaries.step
+            mine = np.flatnonzero((block_of >= begin) & (block_of < begin + size))
+            at = (block_of[mine] - begin) * boundaries.step + indices[mine] % boundaries.step
             for array, rows in zip(arrays, fetched):
                 array[mine] = rows[at]
         return arrays
@@ -486,9 +486,9 @@ def copy_rows(made, at, piece, begin, rows):
         for target, source in zip(made, piece.arrays):
             target[at:at + rows] = source[begin:begin + rows]
     else:
-        places = piece.order[begin:begin + rows]
+        delivered = piece.order[begin:begin + rows]
         for target, source in zip(made, piece.arrays):
-            np.take(source, places, 0, target[at:at + rows], "clip")        # `raise` would make another copy
+            np.take(source, delivered, 0, target[at:at + rows], "clip")     # `raise` would make another copy
 
 
 def blanks(layout, rows):

@@ -118,10 +118,10 @@ class Placing:
         self.text = query.text.replace("%", "%%") if percent and not query.params and count else query.text
         self.params = query.params
         if self.named:
-            self.places = [f"%({name})s" if percent else f":{name}" for name in self.names]
+            self.placeholders = [f"%({name})s" if percent else f":{name}" for name in self.names]
         else:
             first = len(query.params) + 1
-            self.places = {"qmark": ["?"] * count, "numeric": [f":{first + i}" for i in range(count)]}.get(
+            self.placeholders = {"qmark": ["?"] * count, "numeric": [f":{first + i}" for i in range(count)]}.get(
                 style, ["%s"] * count)
 
     def with_values(self, values):
@@ -138,10 +138,10 @@ class StandardDialect(Dialect):
     name = "SQL"
     limits = False                        # whether LIMIT and OFFSET are known
 
-    def fetch(self, query, wanted, key, ranges, places=None):
-        places = iter(lambda: "?", None) if places is None else iter(places)
+    def fetch(self, query, wanted, key, ranges, placeholders=None):
+        placeholders = iter(lambda: "?", None) if placeholders is None else iter(placeholders)
         names = [f"q.{self.quote(name)}" for name in key]
-        conditions = " OR ".join(f"({range_condition(names, places)})" for _ in range(ranges))
+        conditions = " OR ".join(f"({range_condition(names, placeholders)})" for _ in range(ranges))
         return f"SELECT {self.columns(wanted)} FROM (\n{query.text}\n) AS q WHERE {conditions} " \
                f"ORDER BY {', '.join(names)}"
 
@@ -332,7 +332,7 @@ class DbapiSession(RowSession):
         """The rows of these ranges, by key."""
         values = range_values(ranges)
         placing = Placing(query, self.source.style, len(values))
-        text = self.dialect.fetch(query._replace(text=placing.text), wanted, key, len(ranges), placing.places)
+        text = self.dialect.fetch(query._replace(text=placing.text), wanted, key, len(ranges), placing.placeholders)
         return (row for rows in self.tuples(text, placing.with_values(values)) for row in rows)
 
     def snapshot(self):

@@ -109,7 +109,7 @@ def refuse_older(version):
 
 
 def reader_of(path):
-    """DuckDB's function that reads these files, None if they are of no kind that is known."""
+    """DuckDB's function that reads these files, None if no reader is known for them."""
     suffix = os.path.splitext(path.removesuffix(".gz").removesuffix(".zst"))[1].lower()
     if suffix in FILE_READERS:
         return FILE_READERS[suffix]
@@ -121,9 +121,9 @@ def reader_of(path):
 def files_of(path, suffix=None):
     """The files that a path, a folder or a pattern stands for, in the order of their names."""
     if os.path.isdir(path):
-        kinds = [suffix] if suffix else [kind for kind in FILE_READERS if files_of(path, kind)][:1]
-        return sorted(found for kind in kinds for found in glob.glob(os.path.join(glob.escape(path), "**", f"*{kind}"),
-                                                                     recursive=True))
+        suffixes = [suffix] if suffix else [known for known in FILE_READERS if files_of(path, known)][:1]
+        return sorted(found for known in suffixes for found in glob.glob(
+            os.path.join(glob.escape(path), "**", f"*{known}"), recursive=True))
     return sorted(glob.glob(path, recursive=True)) if glob.has_magic(path) else [path]
 
 
@@ -753,11 +753,11 @@ class DuckDBSession(RowSession):
         sorts = not boundaries.lies_in_order and (self.source.unordered or not whole)
         looks = not boundaries.lies_in_order and not sorts
         if whole:                                 # numbers may stand in the text, which costs less than to bind them
-            params, places = query.params, [str(int(value)) for value in range_values(ranges)]
+            params, placeholders = query.params, [str(int(value)) for value in range_values(ranges)]
         else:
-            params, places = with_values(query, range_values(ranges))
+            params, placeholders = with_values(query, range_values(ranges))
         data, before = self.rows_asked(query, boundaries, ranges), None
-        text = self.dialect.fetch(query, wanted, boundaries.key, len(ranges), sorts, places, looks, data)
+        text = self.dialect.fetch(query, wanted, boundaries.key, len(ranges), sorts, placeholders, looks, data)
         for length, columns in self.batches(text, params, FETCHED_AT_ONCE if SUBMITS_STREAMS else None):
             if not length:
                 continue
@@ -785,8 +785,8 @@ class DuckDBSession(RowSession):
     def plan(self, query, wanted, boundaries):
         if boundaries.by_number is None or not boundaries.blocks:
             nothing = (None,) * len(boundaries.key)
-            params, places = with_values(query, range_values([(nothing, nothing)]))
-            text = self.dialect.fetch(query, wanted, boundaries.key, 1, True, places)
+            params, placeholders = with_values(query, range_values([(nothing, nothing)]))
+            text = self.dialect.fetch(query, wanted, boundaries.key, 1, True, placeholders)
         else:
             params, text = query.params, self.fetch_text(query, wanted, boundaries)
         return "\n".join(row[-1] for row in self.tuples(f"EXPLAIN {text}", params))
@@ -824,14 +824,14 @@ class DuckDBSession(RowSession):
 
 
 def with_values(query, values):
-    """(parameters, places in the text) of a query with values of ours behind its own."""
+    """(parameters, placeholders in the text) of a query with values of ours behind its own."""
     if isinstance(query.params, dict):
         names = [f"flambeau_{i}" for i in range(len(values))]
         return {**query.params, **dict(zip(names, values))}, [f"${name}" for name in names]
     numbered = re.search(r"\$\d", query.text)     # DuckDB takes one style in a statement
     count = len(query.params)
-    places = [f"${count + i + 1}" for i in range(len(values))] if numbered else ["?"] * len(values)
-    return (*query.params, *values), places
+    placeholders = [f"${count + i + 1}" for i in range(len(values))] if numbered else ["?"] * len(values)
+    return (*query.params, *values), placeholders
 
 
 def unsorted(text):

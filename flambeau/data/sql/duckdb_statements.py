@@ -25,18 +25,18 @@ class DuckDBDialect(Dialect):
     def hash(self, key, salt):
         return f"hash({int(salt)}, {', '.join(key)})"
 
-    def fetch(self, query, wanted, key, ranges, sorts=True, places=None, with_key=False, data=None):
+    def fetch(self, query, wanted, key, ranges, sorts=True, placeholders=None, with_key=False, data=None):
         """A branch for each range, so that each reads its own row groups; `q` is put in their places, not kept.
 
         Not `sorts`: the rows of a branch come as they lie; `with_key`, which tells whether they lie in order. `data`
         is a statement that gives the rows which the query calls so, where those are not all of them.
         """
-        places = iter(lambda: "?", None) if places is None else iter(places)
+        placeholders = iter(lambda: "?", None) if placeholders is None else iter(placeholders)
         names = [f"q.{self.quote(name)}" for name in key]
         order = f" ORDER BY {', '.join(names)}" if sorts else ""
         more = "".join(f", {name} AS flambeau_key_{i}" for i, name in enumerate(names)) if with_key else ""
         branches = [f"(SELECT {self.columns(wanted)}{more}{f', {n} AS flambeau_range' if with_key else ''} FROM q "
-                    f"WHERE {range_condition(names, places)}{order})" for n in range(ranges)]
+                    f"WHERE {range_condition(names, placeholders)}{order})" for n in range(ranges)]
         data = "" if data is None else f"{TABLE_NAME} AS NOT MATERIALIZED ({data}), "
         return f"WITH {data}q AS NOT MATERIALIZED (\n{query.text}\n) " + " UNION ALL ".join(branches)
 

@@ -90,9 +90,9 @@ class RowsByHash:
         # A stable sort of numbers of 16 bits is by counting, in one pass.
         np.take(staged, np.argsort(bins, kind="stable"), 0, dealt, "clip")
         begin = 0
-        for place in np.flatnonzero(counts).tolist():
-            end = begin + int(counts[place])
-            self.store.write(int(filled[place]), dealt[begin:end])
+        for bin_index in np.flatnonzero(counts).tolist():
+            end = begin + int(counts[bin_index])
+            self.store.write(int(filled[bin_index]), dealt[begin:end])
             begin = end
         filled += counts
 
@@ -121,11 +121,11 @@ class RowsByHash:
         return at
 
     def next_bin(self):
-        place = self.bin - self.first_bin
+        bin_index = self.bin - self.first_bin
         self.records = None                       # a bin's memory is that of the one before
-        self.records = self.store.read(int(self.starts[place]), int(self.starts[place + 1]))
+        self.records = self.store.read(int(self.starts[bin_index]), int(self.starts[bin_index + 1]))
         hashes = np.ascontiguousarray(self.records["hash"])
-        self.sorted = sorted_places(hashes, self.bits)
+        self.sorted = sorted_positions(hashes, self.bits)
         in_order = hashes[self.sorted]
         if (twice := in_order[1:] == in_order[:-1]).any():
             self.sort_equals(np.unique(in_order[1:][twice]))
@@ -143,10 +143,10 @@ class RowsByHash:
             return found
 
         found = self.session.hashed(self.reading.query, self.layout.wanted, self.order, equal.tolist(), took, True)
-        places = self.sorted[np.isin(self.records["hash"][self.sorted], equal)]
-        if len(found) != len(places):
-            raise rows_changed(self.reading, len(places), len(found))
-        self.records[places] = found
+        positions = self.sorted[np.isin(self.records["hash"][self.sorted], equal)]
+        if len(found) != len(positions):
+            raise rows_changed(self.reading, len(positions), len(found))
+        self.records[positions] = found
 
     def close(self):
         store, self.store, self.records = self.store, None, None
@@ -170,10 +170,10 @@ def bits_of_bin(size):
     return min(max(-(-size // BIN_BYTES) - 1, 0).bit_length(), MOST_BIN_BITS)
 
 
-def sorted_places(hashes, known_bits):
+def sorted_positions(hashes, known_bits):
     """Where in an array the hashes are in their order. `known_bits` are the same of all of them.
 
-    With the place in its low bits a number can be sorted by itself, several times as fast as places by their numbers;
+    With its position in the low bits a number can be sorted by itself, several times as fast as positions by numbers;
     that what fell out for it made no difference is looked at.
     """
     bits = max(len(hashes) - 1, 0).bit_length()
@@ -181,9 +181,9 @@ def sorted_places(hashes, known_bits):
     words |= np.arange(len(hashes), dtype=np.uint64)
     words.sort()
     words &= np.uint64((1 << bits) - 1)
-    places = words.astype(np.int64)
-    in_order = hashes[places]
-    return places if (in_order[1:] > in_order[:-1]).all() else np.argsort(hashes, kind="stable")
+    positions = words.astype(np.int64)
+    in_order = hashes[positions]
+    return positions if (in_order[1:] > in_order[:-1]).all() else np.argsort(hashes, kind="stable")
 
 
 def rows_changed(reading, rows, found):

@@ -44,9 +44,9 @@ class KeyColumn:
         """Whether all values are whole numbers of 64 bits."""
         return self.store is None or isinstance(self.store, WordStore) and self.store.type is int
 
-    def take(self, places) -> list:
-        """The values at these places, as they were given."""
-        return [] if self.store is None else self.store.take(places)
+    def take(self, indices) -> list:
+        """The values at these indices, as they were given."""
+        return [] if self.store is None else self.store.take(indices)
 
     def __eq__(self, other):
         return isinstance(other, KeyColumn) and self.take(range(len(self))) == other.take(range(len(other)))
@@ -58,8 +58,8 @@ class WordStore:
     """Python's ints that fit into 64 bits, or floats."""
     __slots__ = ("words", "type")
 
-    def __init__(self, code, kind):
-        self.words, self.type = array(code), kind
+    def __init__(self, code, cls):
+        self.words, self.type = array(code), cls
 
     def __len__(self):
         return len(self.words)
@@ -73,16 +73,16 @@ class WordStore:
             return False
         return True
 
-    def take(self, places):
-        return [self.words[place] for place in places]
+    def take(self, indices):
+        return [self.words[index] for index in indices]
 
 
 class TextStore:
     """Texts or bytes, one behind the other, and where each ends."""
-    __slots__ = ("held", "ends", "type")
+    __slots__ = ("content", "ends", "type")
 
-    def __init__(self, kind):
-        self.held, self.ends, self.type = bytearray(), array("q", [0]), kind
+    def __init__(self, cls):
+        self.content, self.ends, self.type = bytearray(), array("q", [0]), cls
 
     def __len__(self):
         return len(self.ends) - 1
@@ -90,12 +90,12 @@ class TextStore:
     def append(self, value):
         if type(value) is not self.type:
             return False
-        self.held += value.encode("utf-8", "surrogatepass") if self.type is str else value
-        self.ends.append(len(self.held))
+        self.content += value.encode("utf-8", "surrogatepass") if self.type is str else value
+        self.ends.append(len(self.content))
         return True
 
-    def take(self, places):
-        parts = [bytes(self.held[self.ends[place]:self.ends[place + 1]]) for place in places]
+    def take(self, indices):
+        parts = [bytes(self.content[self.ends[index]:self.ends[index + 1]]) for index in indices]
         return [part.decode("utf-8", "surrogatepass") for part in parts] if self.type is str else parts
 
 
@@ -113,8 +113,8 @@ class ObjectStore:
         self.values.append(value)
         return True
 
-    def take(self, places):
-        return [self.values[place] for place in places]
+    def take(self, indices):
+        return [self.values[index] for index in indices]
 
 
 def store_for(value):

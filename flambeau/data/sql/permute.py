@@ -1,6 +1,7 @@
 """Permutations out of a key: the same numbers give the same order on every machine, and no state has to be kept.
 
-Place i gets the hash of (key, i), as a counter-based generator would give it, and places are sorted by their hashes.
+Position i gets the hash of (key, i), as a counter-based generator would give it, and positions are sorted by their
+hashes.
 """
 import numpy as np
 
@@ -19,23 +20,24 @@ def permutation(count, *numbers):
     """The numbers 0 to count - 1 in an order that `numbers` decide, of the smallest type that holds them: two orders
     wait with each group that is read ahead.
 
-    The place is kept in the low bits of its hash: sorting numbers is several times as fast as sorting places by them.
+    The position is kept in the low bits of its hash: sorting numbers is several times as fast as sorting positions by
+    them.
     """
-    places = np.arange(count, dtype=np.uint64)
+    positions = np.arange(count, dtype=np.uint64)
     bits = np.uint64(max(count - 1, 0).bit_length())
-    words = places * np.uint64(sample_random.GOLDEN_STEP)
+    words = positions * np.uint64(sample_random.GOLDEN_STEP)
     words += np.uint64(key_from(*numbers))
     sample_random.mixed(words)
     words <<= bits                                        # the high bits of a hash fall out
-    words |= places
-    del places
+    words |= positions
+    del positions
     words.sort()
     words &= np.uint64((1 << int(bits)) - 1)
     return words.astype(np.min_scalar_type(max(count - 1, 0)))
 
 
 def ranks_of_hashes(count, length, *numbers):
-    """`count` numbers, a permutation of 0 … length - 1 behind the other: each place's rank by hash in its stretch."""
+    """`count` numbers, a permutation of 0 … length - 1 behind the other: the rank of each by hash in its stretch."""
     hashes = np.arange(count, dtype=np.uint64)
     hashes *= np.uint64(sample_random.GOLDEN_STEP)
     hashes += np.uint64(key_from(*numbers))
@@ -50,7 +52,7 @@ def ranks_of_hashes(count, length, *numbers):
 FEISTEL_ROUNDS = 6                # of the network below: four make a permutation that looks random, two are in reserve
 
 
-def shuffled_places(indices, count, *numbers):
+def shuffled_positions(indices, count, *numbers):
     """Where a permutation of 0 … count - 1, decided by `numbers`, sends these indices; the others are not computed.
 
     A Feistel network permutes the numbers below a power of four; what falls outside is sent on until it is inside.
@@ -59,13 +61,13 @@ def shuffled_places(indices, count, *numbers):
     mask = np.uint64((1 << int(half)) - 1)
     keys = [np.uint64(key_from(*numbers, turn)) for turn in range(FEISTEL_ROUNDS)]
 
-    def sent(places):
-        left, right = places >> half, places & mask
+    def sent(positions):
+        left, right = positions >> half, positions & mask
         for key in keys:
             left, right = right, left ^ (sample_random.mixed(right + key) & mask)
         return (left << half) | right
 
-    places = sent(np.asarray(indices).astype(np.uint64))
-    while (outside := np.flatnonzero(places >= count)).size:
-        places[outside] = sent(places[outside])
-    return places.astype(np.int64)
+    positions = sent(np.asarray(indices).astype(np.uint64))
+    while (outside := np.flatnonzero(positions >= count)).size:
+        positions[outside] = sent(positions[outside])
+    return positions.astype(np.int64)

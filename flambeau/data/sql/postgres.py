@@ -190,11 +190,11 @@ class PostgresSession(RowSession):
         sides = [[bound[i] for bound in side] for side in zip(*ranges) for i in range(len(key))]
         if isinstance(query.params, dict):
             names = [f"flambeau_{i}" for i in range(len(sides))]
-            params, places = {**query.params, **dict(zip(names, sides))}, [f"%({name})s" for name in names]
+            params, placeholders = {**query.params, **dict(zip(names, sides))}, [f"%({name})s" for name in names]
         else:
-            params, places = (*sides, *query.params), None        # ours stand before the query in the text
+            params, placeholders = (*sides, *query.params), None  # ours stand before the query in the text
         text = self.dialect.fetch(query._replace(text=escaped(query)), wanted, key, len(ranges),
-                                  self.types_of(query, key), places)
+                                  self.types_of(query, key), placeholders)
         return text, params
 
     def types_of(self, query, key):
@@ -271,15 +271,15 @@ def chunk_of_records(records, wanted):
             fields += [(f"type{i}", ">i4"), (f"length{i}", ">i4"), (f"value{i}", NUMPY_OF_WIRE[WIRE_TYPE[each.form]])]
         rows = array_over(packed, fields)
         return Chunk([native(rows[f"value{i}"], each) for i, each in enumerate(wanted)], [None] * len(wanted))
-    held = array_over(packed, np.uint8)
+    content = array_over(packed, np.uint8)
     at = np.cumsum([0, *map(len, records[:-1])]) + 4
     columns, nulls = [], []
     for each, size in zip(wanted, sizes):
-        lengths = held[(at + 4)[:, None] + np.arange(4)].view(">i4").reshape(-1).astype(np.int64)
+        lengths = content[(at + 4)[:, None] + np.arange(4)].view(">i4").reshape(-1).astype(np.int64)
         missing = lengths < 0
         if size:
             where = np.where(missing, 0, at + 8)[:, None] + np.arange(size)
-            values = held[where].view(NUMPY_OF_WIRE[WIRE_TYPE[each.form]]).reshape(-1)
+            values = content[where].view(NUMPY_OF_WIRE[WIRE_TYPE[each.form]]).reshape(-1)
             columns.append(native(np.where(missing, 0, values), each))
         else:
             texts = np.empty(len(records), object)

@@ -79,11 +79,11 @@ class PostgresDialect(Dialect):
                f"FROM (\n{query.text}\n) AS q WINDOW w AS (ORDER BY {', '.join(names)})) AS s " \
                f"WHERE mod(n, {int(step)}) IN (0, {int(step) - 1}) OR final OR twice OR {missing}"
 
-    def fetch(self, query, wanted, key, ranges, types=None, places=None):
+    def fetch(self, query, wanted, key, ranges, types=None, placeholders=None):
         width = len(key)
-        places = iter(places or ["%s"] * (2 * width))
+        placeholders = iter(placeholders or ["%s"] * (2 * width))
         types = types or ["bigint"] * width
-        arrays = ", ".join(f"{next(places)}::{types[i % width]}[]" for i in range(2 * width))
+        arrays = ", ".join(f"{next(placeholders)}::{types[i % width]}[]" for i in range(2 * width))
         sides = [[f"{side}{i}" for i in range(width)] for side in ("low", "high")]
         names = [f"q.{self.quote(name)}" for name in key]
         row = lambda terms: terms[0] if width == 1 else f"({', '.join(terms)})"

@@ -273,7 +273,7 @@ class Dialect:
     blocks_in_group = 256                   # blocks of one fetch
     neighbours_in_group: int | None = None  # the same for an epoch by key, if it is another number
     groups_mixed = 4                        # groups whose rows are mixed with each other, half of them in memory
-    positional = False                      # whether rows have places without a key: see RowSession.boundaries
+    positional = False                      # whether rows have positions without a key: see RowSession.boundaries
 
     def quote(self, name: str) -> str:
         """`name` as an identifier, whatever it holds."""
@@ -315,7 +315,7 @@ class Dialect:
         return f"SELECT {names} FROM (\n{query.text}\n) AS q ORDER BY {names}"
 
     def fetch(self, query: Query, wanted: Sequence[Wanted], key: Sequence[str], ranges: int) -> str:
-        """The statement of `RowSession.fetch` for so many key ranges, with places for their bounds."""
+        """The statement of `RowSession.fetch` for so many key ranges, with placeholders for their bounds."""
         raise NotImplementedError
 
     def count(self, query: Query) -> str:

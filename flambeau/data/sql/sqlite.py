@@ -220,10 +220,10 @@ class SQLiteDialect(Dialect):
 
         Not `ordered`: nothing is sorted, where an index of the key is walked inside that loop.
         """
-        places = iter(names) if names else iter(lambda: "?", None)
+        placeholders = iter(names) if names else iter(lambda: "?", None)
         width = len(key)
         bounds = [", ".join(f"{side}{i}" for i in range(width)) for side in ("low", "high")]
-        values = ", ".join(f"({n}, {', '.join(next(places) for _ in range(2 * width))})" for n in range(ranges))
+        values = ", ".join(f"({n}, {', '.join(next(placeholders) for _ in range(2 * width))})" for n in range(ranges))
         terms = self.key_terms(key)
         if width == 1:
             condition = f"{terms[0]} BETWEEN b.low0 AND b.high0"
@@ -252,8 +252,8 @@ def words_of(value):
         return struct.unpack("<q", struct.pack("<d", value))
     if value is None:
         return (0,)
-    held = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else bytes(value)
-    return *struct.unpack(f"<{-(-len(held) // 8)}Q", held + bytes(-len(held) % 8)), len(held)
+    content = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else bytes(value)
+    return *struct.unpack(f"<{-(-len(content) // 8)}Q", content + bytes(-len(content) % 8)), len(content)
 
 
 # --- kinds ----------------------------------------------------------------------------------------------------------

@@ -50,19 +50,19 @@ cell:
   %form = load i64, ptr %p.form
   %p.out = getelementptr ptr, ptr %outs, i64 %c
   %out = load ptr, ptr %p.out
-  %place = getelementptr i64, ptr %out, i64 %r
-  %kind = call i32 %type(ptr %statement, i32 %c.narrow)
-  switch i32 %kind, label %wrong [i32 1, label %is.whole i32 2, label %is.real i32 5, label %is.null]
+  %p.cell = getelementptr i64, ptr %out, i64 %r
+  %cell.type = call i32 %type(ptr %statement, i32 %c.narrow)
+  switch i32 %cell.type, label %wrong [i32 1, label %is.whole i32 2, label %is.real i32 5, label %is.null]
 is.whole:
   %w = call i64 %whole(ptr %statement, i32 %c.narrow)
   %as.whole = icmp eq i64 %form, 1
   br i1 %as.whole, label %put.whole, label %convert
 put.whole:
-  store i64 %w, ptr %place
+  store i64 %w, ptr %p.cell
   br label %cell.end
 convert:
   %d = sitofp i64 %w to double
-  store double %d, ptr %place
+  store double %d, ptr %p.cell
   %shifted = add i64 %w, 9007199254740992
   %small = icmp ule i64 %shifted, 18014398509481984
   br i1 %small, label %cell.end, label %large
@@ -78,14 +78,14 @@ is.real:
   br i1 %for.real, label %put.real, label %wrong
 put.real:
   %x = call double %real(ptr %statement, i32 %c.narrow)
-  store double %x, ptr %place
+  store double %x, ptr %p.cell
   br label %cell.end
 is.null:
-  store i64 0, ptr %place
+  store i64 0, ptr %p.cell
   %p.null = getelementptr ptr, ptr %nulls, i64 %c
   %null.column = load ptr, ptr %p.null
-  %null.place = getelementptr i8, ptr %null.column, i64 %r
-  store i8 1, ptr %null.place
+  %p.null.cell = getelementptr i8, ptr %null.column, i64 %r
+  store i8 1, ptr %p.null.cell
   %p.any.c = getelementptr i64, ptr %p.any, i64 %c
   store i64 1, ptr %p.any.c
   br label %cell.end
@@ -144,9 +144,9 @@ look:
   %i.wide = sext i32 %i to i64
   %p.value = getelementptr ptr, ptr %values, i64 %i.wide
   %value = load ptr, ptr %p.value
-  %kind = call i32 @sqlite3_value_type(ptr %value)
-  switch i32 %kind, label %is.null [i32 1, label %is.whole i32 2, label %is.real i32 3, label %is.text
-                                    i32 4, label %is.blob]
+  %cell.type = call i32 @sqlite3_value_type(ptr %value)
+  switch i32 %cell.type, label %is.null [i32 1, label %is.whole i32 2, label %is.real i32 3, label %is.text
+                                         i32 4, label %is.blob]
 is.whole:
   %whole = call i64 @sqlite3_value_int64(ptr %value)
   br label %last.word
@@ -163,7 +163,7 @@ is.blob:
   %blob = call ptr @sqlite3_value_blob(ptr %value)
   br label %bytes
 bytes:
-  %held = phi ptr [%text, %is.text], [%blob, %is.blob]
+  %content = phi ptr [%text, %is.text], [%blob, %is.blob]
   %length = call i32 @sqlite3_value_bytes(ptr %value)
   %length.wide = sext i32 %length to i64
   br label %word
@@ -176,8 +176,8 @@ word:
 byte:
   %k = phi i64 [0, %word], [%k.next, %byte]
   %built = phi i64 [0, %word], [%built.next, %byte]
-  %place = add i64 %at, %k
-  %p.byte = getelementptr i8, ptr %held, i64 %place
+  %index = add i64 %at, %k
+  %p.byte = getelementptr i8, ptr %content, i64 %index
   %one = load i8, ptr %p.byte
   %one.wide = zext i8 %one to i64
   %shift = shl i64 %k, 3
@@ -304,27 +304,27 @@ class SQLiteStatement:
         self.handle, self.library, self.pointer = handle, handle.library, ctypes.c_void_p()
         handle.check(self.library.prepare_v2(handle.pointer, text.encode(), -1, ctypes.byref(self.pointer), None))
         try:
-            for place in range(1, self.library.bind_parameter_count(self.pointer) + 1):
-                self.bind(place, params)
+            for index in range(1, self.library.bind_parameter_count(self.pointer) + 1):
+                self.bind(index, params)
         except BaseException:
             self.close()
             raise
 
-    def bind(self, place, params):
-        name = self.library.bind_parameter_name(self.pointer, place)
-        value = params[name.decode()[1:]] if isinstance(params, dict) else params[place - 1]
+    def bind(self, index, params):
+        name = self.library.bind_parameter_name(self.pointer, index)
+        value = params[name.decode()[1:]] if isinstance(params, dict) else params[index - 1]
         library, pointer = self.library, self.pointer
         if value is None:
-            code = library.bind_null(pointer, place)
+            code = library.bind_null(pointer, index)
         elif isinstance(value, int):
-            code = library.bind_int64(pointer, place, value)
+            code = library.bind_int64(pointer, index, value)
         elif isinstance(value, float):
-            code = library.bind_double(pointer, place, value)
+            code = library.bind_double(pointer, index, value)
         elif isinstance(value, str):
             value = value.encode()
-            code = library.bind_text(pointer, place, value, len(value), COPY_VALUE)
+            code = library.bind_text(pointer, index, value, len(value), COPY_VALUE)
         else:
-            code = library.bind_blob(pointer, place, value, len(value), COPY_VALUE)
+            code = library.bind_blob(pointer, index, value, len(value), COPY_VALUE)
         self.handle.check(code)
 
     def to_end(self):
@@ -342,9 +342,9 @@ class SQLiteStatement:
         nulls = np.zeros((width, rows), bool)
         about = np.zeros(3 + width, np.int64)
         codes = np.array([NUMBER_FORMS[form] for form in forms], np.int64)
-        places = np.array([host.address(out) for out in outs], np.int64)
-        null_places = np.array([host.address(row) for row in nulls], np.int64)
-        given = map(host.address, (codes, places, null_places, about))
+        addresses = np.array([host.address(out) for out in outs], np.int64)
+        null_addresses = np.array([host.address(row) for row in nulls], np.int64)
+        given = map(host.address, (codes, addresses, null_addresses, about))
         self.library.loop(*self.library.called, self.pointer, width, rows, *given)
         count, column, given = about[:3].tolist()
         if column >= 0:
@@ -357,12 +357,12 @@ class SQLiteStatement:
         """The cell of the row that the statement is at, as Python's own module gives it."""
         library, pointer = self.library, self.pointer
         match library.column_type(pointer, column):
-            case kind if kind == INTEGER_CELL: return library.column_int64(pointer, column)
-            case kind if kind == FLOAT_CELL: return library.column_double(pointer, column)
-            case kind if kind == NULL_CELL: return None
-            case kind:
+            case cell_type if cell_type == INTEGER_CELL: return library.column_int64(pointer, column)
+            case cell_type if cell_type == FLOAT_CELL: return library.column_double(pointer, column)
+            case cell_type if cell_type == NULL_CELL: return None
+            case cell_type:
                 found = ctypes.string_at(library.column_blob(pointer, column), library.column_bytes(pointer, column))
-                return found.decode("utf-8", "replace") if kind == TEXT_CELL else found
+                return found.decode("utf-8", "replace") if cell_type == TEXT_CELL else found
 
     def close(self):
         if self.pointer:

@@ -39,7 +39,7 @@ class TableSource(RowSource):
     def __init__(self, table):
         self.table, self.name = table, table.name
         self.dialect = TableDialect(table.name)
-        self.lock, self.held, self.sorted_by = new_lock(), {}, {}
+        self.lock, self.kept, self.sorted_by = new_lock(), {}, {}
 
     def connect(self, snapshot=None):
         return TableSession(self)
@@ -48,7 +48,7 @@ class TableSource(RowSource):
         return f"{self.name} {id(self.table)}"    # nothing else tells two frames apart
 
     def __getstate__(self):
-        return {**self.__dict__, "lock": None, "held": {}, "sorted_by": {}}
+        return {**self.__dict__, "lock": None, "kept": {}, "sorted_by": {}}
 
     def __setstate__(self, state):
         self.__dict__.update(state, lock=new_lock())
@@ -57,11 +57,11 @@ class TableSource(RowSource):
         """These columns, whole."""
         with self.lock:
             self.hold(wanted)
-        return Chunk(*zip(*(self.held[each] for each in wanted)))
+        return Chunk(*zip(*(self.kept[each] for each in wanted)))
 
     def hold(self, wanted):
-        """Read those columns that are not held yet."""
-        wanted = [each for each in wanted if each not in self.held]
+        """Read those columns that are not kept yet."""
+        wanted = [each for each in wanted if each not in self.kept]
         if not wanted:
             return
         self.table.keep()
@@ -70,7 +70,7 @@ class TableSource(RowSource):
             values = [chunk.columns[i] for chunk in chunks] or [np.empty(0, array_type(each))]
             nulls = [np.zeros(len(chunk), bool) if chunk.nulls[i] is None else chunk.nulls[i] for chunk in chunks]
             some = any(chunk.nulls[i] is not None for chunk in chunks)
-            self.held[each] = (np.concatenate(values) if len(values) > 1 else values[0],
+            self.kept[each] = (np.concatenate(values) if len(values) > 1 else values[0],
                                np.concatenate(nulls) if some else None)
 
     def positions(self, order, facts):
@@ -87,7 +87,7 @@ class TableSource(RowSource):
         if order.key:
             chunk = self.key_columns(order.key, facts)
         else:
-            chunk = Chunk([np.arange(self.table.keep())], [None])         # by their places
+            chunk = Chunk([np.arange(self.table.keep())], [None])         # by their positions
         ranks = [np.unique(values, return_inverse=True)[1] if values.dtype == object and nulls is None else
                  np.zeros(len(values)) if values.dtype == object else values      # NULL keys are refused elsewhere
                  for values, nulls in zip(chunk.columns, chunk.nulls)]
@@ -128,7 +128,7 @@ def scrambled(bits):
 
 
 class TableDialect(Dialect):
-    """No SQL is sent, so that what `explain()` shows says what is done. Rows have places, and need no key."""
+    """No SQL is sent, so that what `explain()` shows says what is done. Rows have positions, and need no key."""
     positional = True
 
     def __init__(self, name):
@@ -189,7 +189,7 @@ class TableSession(RowSession):
 
     def boundaries(self, query, key, step):
         facts = self.describe(query)
-        if not key:                               # by their places
+        if not key:                               # by their positions
             count = self.source.table.keep()
             starts = range(0, count, step)
             return Boundaries(key, step, count, [starts], [[min(start + step, count) - 1 for start in starts]])

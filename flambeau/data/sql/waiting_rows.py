@@ -14,7 +14,7 @@ import numpy as np
 from .reading import Piece, untouched_arrays
 
 WAITING_BYTES_IN_MEMORY = 16 << 20          # of rows that are to be mixed with others; more of them are in a file
-PLACES_OF_PIECE = 64                        # in that file, about: the last one is half empty
+SLOTS_OF_PIECE = 64                         # in that file, about: the last one is half empty
 MEMORIES_AT_ONCE = 512                      # that are read in one call; the system takes 1024
 ARRANGED_ROWS = 4096                        # of a group that are put into the order of dealing at a time
 
@@ -116,21 +116,21 @@ class WaitingInMemory:
         self.pieces.clear()
 
 
-class Places:
-    """Where the rows of a piece are in a file: in these places, of which all but the last are full, and written so many
+class SlotsOfPiece:
+    """Where the rows of a piece are in a file: in these slots, of which all but the last are full, and written so many
     at a time. As objects of Python's these numbers would be megabytes."""
     __slots__ = ("numbers", "rows", "used")
 
     def __init__(self, most_rows):
         self.numbers, self.rows = array("i"), array("H" if most_rows < 1 << 16 else "i")
-        self.used = most_rows                   # of the last place
+        self.used = most_rows                   # of the last slot
 
 
 class WaitingInFile:
     """The same in a temporary file without a name, so that memory stays bounded however many rows are mixed.
 
-    It is made of places, each for as many rows as a share has, or for several shares if those are small: of hundreds of
-    groups there would be hundreds of thousands of places to know, and to read one by one. The places of a piece that is
+    It is made of slots, each for as many rows as a share has, or for several shares if those are small: of hundreds of
+    groups there would be hundreds of thousands of slots to know, and to read one by one. The slots of a piece that is
     taken are free for others, so that the file is as large as what waits. It is read and written, not mapped, which
     would be memory again.
     """
@@ -138,29 +138,29 @@ class WaitingInFile:
     def __init__(self, dealing, layout, most):
         self.sizes, self.layout = np.diff(dealing.starts), layout
         self.file = temporary_file(most)
-        self.rows_of_place = max(int(dealing.rows.max()) // min(dealing.window, PLACES_OF_PIECE), 1)
-        self.arranged = layout.empty(max(ARRANGED_ROWS, self.rows_of_place))
-        self.places: dict = {}                  # of a piece that has some of its rows: Places
+        self.rows_per_slot = max(int(dealing.rows.max()) // min(dealing.window, SLOTS_OF_PIECE), 1)
+        self.arranged = layout.empty(max(ARRANGED_ROWS, self.rows_per_slot))
+        self.slots: dict = {}                   # of a piece that has some of its rows: SlotsOfPiece
         self.free = array("i")
         self.made = 0
 
     def deal(self, fetched, shares):
         begin, end, some = 0, 0, []             # rows of the group, in the order of dealing, and their bytes
         for piece, first, last in shares:
-            places = self.places.get(piece) or self.places.setdefault(piece, Places(self.rows_of_place))
+            slots = self.slots.get(piece) or self.slots.setdefault(piece, SlotsOfPiece(self.rows_per_slot))
             at = first
             while at < last:
-                if places.used == self.rows_of_place:
-                    places.numbers.append(self.free_place())
-                    places.used = 0
-                upto = min(at + self.rows_of_place - places.used, last)
+                if slots.used == self.rows_per_slot:
+                    slots.numbers.append(self.free_slot())
+                    slots.used = 0
+                upto = min(at + self.rows_per_slot - slots.used, last)
                 if at < begin or upto > end:
                     begin, end = at, min(at + len(self.arranged[0]), shares[-1][2])
                     some = [flat_bytes(rows) for rows in self.arrange(fetched, begin, end)]
                 write_at(self.file, parts_of(some, end - begin, at - begin, upto - begin),
-                         self.offset(places.numbers[-1], places.used))
-                places.rows.append(upto - at)
-                places.used += upto - at
+                         self.offset(slots.numbers[-1], slots.used))
+                slots.rows.append(upto - at)
+                slots.used += upto - at
                 at = upto
 
     def arrange(self, fetched, begin, end):
@@ -171,34 +171,34 @@ class WaitingInFile:
         return [np.take(rows, fetched.dealt[begin:end], 0, arranged[:end - begin], "clip")
                 for rows, arranged in zip(fetched.arrays, self.arranged)]
 
-    def free_place(self):
+    def free_slot(self):
         if self.free:
             return self.free.pop()
         self.made += 1
         return self.made - 1
 
-    def offset(self, place, used):
-        return (place * self.rows_of_place + used) * self.layout.record_bytes
+    def offset(self, slot, used):
+        return (slot * self.rows_per_slot + used) * self.layout.record_bytes
 
     def take(self, piece, spare):
         size, at, lent = int(self.sizes[piece]), 0, spare.take()
-        arrays, places = [array[:size] for array in lent], self.places.pop(piece, Places(0))
-        some, numbers, read, used, parts = [flat_bytes(rows) for rows in arrays], iter(places.numbers), 0, 0, []
-        for rows in places.rows:                # as they were written, all of a place at a time
+        arrays, slots = [array[:size] for array in lent], self.slots.pop(piece, SlotsOfPiece(0))
+        some, numbers, read, used, parts = [flat_bytes(rows) for rows in arrays], iter(slots.numbers), 0, 0, []
+        for rows in slots.rows:                 # as they were written, all of a slot at a time
             parts += parts_of(some, size, at, at + rows)
             at, used = at + rows, used + rows
-            if used == self.rows_of_place or at == size or len(parts) >= MEMORIES_AT_ONCE:
+            if used == self.rows_per_slot or at == size or len(parts) >= MEMORIES_AT_ONCE:
                 if not read:
-                    place = next(numbers)
-                read_at(self.file, parts, self.offset(place, read))
+                    slot = next(numbers)
+                read_at(self.file, parts, self.offset(slot, read))
                 read, parts = used, []
-                if used == self.rows_of_place:
+                if used == self.rows_per_slot:
                     read = used = 0
-        self.free.extend(places.numbers)
+        self.free.extend(slots.numbers)
         return arrays, lent
 
     def close(self):
-        self.places.clear()
+        self.slots.clear()
         self.file.close()
 
 

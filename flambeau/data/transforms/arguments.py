@@ -60,7 +60,7 @@ def fill_table(fill):
         if not fill:
             raise TypeError("Got inappropriate fill arg, an empty dict, which has a fill for nothing: give a number, "
                             "or {torch.Tensor: a number}")
-        return {kind: one_fill(value) for kind, value in fill.items()}
+        return {cls: one_fill(value) for cls, value in fill.items()}
     return {"others": one_fill(fill)}
 
 

@@ -134,7 +134,7 @@ AUTO_SPACE = {
     "Rotate": Range(30.0), **dict.fromkeys(ENHANCEMENTS, Range(0.9)),
     "Posterize": Bits(8, 4), "Solarize": INVERTED_SHARE, "AutoContrast": None, "Equalize": None, "Invert": None,
 }
-RAND_SPACE = {"Identity": None, **{name: held for name, held in AUTO_SPACE.items() if name != "Invert"}}
+RAND_SPACE = {"Identity": None, **{name: strength for name, strength in AUTO_SPACE.items() if name != "Invert"}}
 TRIVIAL_SPACE = {
     "Identity": None, "ShearX": Range(0.99), "ShearY": Range(0.99), "TranslateX": Range(32.0),
     "TranslateY": Range(32.0), "Rotate": Range(135.0), **dict.fromkeys(ENHANCEMENTS, Range(0.99)),
@@ -199,9 +199,9 @@ class Space:
     def __init__(self, space, bins, image):
         height, width = F.get_size(image)
         self.numbers = np.array([NUMBERS[name] for name in space])
-        self.signed = np.array([held is not None and held.signed for held in space.values()])
-        self.magnitudes = np.stack([np.zeros(bins) if held is None else held.magnitudes(bins, height, width)
-                                    for held in space.values()])
+        self.signed = np.array([strength is not None and strength.signed for strength in space.values()])
+        self.magnitudes = np.stack([np.zeros(bins) if strength is None else strength.magnitudes(bins, height, width)
+                                    for strength in space.values()])
         self.at = {name: i for i, name in enumerate(space)}
 
     def chosen(self, which, bins, negative):
@@ -244,12 +244,12 @@ def in_steps(images, operations, magnitudes, interpolation, fill):
         for number, magnitude in zip(operations[0].tolist(), magnitudes[0].tolist()):
             images = operated(number, images, magnitude, interpolation, fill)
         return images
-    place = np.arange(len(operations))                        # which sample stands where
+    sample_at = np.arange(len(operations))                    # which sample stands where
     for step in range(operations.shape[1]):
-        order = np.argsort(operations[place, step], kind="stable")
-        images, place = rows_of(images, order), place[order]
-        images = by_operation(images, operations[place, step], magnitudes[place, step], interpolation, fill)
-    return rows_of(images, np.argsort(place))
+        order = np.argsort(operations[sample_at, step], kind="stable")
+        images, sample_at = rows_of(images, order), sample_at[order]
+        images = by_operation(images, operations[sample_at, step], magnitudes[sample_at, step], interpolation, fill)
+    return rows_of(images, np.argsort(sample_at))
 
 
 def rows_of(images, order):
@@ -376,7 +376,7 @@ class AugMix(_AutomaticAugmentation):
         which = random.integers(0, len(table), width * depth)
         drawn = space.chosen(which, random.integers(0, self.severity, width * depth),
                              random.uniform(width * depth) <= 0.5)
-        drawn = {name: held.reshape(n, width, depth) for name, held in drawn.items()}
+        drawn = {name: column.reshape(n, width, depth) for name, column in drawn.items()}
         unused = np.arange(depth) >= steps[:, :, None]
         drawn["operation"] = np.where(unused, NUMBERS["Identity"], drawn["operation"])
         return {**drawn, "own": own[:, 0], "weights": weights}

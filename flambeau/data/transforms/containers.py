@@ -15,8 +15,8 @@ from .base import Transform, narrowed, refuse_evaluation, streams
 from .functional.dispatch import samples_of
 
 
-def need_transforms(transforms, kinds=Sequence, also=""):
-    if not isinstance(transforms, kinds):
+def need_transforms(transforms, classes=Sequence, also=""):
+    if not isinstance(transforms, classes):
         raise TypeError(f"Argument transforms should be a sequence of callables{also}")
     if not transforms:
         raise ValueError("Pass at least one transform")

@@ -8,7 +8,7 @@ from ...base.names import near
 
 INSTALL = "the package itself runs on Flambeau: flambeau provide-torch, then pip install torchvision==0.28.0"
 FOR_BOXES, FOR_POINTS = "torchvision's bounding boxes", "torchvision's key points"
-FOR_MASKS, FOR_KINDS = "torchvision's masks", "torchvision's own kinds of tensors"
+FOR_MASKS, FOR_TV_TENSORS = "torchvision's masks", "torchvision's own kinds of tensors"
 
 # name → what it is for
 TRANSFORMS_ELSEWHERE = {
@@ -17,12 +17,12 @@ TRANSFORMS_ELSEWHERE = {
     **dict.fromkeys(("ClampKeyPoints", "SanitizeKeyPoints", "get_keypoints"), FOR_POINTS)}
 FUNCTIONS_ELSEWHERE = {
     "clamp_bounding_boxes": FOR_BOXES, "clamp_keypoints": FOR_POINTS, "convert_bounding_box_format": FOR_BOXES,
-    "sanitize_bounding_boxes": FOR_BOXES, "sanitize_keypoints": FOR_POINTS, "register_kernel": FOR_KINDS,
+    "sanitize_bounding_boxes": FOR_BOXES, "sanitize_keypoints": FOR_POINTS, "register_kernel": FOR_TV_TENSORS,
     # the forms of functions of images
-    **{f"{name}_{kind}": meant
+    **{f"{name}_{suffix}": meant
        for name in ("affine", "center_crop", "crop", "elastic", "get_size", "horizontal_flip", "pad", "perspective",
                     "resize", "resized_crop", "rotate", "vertical_flip")
-       for kind, meant in (("bounding_boxes", FOR_BOXES), ("keypoints", FOR_POINTS), ("mask", FOR_MASKS))}}
+       for suffix, meant in (("bounding_boxes", FOR_BOXES), ("keypoints", FOR_POINTS), ("mask", FOR_MASKS))}}
 
 
 def not_here(owner, name, elsewhere, names):

@@ -241,8 +241,8 @@ class RandomCrop(Transform):
         if (size < wanted).any():
             raise ValueError(f"Required crop size {tuple(self.size)} is larger than "
                              f"{'padded ' if self.padding is not None else ''}input image size {tuple(size.tolist())}.")
-        places = random.uniform(2) * (size - wanted + 1)
-        top_left = np.minimum(places.astype(np.int64), size - wanted)
+        corners = random.uniform(2) * (size - wanted + 1)
+        top_left = np.minimum(corners.astype(np.int64), size - wanted)
         around = [left, top, right, bottom]
         return {"top": top_left[:, 0], "left": top_left[:, 1], "height": np.full(n, self.size[0]),
                 "width": np.full(n, self.size[1]), "padding": np.tile(around, (n, 1))}

@@ -48,7 +48,7 @@ class warped(Op):
         at = [fused(xp, y, t[i + 1], x * t[i]) + t[i + 2] for i in (0, 3)]
         if perspective:
             below = fused(xp, y, t[7], x * t[6]) + wide.type(1)
-            at = [place / below - wide.type(1) for place in at]
+            at = [coordinate / below - wide.type(1) for coordinate in at]
         return read_at(xp, image, at[0][:, None], at[1][:, None], fill, size, nearest)
 
     def body(k, image, table, fill, size, out, nearest):
@@ -64,7 +64,7 @@ class warped(Op):
         at = [k.fma(y, column(k, table, i + 1), x * column(k, table, i)) + column(k, table, i + 2) for i in (0, 3)]
         if perspective:
             below = k.fma(y, column(k, table, 7), x * column(k, table, 6)) + 1.0
-            at = [place / below - 1.0 for place in at]
+            at = [coordinate / below - 1.0 for coordinate in at]
         return read_body(k, image, *at, fill, size, nearest)
 
 

@@ -38,8 +38,8 @@ class Lambda(Transform):
 
     def extra_repr(self):
         name = getattr(self.lambd, "__name__", None)
-        kinds = f"types={[kind.__name__ for kind in self.types]}"
-        return f"{name}, {kinds}" if name else kinds
+        types = f"types={[cls.__name__ for cls in self.types]}"
+        return f"{name}, {types}" if name else types
 
 
 def no_pillow(transform, flat_inputs):

@@ -24,10 +24,10 @@ class normal_noise(Op):
 
     def ref(xp, keys, shape):
         count = int(np.prod(shape))
-        place = xp.arange(count, dtype=xp.uint32) * xp.uint32(NOISE_STEP & 0xFFFFFFFF)
+        position = xp.arange(count, dtype=xp.uint32) * xp.uint32(NOISE_STEP & 0xFFFFFFFF)
         words = []
         for i in (0, 1):
-            word = keys[:, i, 0].astype(xp.uint32) + place
+            word = keys[:, i, 0].astype(xp.uint32) + position
             for shift, factor in MIX_32:
                 word = word ^ word >> xp.uint32(shift)
                 word = word if factor is None else word * xp.uint32(factor & 0xFFFFFFFF)
@@ -38,13 +38,13 @@ class normal_noise(Op):
     def body(k, keys, shape):
         rows, columns = int(np.prod(shape[:-1])), shape[-1]
         flat = (keys.shape[0], rows, columns)
-        place = k.cast(k.index(1, (1, rows, 1)), dtypes.int32) * columns \
+        position = k.cast(k.index(1, (1, rows, 1)), dtypes.int32) * columns \
             + k.cast(k.index(2, (1, 1, columns)), dtypes.int32)
-        place = place * NOISE_STEP
+        position = position * NOISE_STEP
         words = []
         for i in (0, 1):
             key = k.reshape(k.gather(keys, 1, k.const(i, dtypes.int64)), (keys.shape[0], 1, 1))
-            word = k.expand(key, flat) + place
+            word = k.expand(key, flat) + position
             for shift, factor in MIX_32:
                 word = word ^ ((word >> shift) & ((1 << 32 - shift) - 1))       # `>>` brings the sign along
                 word = word if factor is None else word * factor

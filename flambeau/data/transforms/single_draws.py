@@ -108,8 +108,8 @@ def random_erasing(img, scale, ratio, value=None):
     for _ in range(MAXIMUM_TRIES):
         h, w = drawn_sides(height * width, scale, ratio)
         if h < height and w < width:
-            held = empty([channels, h, w]).normal_() if value is None else tensor(value)[:, None, None]
-            return integer(0, height - h + 1), integer(0, width - w + 1), h, w, held
+            filling = empty([channels, h, w]).normal_() if value is None else tensor(value)[:, None, None]
+            return integer(0, height - h + 1), integer(0, width - w + 1), h, w, filling
     return 0, 0, height, width, img
 
 

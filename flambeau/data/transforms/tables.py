@@ -49,10 +49,10 @@ def in_one_step(batch, across, down):
         bits = np.zeros(1, np.int32)
         if batch.dtype is dtypes.uint8:
             weight, bits = whole_weights(weight)
-        for one, kind in ((first, np.int32), (weight, weight.dtype if weight.dtype == np.int32 else np.float32),
+        for one, dtype in ((first, np.int32), (weight, weight.dtype if weight.dtype == np.int32 else np.float32),
                           (bits, np.int32)):
             one = one if len(one) == n else np.repeat(one, n, 0)
-            operands.append(from_array(np.ascontiguousarray(one, kind)))
+            operands.append(from_array(np.ascontiguousarray(one, dtype)))
     return boxes_resized(batch, *operands)
 
 
@@ -90,13 +90,13 @@ def table(mode, smooth, length, out, whole, start):
 
     Positions are those of the `whole` dimension; of taps that a box does not have, the weight is zero.
     """
-    place, step = np.arange(out), (length / out)[:, None]
+    position, step = np.arange(out), (length / out)[:, None]
     length, start = length[:, None], start[:, None]
     if mode in ("nearest", "nearest-exact"):
         scale = length.astype(np.float32) / np.float32(out)           # PyTorch's precision: it chooses the element
-        source = scale * (place.astype(np.float32) + np.float32(0.5 if mode == "nearest-exact" else 0))
+        source = scale * (position.astype(np.float32) + np.float32(0.5 if mode == "nearest-exact" else 0))
         return start + np.minimum(np.floor(source).astype(np.int64), length - 1), None
-    centre = step * (place + 0.5)
+    centre = step * (position + 0.5)
     if smooth:
         width, weigh = ANTIALIAS_FILTERS[FILTERS[mode]]
         stretch = np.maximum(step, 1.0)
@@ -122,7 +122,7 @@ def table(mode, smooth, length, out, whole, start):
         read = np.clip(before - back + tap, 0, length - 1)
         weight += np.where(index == read[..., None], part[..., None], 0)
     same = (length == out)[..., None]
-    return first, np.where(same, index == place[:, None], weight)
+    return first, np.where(same, index == position[:, None], weight)
 
 
 def taps_from(start, low, taps, whole):

@@ -24,4 +24,4 @@ from .sparse import *
 from .transformer import *
 from .upsampling import *
 
-__all__ = [name for name, held in globals().items() if isinstance(held, type)]
+__all__ = [name for name, value in globals().items() if isinstance(value, type)]

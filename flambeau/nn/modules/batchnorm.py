@@ -64,9 +64,9 @@ class _NormBase(Module):
                               error_msgs):
         version, key = local_metadata.get("version"), prefix + "num_batches_tracked"
         if (version is None or version < 2) and self.track_running_stats and key not in state_dict:
-            held = self.num_batches_tracked
-            known = held is not None and not held.is_meta
-            state_dict[key] = held if known else tensor(0, dtype=dtypes.int64)
+            count = self.num_batches_tracked
+            known = count is not None and not count.is_meta
+            state_dict[key] = count if known else tensor(0, dtype=dtypes.int64)
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys,
                                       error_msgs)
 
@@ -147,9 +147,9 @@ class _LazyNormBase(LazyModuleMixin, _NormBase):
             return
         self.num_features = input.shape[1]
         for name in ("weight", "bias", "running_mean", "running_var"):
-            held = getattr(self, name)
-            if held is not None:
-                held.materialize((self.num_features,))
+            member = getattr(self, name)
+            if member is not None:
+                member.materialize((self.num_features,))
         self.reset_parameters()
 
 

@@ -68,9 +68,9 @@ class _Row(Module):
 
     def _put(self, index, module):
         self.add_module(str(len(self)), module)
-        held = list(self._modules.values())
-        held.insert(index, held.pop())
-        for name, moved in zip(list(self._modules), held, strict=True):
+        modules = list(self._modules.values())
+        modules.insert(index, modules.pop())
+        for name, moved in zip(list(self._modules), modules, strict=True):
             self._modules[name] = moved
 
     def pop(self, key):
@@ -277,12 +277,12 @@ class _Values(Module):
             value = Parameter(value)
         setattr(self, name, value)
 
-    def _line(self, name, value, kind):
+    def _line(self, name, value, type_shown):
         if not isinstance(value, Tensor):
             return f"  ({name}): Object of type: {type(value).__name__}"
         what = "Parameter" if isinstance(value, Parameter) else "Tensor"
         where = f" ({value.device})" if value.device.type in openers else ""
-        return f"  ({name}): {what} containing: [{kind} of size {'x'.join(map(str, value.size()))}{where}]"
+        return f"  ({name}): {what} containing: [{type_shown} of size {'x'.join(map(str, value.size()))}{where}]"
 
     def __call__(self, *args, **kwargs):
         raise RuntimeError(f"{type(self).__name__} should not be called.")
@@ -336,7 +336,7 @@ class ParameterList(_Values):
         return self.extend(parameters)
 
     def extra_repr(self):
-        return "\n".join(self._line(at, held, getattr(held, "dtype", None)) for at, held in enumerate(self))
+        return "\n".join(self._line(at, value, getattr(value, "dtype", None)) for at, value in enumerate(self))
 
 
 class ParameterDict(_Values):
@@ -438,7 +438,7 @@ class ParameterDict(_Values):
         return self
 
     def extra_repr(self):
-        return "\n".join(self._line(key, held, typename(held)) for key, held in self.items())
+        return "\n".join(self._line(key, value, typename(value)) for key, value in self.items())
 
 
 def _name(key):

@@ -48,9 +48,9 @@ class RemovableHandle:
     def remove(self):
         """Take the hook out."""
         for table in self.tables:
-            held = table()
-            if held is not None:
-                held.pop(self.id, None)
+            hooks = table()
+            if hooks is not None:
+                hooks.pop(self.id, None)
 
     def __getstate__(self):
         first, *others = (table() for table in self.tables)
@@ -400,10 +400,10 @@ class Hooked:
 
     def _get_backward_hooks(self):
         """The backward hooks: (full ones, others), those for all modules first."""
-        kinds = {True: [], False: [], None: []}
-        kinds[_global_is_full_backward_hook] += _global_backward_hooks.values()
-        kinds[self._is_full_backward_hook] += self._backward_hooks.values()
-        return kinds[True], kinds[False]
+        hooks_if_full = {True: [], False: [], None: []}
+        hooks_if_full[_global_is_full_backward_hook] += _global_backward_hooks.values()
+        hooks_if_full[self._is_full_backward_hook] += self._backward_hooks.values()
+        return hooks_if_full[True], hooks_if_full[False]
 
     def _get_backward_pre_hooks(self):
         return [*_global_backward_pre_hooks.values(), *self._backward_pre_hooks.values()]
@@ -461,7 +461,7 @@ def _after(module, at, hook, args, kwargs, result):
 
 def _tell_of_failure(module, args, kwargs, result, told):
     """Call the hooks that are always called and were not yet. What they raise must not hide the first error."""
-    for kind, hooks, always in (("global module", _global_forward_hooks, _global_forward_hooks_always_called),
+    for where, hooks, always in (("global module", _global_forward_hooks, _global_forward_hooks_always_called),
                                 ("module", module._forward_hooks, module._forward_hooks_always_called)):
         for at, hook in hooks.items():
             if at in always and at not in told:
@@ -469,7 +469,7 @@ def _tell_of_failure(module, args, kwargs, result, told):
                     made = _after(module, at, hook, args, kwargs, result)
                     result = result if made is None else made
                 except Exception as error:
-                    warn(f"{kind} forward hook with ``always_call=True`` raised an exception that was silenced as "
+                    warn(f"{where} forward hook with ``always_call=True`` raised an exception that was silenced as "
                          f"another error was raised in forward: {error}")
 
 

@@ -53,11 +53,11 @@ class Linear(Module):
     def forward(self, input):
         # `self.weight` would look everywhere else first, which is a third of the time of a small layer. A program that
         # has put something else in the way of these names (pruning, norms, tracing) is asked as ever.
-        own, kind = self.__dict__, type(self)
-        held = own["_parameters"]
-        if "weight" in held and "bias" in held and "weight" not in own and "bias" not in own \
-                and kind.__getattr__ is _lookup and kind.__getattribute__ is object.__getattribute__:
-            return F.linear(input, held["weight"], held["bias"])
+        own, cls = self.__dict__, type(self)
+        parameters = own["_parameters"]
+        if "weight" in parameters and "bias" in parameters and "weight" not in own and "bias" not in own \
+                and cls.__getattr__ is _lookup and cls.__getattribute__ is object.__getattribute__:
+            return F.linear(input, parameters["weight"], parameters["bias"])
         return F.linear(input, self.weight, self.bias)
 
     def extra_repr(self):

@@ -226,12 +226,12 @@ class Module(Hooked, Stateful):
         return sorted(name for name in names if not name[0].isdigit())        # "0" cannot be written as an attribute
 
     def __getstate__(self):
-        return {name: held for name, held in self.__dict__.items() if name != "_compiled_call_impl"}
+        return {name: value for name, value in self.__dict__.items() if name != "_compiled_call_impl"}
 
     def _state_for_files(self, state):
         """`state` with all tables of hooks, which PyTorch's modules hold even if they are empty."""
-        tables = {name: OrderedDict() for cls in (Hooked, Stateful) for name, held in vars(cls).items()
-                  if isinstance(held, Table)}
+        tables = {name: OrderedDict() for cls in (Hooked, Stateful) for name, value in vars(cls).items()
+                  if isinstance(value, Table)}
         made = {**tables, "_is_full_backward_hook": None, **state}
         made.pop("_has_hooks", None)
         return made
@@ -387,12 +387,12 @@ class Module(Hooked, Stateful):
         seen = set()
         walk = self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate) if recurse else [(prefix, self)]
         for path, module in walk:
-            for name, held in get_members_fn(module):
-                if held is None or held in seen:
+            for name, member in get_members_fn(module):
+                if member is None or member in seen:
                     continue
                 if remove_duplicate:
-                    seen.add(held)
-                yield f"{path}.{name}" if path else name, held
+                    seen.add(member)
+                yield f"{path}.{name}" if path else name, member
 
     def named_parameters(self, prefix="", recurse=True, remove_duplicate=True):
         """(path, parameter) of the module's own parameters and those of all below it."""
@@ -472,10 +472,10 @@ class Module(Hooked, Stateful):
                 raise NotImplementedError("Cannot copy out of meta tensor; no data! Please use "
                                           "torch.nn.Module.to_empty() instead of torch.nn.Module.to() when moving "
                                           "module from meta to a different device.")
-            kind = dtype if t.is_floating_point() or t.is_complex() else None
+            dtype_wanted = dtype if t.is_floating_point() or t.is_complex() else None
             if memory_format is not None and t.dim() in (4, 5):
-                return t.to(device, kind, non_blocking, memory_format=memory_format)
-            return t.to(device, kind, non_blocking)
+                return t.to(device, dtype_wanted, non_blocking, memory_format=memory_format)
+            return t.to(device, dtype_wanted, non_blocking)
         return self._apply(convert)
 
     def _to_floating(self, dtype):
@@ -593,10 +593,10 @@ def _parameters_below(module):
         if one is None or one in known:
             continue
         known.add(one)
-        for held in one._parameters.values():
-            if held is not None and held not in seen:
-                seen.add(held)
-                yield held
+        for parameter in one._parameters.values():
+            if parameter is not None and parameter not in seen:
+                seen.add(parameter)
+                yield parameter
         if one._modules:
             stack += list(one._modules.values())[::-1]
 

@@ -237,7 +237,7 @@ def _load(module, state_dict, prefix, metadata, assign, found, error_msgs):
     for name, child in module._modules.items():
         if child is not None:
             below = f"{prefix}{name}."
-            inner = {key: held for key, held in state_dict.items() if key.startswith(below)}
+            inner = {key: value for key, value in state_dict.items() if key.startswith(below)}
             _load(child, inner, below, metadata, assign, found, error_msgs)
     for hook in hooks_in(module, "_load_state_dict_post_hooks"):
         if hook(module, found) is not None:

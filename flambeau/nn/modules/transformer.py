@@ -99,8 +99,8 @@ class TransformerEncoderLayer(_Layer):
                  batch_first=False, norm_first=False, bias=True, device=None, dtype=None):
         super().__init__(("self_attn",), d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps,
                          batch_first, norm_first, bias, device, dtype)
-        kinds = ((1, F.relu, ReLU), (2, F.gelu, GELU))
-        self.activation_relu_or_gelu = next((number for number, function, module in kinds
+        fused_activations = ((1, F.relu, ReLU), (2, F.gelu, GELU))
+        self.activation_relu_or_gelu = next((number for number, function, module in fused_activations
                                              if self.activation is function or isinstance(self.activation, module)), 0)
 
     def _ff_block(self, x):

@@ -34,13 +34,13 @@ def swap_tensor(module, name, tensor, allow_missing=False):
     _checked(module, name, "tensor")
     if tensor is not _MISSING and not isinstance(tensor, Tensor) and tensor is not None:
         raise TypeError(f"{tensor} is not an instance of torch.Tensor")
-    for held in (module._parameters, module._buffers):
-        if name in held:
-            before = held[name]
+    for tensors in (module._parameters, module._buffers):
+        if name in tensors:
+            before = tensors[name]
             if tensor is _MISSING:
-                del held[name]
+                del tensors[name]
             else:
-                held[name] = tensor
+                tensors[name] = tensor
             return before
     before = getattr(module, name, _MISSING)
     if before is _MISSING and not allow_missing:
@@ -76,17 +76,17 @@ class NamedMemberAccessor:
         """The module at a dotted name; "" is the module itself."""
         return self.module.get_submodule(name)
 
-    def _place(self, name):
+    def _owner_of(self, name):
         prefix, _, last = name.rpartition(".")
         return self.get_submodule(prefix), last
 
     def swap_submodule(self, path, value):
         """Put a module at a dotted name; the one that was there."""
-        return swap_submodule(*self._place(path), value)
+        return swap_submodule(*self._owner_of(path), value)
 
     def get_tensor(self, name):
         """The tensor at a dotted name."""
-        owner, last = self._place(name)
+        owner, last = self._owner_of(name)
         if not hasattr(owner, last):
             raise AttributeError(f"{owner._get_name()} has no attribute `{name}`")
         found = getattr(owner, last)
@@ -96,19 +96,19 @@ class NamedMemberAccessor:
 
     def set_tensor(self, name, value):
         """Put a tensor at a dotted name."""
-        owner, last = self._place(name)
+        owner, last = self._owner_of(name)
         set_tensor(owner, last, value)
 
     def del_tensor(self, name):
         """Take the tensor at a dotted name away."""
-        owner, last = self._place(name)
+        owner, last = self._owner_of(name)
         if not hasattr(owner, last):
             raise AttributeError(f"{owner._get_name()} has no attribute `{name}`")
         delattr(owner, last)
 
     def swap_tensor(self, name, value, allow_missing=False):
         """Put a tensor at a dotted name; the one that was there."""
-        owner, last = self._place(name)
+        owner, last = self._owner_of(name)
         return swap_tensor(owner, last, value, allow_missing)
 
     def get_tensors(self, names):
@@ -139,12 +139,12 @@ class NamedMemberAccessor:
         try:
             for name, tensor in named_tensors.items():
                 before[name] = self.swap_tensor(name, tensor, allow_missing=True)
-            lacking = [name for name, held in before.items() if held is _MISSING]
+            lacking = [name for name, old in before.items() if old is _MISSING]
             if lacking and not allow_missing:
                 raise RuntimeError(f"Missing key(s): {', '.join(map(repr, lacking))}.")
         except Exception:
-            for name, held in before.items():
-                self.swap_tensor(name, held, allow_missing=True)
+            for name, old in before.items():
+                self.swap_tensor(name, old, allow_missing=True)
             raise
         return before, lacking
 

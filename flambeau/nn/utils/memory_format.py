@@ -4,9 +4,9 @@ from ..modules.conv import Conv2d, Conv3d, ConvTranspose2d, ConvTranspose3d
 __all__ = ["convert_conv2d_weight_memory_format", "convert_conv3d_weight_memory_format"]
 
 
-def converted(module, memory_format, kinds):
+def converted(module, memory_format, classes):
     for part in module.modules():
-        if isinstance(part, kinds):
+        if isinstance(part, classes):
             part.weight.data = part.weight.detach().clone(memory_format=memory_format)
     return module
 

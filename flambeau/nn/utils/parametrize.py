@@ -120,14 +120,14 @@ class ParametrizationList(ModuleList):
                 raise ValueError(f"'right_inverse' must return a sequence of tensors of length {self.ntensors}. Got a "
                                  f"sequence of length {len(value)}.")
             for i, part in enumerate(value):
-                held = getattr(self, f"original{i}")
+                original = getattr(self, f"original{i}")
                 if not isinstance(part, Tensor):
                     raise ValueError("`right_inverse` must return a sequence of tensors. Got element "
                                      f"{i} of type {type(part).__name__}")
-                if part.dtype != held.dtype:
+                if part.dtype != original.dtype:
                     raise ValueError(f"Tensor {i} returned by `right_inverse` has dtype {part.dtype} while "
-                                     f"`original{i}` has dtype {held.dtype}")
-                take_over(held, part)
+                                     f"`original{i}` has dtype {original.dtype}")
+                take_over(original, part)
 
     def forward(self):
         first, *rest = self
@@ -140,10 +140,10 @@ class ParametrizationList(ModuleList):
         return made
 
 
-def take_over(held, new):
-    """Let the tensor `held`, which others know, have the contents and the shape of `new`."""
-    if new is not held:
-        held.set_(new.detach())
+def take_over(tensor, new):
+    """Let `tensor`, which others know, have the contents and the shape of `new`."""
+    if new is not tensor:
+        tensor.set_(new.detach())
 
 
 def register_parametrization(module, tensor_name, parametrization, *, unsafe=False):
@@ -161,11 +161,11 @@ def register_parametrization(module, tensor_name, parametrization, *, unsafe=Fal
     """
     parametrization.train(module.training)
     if is_parametrized(module, tensor_name):
-        held = module.parametrizations[tensor_name]
+        parametrizations = module.parametrizations[tensor_name]
         if not unsafe:
             check_next(module, tensor_name, parametrization)
-        held.append(parametrization)
-        held.unsafe |= unsafe
+        parametrizations.append(parametrization)
+        parametrizations.unsafe |= unsafe
     elif tensor_name in module._buffers or tensor_name in module._parameters:
         original = getattr(module, tensor_name)
         made = ParametrizationList([parametrization], original, unsafe=unsafe)
@@ -206,7 +206,7 @@ def check_next(module, name, parametrization):
 
 def give_class(module):
     """Give `module` a class of its own, that can hold properties."""
-    kind = module.__class__
+    cls = module.__class__
 
     def __getstate__(self):
         raise RuntimeError("Serialization of parametrized modules is only supported through state_dict(). Save "
@@ -222,9 +222,9 @@ def give_class(module):
         return twin
 
     body: dict = {"__getstate__": __getstate__}
-    if not hasattr(kind, "__deepcopy__"):
+    if not hasattr(cls, "__deepcopy__"):
         body["__deepcopy__"] = __deepcopy__
-    module.__class__ = type(f"Parametrized{kind.__name__}", (kind,), body)
+    module.__class__ = type(f"Parametrized{cls.__name__}", (cls,), body)
 
 
 def computed(name):
@@ -247,19 +247,19 @@ def computed(name):
 
 def is_parametrized(module, tensor_name=None):
     """Whether `module` (or its tensor `tensor_name`) is parametrized."""
-    held = getattr(module, "parametrizations", None)
-    if not isinstance(held, ModuleDict):
+    parametrizations = getattr(module, "parametrizations", None)
+    if not isinstance(parametrizations, ModuleDict):
         return False
-    return len(held) > 0 if tensor_name is None else tensor_name in held
+    return len(parametrizations) > 0 if tensor_name is None else tensor_name in parametrizations
 
 
 def remove_parametrizations(module, tensor_name, leave_parametrized=True):
     """Make `tensor_name` an ordinary tensor again: with the value it is computed to, or the trained one as it is."""
     if not is_parametrized(module, tensor_name):
         raise ValueError(f"Module {module} does not have a parametrization on {tensor_name}")
-    held = module.parametrizations[tensor_name]
-    if held.is_tensor:
-        original = held.original
+    parametrizations = module.parametrizations[tensor_name]
+    if parametrizations.is_tensor:
+        original = parametrizations.original
         if leave_parametrized:
             with no_grad():
                 take_over(original, getattr(module, tensor_name))
@@ -290,10 +290,11 @@ def transfer_parametrizations_and_params(from_module, to_module, tensor_name=Non
         for name in names:
             if not hasattr(to_module, name):
                 setattr(to_module, name, Parameter(getattr(from_module, name)))
-            held = from_module.parametrizations[name]
-            for parametrization in held:
+            parametrizations = from_module.parametrizations[name]
+            for parametrization in parametrizations:
                 register_parametrization(to_module, name, parametrization)
             target = to_module.parametrizations[name]
-            for original in ["original"] if held.is_tensor else [f"original{i}" for i in range(held.ntensors)]:
-                setattr(target, original, getattr(held, original))
+            for original in ["original"] if parametrizations.is_tensor else \
+                    [f"original{i}" for i in range(parametrizations.ntensors)]:
+                setattr(target, original, getattr(parametrizations, original))
     return to_module

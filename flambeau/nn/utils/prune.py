@@ -340,9 +340,9 @@ def global_unstructured(parameters, pruning_method, importance_scores=None, **kw
                         f"{pruning_method} of type {method.PRUNING_TYPE}")
     mask, start = container.compute_mask(cat(scores), cat(masks)), 0
     for module, name in parameters:
-        held = getattr(module, name)
-        custom_from_mask(module, name, mask[start:start + held.numel()].view_as(held))
-        start += held.numel()
+        tensor = getattr(module, name)
+        custom_from_mask(module, name, mask[start:start + tensor.numel()].view_as(tensor))
+        start += tensor.numel()
 
 
 def remove(module, name):

@@ -138,7 +138,8 @@ def remove_spectral_norm(module, name="weight"):
         raise ValueError(f"spectral_norm of '{name}' not found in {module}")
     for hooks in (module._state_dict_hooks, module._load_state_dict_pre_hooks):
         for key, hook in list(hooks.items()):
-            held = getattr(hook, "hook", hook)
-            if isinstance(held, (SpectralNormStateDictHook, SpectralNormLoadStateDictPreHook)) and held.fn.name == name:
+            inner = getattr(hook, "hook", hook)
+            ours = isinstance(inner, (SpectralNormStateDictHook, SpectralNormLoadStateDictPreHook))
+            if ours and inner.fn.name == name:
                 del hooks[key]
     return module

@@ -71,23 +71,23 @@ def check_names(module, given):
 
 @contextmanager
 def _reparametrize_module(module, parameters_and_buffers, tie_weights=False, strict=False, stack_weights=False):
-    """Within it, `module` has these tensors in the place of its own. What it puts into their places itself, as batch
-    norm may do, is found in the dictionary afterwards."""
+    """Within it, `module` has these tensors in the place of its own. What it puts there itself, as batch norm may
+    do, is found in the dictionary afterwards."""
     given = untied(module, parameters_and_buffers) if tie_weights else dict(parameters_and_buffers)
     if strict:
         check_names(module, given)
     for name, value in given.items():
         if not isinstance(value, Tensor):
             raise TypeError(f"{value!r} is not an instance of torch.Tensor: the value for '{name}'")
-    places = {name: owner_of(module, name) for name in given}
+    owners = {name: owner_of(module, name) for name in given}
     before: list = []
     try:
         for name, value in given.items():
-            before.append((name, put(*places[name], value)))
+            before.append((name, put(*owners[name], value)))
         yield
     finally:
         for name, old in reversed(before):
-            new = put(*places[name], old)
+            new = put(*owners[name], old)
             if name in parameters_and_buffers:
                 parameters_and_buffers[name] = new
 

@@ -35,8 +35,8 @@ MIX_NUMBER, MIX_STEP = tuple(map(_operand, NUMBER_FACTORS)), tuple(map(_operand,
 GOLDEN_WORD, ODD_BIT = _operand(GOLDEN_STEP), _operand(1)
 UNIT_BITS, UNIT = _operand(11), np.array(2.0**-53)   # a double in [0, 1) is 53 bits of a word
 NUMBERS_BY_ADDING = 4                                      # of each sample
-MANY_PLACES = 256
-PLACES = np.arange(1, MANY_PLACES + 1, dtype=np.uint64)[:, None]     # of the first numbers of a stream
+MANY_POSITIONS = 256
+POSITIONS = np.arange(1, MANY_POSITIONS + 1, dtype=np.uint64)[:, None]  # of the first numbers of a stream
 
 
 def mixed(words, how=MIX_NUMBER):
@@ -138,26 +138,26 @@ class SampleRandom:
         if self._drawn is None:
             before, self._each_drawn = self._each_drawn, self._each_drawn + count
             if not before and count <= NUMBERS_BY_ADDING:
-                return mixed(self._first_places(count)).T
-            if self._each_drawn <= MANY_PLACES:
-                places = PLACES[before:self._each_drawn]
+                return mixed(self._first_positions(count)).T
+            if self._each_drawn <= MANY_POSITIONS:
+                positions = POSITIONS[before:self._each_drawn]
             else:
-                places = np.arange(before + 1, self._each_drawn + 1, dtype=np.uint64)[:, None]
-            places = places * self._steps                 # samples side by side: NumPy is good at long rows
+                positions = np.arange(before + 1, self._each_drawn + 1, dtype=np.uint64)[:, None]
+            positions = positions * self._steps           # samples side by side: NumPy is good at long rows
         else:
-            places = np.arange(1, count + 1, dtype=np.uint64)[:, None] + self._drawn[self._rows]
+            positions = np.arange(1, count + 1, dtype=np.uint64)[:, None] + self._drawn[self._rows]
             self._drawn[self._rows] += np.uint64(count)
-            places *= self._steps
-        places += self.keys
-        return mixed(places).T
+            positions *= self._steps
+        positions += self.keys
+        return mixed(positions).T
 
-    def _first_places(self, count):
+    def _first_positions(self, count):
         """A step after the other, where a draw begins: two additions take half the time that it takes to multiply
-        places and steps of different shapes."""
-        places, last = np.empty((count, len(self.keys)), np.uint64), self.keys
-        for row in places:
+        positions and steps of different shapes."""
+        positions, last = np.empty((count, len(self.keys)), np.uint64), self.keys
+        for row in positions:
             last = np.add(last, self._steps, row)
-        return places
+        return positions
 
     def uniform(self, count=1, low=0.0, high=1.0):
         """`count` numbers for each sample, evenly spread over [low, high): float64 [n, count].

@@ -63,9 +63,9 @@ def sprite(pictures):
     many, colours, height, width = pictures.shape
     side = math.ceil(many ** 0.5)
     scale = 255 if pictures.dtype != np.uint8 else 1
-    held = np.zeros((side * side, height, width, 3), np.uint8)
-    held[:many] = (pictures.transpose(0, 2, 3, 1).astype(np.float32) * scale).clip(0, 255).astype(np.uint8)
-    rows = held.reshape(side, side, height, width, 3).swapaxes(1, 2).reshape(side * height, side * width, 3)
+    tiles = np.zeros((side * side, height, width, 3), np.uint8)
+    tiles[:many] = (pictures.transpose(0, 2, 3, 1).astype(np.float32) * scale).clip(0, 255).astype(np.uint8)
+    rows = tiles.reshape(side, side, height, width, 3).swapaxes(1, 2).reshape(side * height, side * width, 3)
     square = np.zeros((side * width, side * width, 3), np.uint8)      # the projector takes it to be one
     square[:len(rows)] = rows[:side * width]
     file = io.BytesIO()

@@ -83,9 +83,9 @@ def histogram(tag, given, bins, max_bins=None):
         raise ValueError("The histogram is empty, please file a bug report.")
     # TensorBoard knows a bin by its right edge. An empty one before the first says where that begins.
     first, last = int(used[0]), int(used[-1]) + 1
-    held = [0, *counts[first:last].tolist()]
+    bin_counts = [0, *counts[first:last].tolist()]
     return histogram_raw(tag, values.min(), values.max(), len(values), values.sum(), values.dot(values),
-                         limits[first:last + 1].tolist(), held)
+                         limits[first:last + 1].tolist(), bin_counts)
 
 
 def _joined(counts, limits, several):
@@ -192,13 +192,13 @@ def audio(tag, given, sample_rate=44100):
 
 # dtype → its name in the messages, the field that holds it, and the array in whose type that field has it
 _TENSOR_FIELDS = {
-    "float16": ("DT_HALF", "half_val", lambda held: held.view(np.uint16)),
+    "float16": ("DT_HALF", "half_val", lambda array: array.view(np.uint16)),
     "float32": ("DT_FLOAT", "float_val", None), "float64": ("DT_DOUBLE", "double_val", None),
     "int8": ("DT_INT8", "int_val", None), "uint8": ("DT_UINT8", "int_val", None),
     "int16": ("DT_INT16", "int_val", None), "int32": ("DT_INT32", "int_val", None),
     "int64": ("DT_INT64", "int64_val", None), "bool": ("DT_BOOL", "bool_val", None),
-    "complex64": ("DT_COMPLEX64", "scomplex_val", lambda held: held.view(np.float32)),
-    "complex128": ("DT_COMPLEX128", "dcomplex_val", lambda held: held.view(np.float64)),
+    "complex64": ("DT_COMPLEX64", "scomplex_val", lambda array: array.view(np.float32)),
+    "complex128": ("DT_COMPLEX128", "dcomplex_val", lambda array: array.view(np.float64)),
 }
 
 
@@ -211,11 +211,11 @@ def tensor_proto(tag, tensor):
         raise ValueError(f"{tag} has unsupported tensor dtype {tensor.dtype}")
     plain = tensor.detach().cpu().contiguous()
     if bits:
-        kind, field, flat = "DT_BFLOAT16", "half_val", plain.view(dtypes.int16).numpy().view(np.uint16)
+        type_name, field, flat = "DT_BFLOAT16", "half_val", plain.view(dtypes.int16).numpy().view(np.uint16)
     else:
-        kind, field, seen = _TENSOR_FIELDS[tensor.dtype.name]
+        type_name, field, seen = _TENSOR_FIELDS[tensor.dtype.name]
         flat = plain.numpy() if seen is None else seen(np.atleast_1d(plain.numpy()))
-    return _one(tag, "tensor", tensor=TensorProto(dtype=kind, tensor_shape=_shape(*tensor.shape),
+    return _one(tag, "tensor", tensor=TensorProto(dtype=type_name, tensor_shape=_shape(*tensor.shape),
                                                   **{field: flat.reshape(-1).tolist()}))
 
 
@@ -225,18 +225,19 @@ def mesh(tag, vertices, colors=None, faces=None, config_dict=None):
 
     from tensorboard.plugins.mesh import metadata
     from tensorboard.plugins.mesh.plugin_data_pb2 import MeshPluginData
-    given = [(array_of(part), kind) for part, kind in ((vertices, MeshPluginData.VERTEX), (faces, MeshPluginData.FACE),
-                                                       (colors, MeshPluginData.COLOR)) if part is not None]
+    given = [(array_of(part), content) for part, content in ((vertices, MeshPluginData.VERTEX),
+                                                             (faces, MeshPluginData.FACE),
+                                                             (colors, MeshPluginData.COLOR)) if part is not None]
     for part, _ in given:
         if part.ndim != 3:
             raise AssertionError(f"a mesh is (n, points, 3), and this has the shape {part.shape}")
-    components = metadata.get_components_bitmask([kind for _, kind in given])
+    components = metadata.get_components_bitmask([content for _, content in given])
     config = "{}" if config_dict is None else json.dumps(config_dict, sort_keys=True)
     values = []
-    for part, kind in given:
-        about = metadata.create_summary_metadata(tag, None, kind, components, part.shape, None, json_config=config)
+    for part, content in given:
+        about = metadata.create_summary_metadata(tag, None, content, components, part.shape, None, json_config=config)
         values.append(Summary.Value(
-            tag=metadata.get_instance_name(tag, kind), metadata=about, tensor=TensorProto(
+            tag=metadata.get_instance_name(tag, content), metadata=about, tensor=TensorProto(
                 dtype="DT_FLOAT", float_val=part.reshape(-1).tolist(), tensor_shape=_shape(*part.shape))))
     return Summary(value=values)
 
@@ -321,8 +322,8 @@ def custom_scalars(layout):
     categories = []
     for category, charts in layout.items():
         made = []
-        for title, (kind, tags, *_) in charts.items():
-            if kind == "Margin":
+        for title, (chart_type, tags, *_) in charts.items():
+            if chart_type == "Margin":
                 value, lower, upper = tags
                 series = layout_pb2.MarginChartContent.Series(value=value, lower=lower, upper=upper)
                 made.append(layout_pb2.Chart(title=title, margin=layout_pb2.MarginChartContent(series=[series])))
@@ -338,7 +339,7 @@ def custom_scalars(layout):
 
 # By the type of a hyperparameter: its name in the messages, and the field that holds it. A bool is a number too, and
 # PyTorch asks for numbers first.
-_KINDS = (((int, float), "DATA_TYPE_FLOAT64", "number_value"), (str, "DATA_TYPE_STRING", "string_value"))
+_HPARAM_TYPES = (((int, float), "DATA_TYPE_FLOAT64", "number_value"), (str, "DATA_TYPE_STRING", "string_value"))
 
 
 def hparams(hparam_dict, metric_dict, hparam_domain_discrete=None):
@@ -357,12 +358,13 @@ def hparams(hparam_dict, metric_dict, hparam_domain_discrete=None):
             continue
         if isinstance(value, Tensor):
             value = float(array_of(value).reshape(-1)[0])
-        for types, kind, field in _KINDS:
+        for types, type_name, field in _HPARAM_TYPES:
             if isinstance(value, types):
                 setattr(started.hparams[name], field, value)
                 values = ListValue(values=[Value(**{field: each}) for each in domains[name]]) \
                     if name in domains else None
-                infos.append(api_pb2.HParamInfo(name=name, type=api_pb2.DataType.Value(kind), domain_discrete=values))
+                infos.append(api_pb2.HParamInfo(name=name, type=api_pb2.DataType.Value(type_name),
+                                                domain_discrete=values))
                 break
         else:
             raise ValueError("value should be one of int, float, str, bool, or torch.Tensor")

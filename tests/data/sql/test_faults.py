@@ -374,7 +374,7 @@ def test_the_file_that_rows_wait_in_ends_with_the_iterator(engine, monkeypatch, 
 def test_the_order_of_an_epoch_is_written_down():
     """A run that is resumed elsewhere, with another version, has to find the same order: here, in plain numbers."""
     from flambeau.data.sql.blocks import Dealing, drawn_groups, drawn_rounds
-    from flambeau.data.sql.permute import permutation, shuffled_places
+    from flambeau.data.sql.permute import permutation, shuffled_positions
 
     def mixed(word):
         word = (word ^ word >> 30) * 0xBF58476D1CE4E5B9 & 2 ** 64 - 1
@@ -407,4 +407,4 @@ def test_the_order_of_an_epoch_is_written_down():
     assert [dealing.shares(group) for group in range(4)] == [
         [(0, 0, 7), (1, 7, 12), (2, 12, 12), (3, 12, 12)], [(0, 0, 3), (1, 3, 6), (2, 6, 9), (3, 9, 12)],
         [(1, 0, 4), (2, 4, 8), (3, 8, 12)], [(2, 0, 6), (3, 6, 12)]]
-    assert len({*shuffled_places(np.arange(13), 13, 3, 4).tolist()}) == 13
+    assert len({*shuffled_positions(np.arange(13), 13, 3, 4).tolist()}) == 13

@@ -10,7 +10,7 @@ import pytest
 import flambeau as torch
 from flambeau.data.sql import hash_order
 from flambeau.data.sql.dataset import SALT_MASK
-from flambeau.data.sql.hash_order import sorted_places
+from flambeau.data.sql.hash_order import sorted_positions
 from flambeau.data.sql.permute import key_from
 from flambeau.data.sql.source import ConnectionLost, TableChanged
 
@@ -232,4 +232,4 @@ def test_places_are_sorted_by_all_bits_of_hashes():
              (np.arange(1000, 0, -1).astype(np.uint64), 0),                 # which the lowest bits alone tell apart
              (draw // np.uint64(1 << 60), 0)]                               # equal ones: as they lie
     for hashes, known in cases:
-        assert sorted_places(hashes, known).tolist() == sorted(range(len(hashes)), key=hashes.tolist().__getitem__)
+        assert sorted_positions(hashes, known).tolist() == sorted(range(len(hashes)), key=hashes.tolist().__getitem__)

@@ -5,7 +5,7 @@ from hypothesis import given, settings, strategies as st
 
 from flambeau.data.sql.blocks import EpochOrder, batches_in, share_of
 from flambeau.data.sql.keys import KeyColumn
-from flambeau.data.sql.permute import key_from, permutation, shuffled_places
+from flambeau.data.sql.permute import key_from, permutation, shuffled_positions
 from flambeau.data.sql.source import Boundaries, BoundaryScan
 from tests.thorough import THOROUGH, sample
 
@@ -33,12 +33,12 @@ def test_a_permutation_has_every_place_once(count, seed, epoch):
 @some
 @given(counts, seeds)
 def test_places_of_a_permutation_that_is_never_made(count, seed):
-    places = shuffled_places(np.arange(count), count, seed)
+    places = shuffled_positions(np.arange(count), count, seed)
     assert sorted(places.tolist()) == list(range(count))
-    assert shuffled_places(np.arange(count)[::3], count, seed).tolist() == places[::3].tolist()
+    assert shuffled_positions(np.arange(count)[::3], count, seed).tolist() == places[::3].tolist()
 
 
-@pytest.mark.parametrize("make", [permutation, lambda count, *key: shuffled_places(np.arange(count), count, *key)])
+@pytest.mark.parametrize("make", [permutation, lambda count, *key: shuffled_positions(np.arange(count), count, *key)])
 def test_permutations_look_random(make):
     """Each of the 24 orders of four comes as often as the others: chi squared, far beyond what chance gives."""
     seen: dict = {}

@@ -50,7 +50,7 @@ def test_any_stream(keys, step, group, mixed, batch_size, shuffle, seed, epoch, 
             batches = list(rows.batches(**options))
             patched.setattr(SQLiteSource, "helpers", helpers)
             patched.setattr("flambeau.data.sql.waiting_rows.WAITING_BYTES_IN_MEMORY", 0 if in_file else 1 << 20)
-            patched.setattr("flambeau.data.sql.waiting_rows.PLACES_OF_PIECE", places)
+            patched.setattr("flambeau.data.sql.waiting_rows.SLOTS_OF_PIECE", places)
             assert all(len(batch) == batch_size for batch in batches[:-1])
             assert digest(rows.batches(**options, workers=workers)) == digest(batches)
             start = data.draw(st.integers(0, len(batches)))
@@ -92,8 +92,8 @@ def test_what_is_held_does_not_depend_on_the_number_of_rows(monkeypatch, helpers
         iterator, file, places = table(range(rows)).batches(16, "block", 0, 0, workers), [], []
         for _ in iterator:
             waiting = iterator.pieces.waiting
-            file.append(waiting.made * waiting.rows_of_place)
-            places.append(sum(len(place.numbers) for place in waiting.places.values()) + len(waiting.free))
+            file.append(waiting.made * waiting.rows_per_slot)
+            places.append(sum(len(slots.numbers) for slots in waiting.slots.values()) + len(waiting.free))
         assert 1 <= len(made) <= max(workers, 1 + helpers) + 3          # being read, read, dealt out and delivered
         assert max(file) < 512
         held.append((max(file), max(places)))
@@ -108,14 +108,14 @@ def test_small_shares_of_a_piece_lie_in_few_places(monkeypatch, memories):
     data = table(range(5 * 512 + 77))
     expected = digest(data.batches(16, "block", 0, 0))                 # in memory
     monkeypatch.setattr(waiting_rows, "WAITING_BYTES_IN_MEMORY", 0)
-    monkeypatch.setattr(waiting_rows, "PLACES_OF_PIECE", 4)
+    monkeypatch.setattr(waiting_rows, "SLOTS_OF_PIECE", 4)
     monkeypatch.setattr(waiting_rows, "MEMORIES_AT_ONCE", memories)
     iterator, given, places, file = data.batches(16, "block", 0, 0), [], [], []
     for batch in iterator:
         given.append(batch)
         waiting = iterator.pieces.waiting
-        places += [len(place.numbers) for place in waiting.places.values()]
-        file.append(waiting.made * waiting.rows_of_place)
+        places += [len(slots.numbers) for slots in waiting.slots.values()]
+        file.append(waiting.made * waiting.rows_per_slot)
     assert digest(given) == expected and 4 <= max(places) <= 6 and max(file) < 512
     resumed = data.batches(16, "block", 0, 0, start=50)
     assert digest(resumed) == digest(given[50:])

@@ -168,8 +168,8 @@ def posterize(inpt, bits):
     masks = np.where(left >= size, (1 << size) - 1, ((1 << left) - 1) << (size - left).clip(0))
     if inpt.ndim <= 3:
         return inpt & int(masks[0])
-    kind = {8: np.uint8, 7: np.int8, 15: np.int16, 16: np.uint16, 31: np.int32, 63: np.int64}[size]
-    return inpt & from_array(masks.astype(kind).reshape(-1, *[1] * (inpt.ndim - 1)), where=inpt.device)
+    mask_dtype = {8: np.uint8, 7: np.int8, 15: np.int16, 16: np.uint16, 31: np.int32, 63: np.int64}[size]
+    return inpt & from_array(masks.astype(mask_dtype).reshape(-1, *[1] * (inpt.ndim - 1)), where=inpt.device)
 
 
 @of_images

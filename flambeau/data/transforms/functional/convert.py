@@ -92,8 +92,8 @@ def to_tensor(pic):
             raise ValueError(f"pic should be 2/3 dimensional. Got {pic.ndim} dimensions.")
         array = pic[:, :, None] if pic.ndim == 2 else pic
     elif is_pillow(pic):
-        kind = {"I": np.int32, INT16_MODE: np.int16, "F": np.float32}.get(pic.mode, np.uint8)
-        array = np.array(pic, kind, copy=True)
+        dtype = {"I": np.int32, INT16_MODE: np.int16, "F": np.float32}.get(pic.mode, np.uint8)
+        array = np.array(pic, dtype, copy=True)
         if pic.mode == "1":
             array *= 255
         array = array.reshape(pic.size[1], pic.size[0], channels_of(pic))

@@ -221,17 +221,17 @@ def bordered(batch, sides, padding_mode):
 def border_index(shape, dim, before, after, padding_mode):
     """Which elements of a dimension stand in it after padding by `before` and `after`."""
     size = shape[dim]
-    place = np.arange(-before, size + after)
+    index = np.arange(-before, size + after)
     if padding_mode == "edge":
-        return np.clip(place, max(-before, 0), size - 1 + min(after, 0)).astype(np.int64)
+        return np.clip(index, max(-before, 0), size - 1 + min(after, 0)).astype(np.int64)
     # mirrored: what is cut is gone before the rest is mirrored
     low, high = max(-before, 0), size - max(-after, 0)
     once = padding_mode == "reflect"
     if max(before, after) > high - low - once:
         raise RuntimeError(f"Padding size should be less than the corresponding input dimension, but got: padding "
                            f"({before}, {after}) at dimension {dim} of input {list(shape)}")
-    place = np.where(place < low, 2 * low - 1 + once - place, place)
-    return np.where(place >= high, 2 * high - 1 - once - place, place).astype(np.int64)
+    index = np.where(index < low, 2 * low - 1 + once - index, index)
+    return np.where(index >= high, 2 * high - 1 - once - index, index).astype(np.int64)
 
 
 def padded_by_channel(batch, sides, fill):

@@ -34,9 +34,9 @@ def permute_channels(image, permutation):
 
 
 def jpeg(image, quality):
-    held = io.BytesIO()
-    image.save(held, format="JPEG", quality=quality)
-    return Image.open(held).copy()             # an image, not a file that is read when it is looked at
+    file = io.BytesIO()
+    image.save(file, format="JPEG", quality=quality)
+    return Image.open(file).copy()             # an image, not a file that is read when it is looked at
 
 
 def gaussian_noise(image, mean=0.0, sigma=0.1, clip=True, noise=None):

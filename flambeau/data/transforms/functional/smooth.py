@@ -84,12 +84,12 @@ def gaussian_blur(inpt, kernel_size, sigma=None):
 def weighted_neighbours(batch, weights, dim):
     """Of every run of neighbours along `dim`, the sum with `weights` [N, run]: views of the batch, in one pass."""
     count, run = batch.shape[dim] - weights.shape[1] + 1, weights.shape[1]
-    kind = np.float64 if batch.dtype is dtypes.float64 else np.float32
+    dtype = np.float64 if batch.dtype is dtypes.float64 else np.float32
     if (weights == weights[0]).all():
         table = weights[:1]
     else:
         table = weights
-    table = on_device(table.astype(kind)[:, :, None, None], batch)
+    table = on_device(table.astype(dtype)[:, :, None, None], batch)
     made = None
     for tap in range(run):
         part, weight = batch.narrow(dim, tap, count), table.narrow(1, tap, 1)

@@ -135,9 +135,9 @@ def expanded_size(matrix, size):
     half = np.array([size[1], size[0]], np.float32) * np.float32(0.5)
     corners = np.array([[-1, -1], [-1, 1], [1, 1], [1, -1]], np.float32) * half
     theta = matrix.astype(np.float32).reshape(2, 3)
-    places = corners @ theta[:, :2].T + theta[:, 2] + half
+    moved = corners @ theta[:, :2].T + theta[:, 2] + half
     # a corner that is off by rounding alone needs no pixel of its own
-    low, high = (np.trunc(np.float32(1 / 1e-4) * bound) * np.float32(1e-4) for bound in (places.min(0), places.max(0)))
+    low, high = (np.trunc(np.float32(1 / 1e-4) * bound) * np.float32(1e-4) for bound in (moved.min(0), moved.max(0)))
     width, height = (np.ceil(high) - np.floor(low)).astype(int).tolist()
     return height, width
 

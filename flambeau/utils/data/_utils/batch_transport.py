@@ -75,17 +75,17 @@ def send(pipe, number, packed, slots=None):
 
 def send_in_slot(pipe, number, data, buffers, sizes, slots):
     """Send an answer in a slot; False if none is to be had."""
-    places, total = buffer_places(sizes)
+    offsets, total = buffer_offsets(sizes)
     try:
-        found = slots.place(total)
+        found = slots.take(total)
     except OSError:                           # too many open files
         return False
     if found is None:
         return False
     slot, block, new = found
-    for buffer, place in zip(buffers, places):
+    for buffer, offset in zip(buffers, offsets):
         if buffer.nbytes:
-            block.bytes_at(place, buffer.nbytes)[...] = host.array_over(buffer)
+            block.bytes_at(offset, buffer.nbytes)[...] = host.array_over(buffer)
     pipe.send((number, data, sizes, (slot, block.nbytes if new else None, slots.dropped())))
     if new:
         with socket_of(pipe) as way:
@@ -108,29 +108,29 @@ def in_shared_file(buffers, sizes):
     except OSError:                           # too many open files, or a sandbox without them: by the pipe, then
         return None
     try:
-        places, total = buffer_places(sizes)
+        offsets, total = buffer_offsets(sizes)
         os.ftruncate(file, total)
-        _write_all(file, buffers, places)
+        _write_all(file, buffers, offsets)
     except BaseException:
         os.close(file)
         raise
     return file
 
 
-def _write_all(file, buffers, places):
-    for buffer, place in zip(buffers, places):
+def _write_all(file, buffers, offsets):
+    for buffer, offset in zip(buffers, offsets):
         while buffer.nbytes:
-            done = os.pwrite(file, buffer, place)
-            buffer, place = buffer[done:], place + done
+            done = os.pwrite(file, buffer, offset)
+            buffer, offset = buffer[done:], offset + done
 
 
-def buffer_places(sizes):
+def buffer_offsets(sizes):
     """(where each of the buffers starts, how long the file is)"""
-    places, end = [], 0
+    offsets, end = [], 0
     for size in sizes:
-        places.append(end)
+        offsets.append(end)
         end += -(-size // BUFFER_ALIGNMENT_BYTES) * BUFFER_ALIGNMENT_BYTES
-    return places, end
+    return offsets, end
 
 
 def received_file(pipe):
@@ -145,21 +145,21 @@ def received_file(pipe):
 def receive(pipe, lender):
     """(number, what `pack` gave) that `send` has sent; the memory is ours now, or lent to us."""
     number, data, sizes, where = pipe.recv()
-    places, total = buffer_places(sizes)
+    offsets, total = buffer_offsets(sizes)
     if where.__class__ is tuple:
         slot, nbytes, dropped = where
         lender.drop(dropped)
         if nbytes is not None:
             lender.add(slot, received_file(pipe), nbytes)
         memory = lender.lend(slot, total)
-        buffers = [memory[place:place + size] for place, size in zip(places, sizes)]
+        buffers = [memory[offset:offset + size] for offset, size in zip(offsets, sizes)]
     elif where == OWN_FILE:
         file = received_file(pipe)
         try:
             memory = memoryview(mmap.mmap(file, total, mmap.MAP_SHARED | MAP_POPULATE))
         finally:
             os.close(file)
-        buffers = [memory[place:place + size] for place, size in zip(places, sizes)]
+        buffers = [memory[offset:offset + size] for offset, size in zip(offsets, sizes)]
     else:
         buffers = [np.empty(size, np.uint8) for size in sizes]
         for buffer in buffers:

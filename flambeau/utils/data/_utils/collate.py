@@ -30,8 +30,8 @@ np_str_obj_array_pattern = re.compile(r"[SaUO]")
 default_collate_err_msg_format = ("default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; "
                                   "found {}")
 _layout = attrgetter("_spec", "_storage", "_node", "_requires_grad")
-_kind = attrgetter("_spec", "_node", "_requires_grad")
-_array_kind = attrgetter("dtype", "shape", "strides")
+_spec_and_history = attrgetter("_spec", "_node", "_requires_grad")
+_array_spec = attrgetter("dtype", "shape", "strides")
 _offset = attrgetter("_offset")
 _base = attrgetter("_base")
 
@@ -147,7 +147,7 @@ def from_one_storage(batch):
 
 def from_many(batch):
     """The stack of tensors of one spec that have their own memory; None where they differ or one has a history."""
-    found = set(map(_kind, batch))
+    found = set(map(_spec_and_history, batch))
     if len(found) != 1:
         return None
     (spec, node, wanted), = found
@@ -172,7 +172,7 @@ def collate_numpy_array_fn(batch, *, collate_fn_map=None):
     first = batch[0]
     if np_str_obj_array_pattern.search(first.dtype.str) is not None:
         raise TypeError(default_collate_err_msg_format.format(first.dtype))
-    if set(map(type, batch)) == {np.ndarray} and len(set(map(_array_kind, batch))) == 1:
+    if set(map(type, batch)) == {np.ndarray} and len(set(map(_array_spec, batch))) == 1:
         check_array(first)                    # and with it the others
         return from_array(stack_of(batch, dtypes.from_numpy(first.dtype), first.shape))
     return collate([as_tensor(array) for array in batch], collate_fn_map=collate_fn_map)

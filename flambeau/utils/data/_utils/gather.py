@@ -22,8 +22,8 @@ from ..dataset import ConcatDataset, StackDataset, Subset, TensorDataset
 GATHERED_DATASETS = (TensorDataset, Subset, StackDataset, ConcatDataset)
 
 
-def kind_of(dataset):
-    """Which of ours the dataset is: one that fetches samples the way it was written here. None for others."""
+def gathered_class(dataset):
+    """The class of ours that a dataset is of, if it fetches samples the way that was written here. None for others."""
     own = type(dataset)
     if own is Tensor:
         return Tensor
@@ -43,7 +43,7 @@ def plain(tensor):
 
 def gather_form(dataset):
     """What a sample looks like: the dtype and shape of each tensor in it. None where batches cannot be gathered."""
-    cls = kind_of(dataset)
+    cls = gathered_class(dataset)
     if cls is Tensor:
         return (dataset._spec.dtype, dataset._spec.shape[1:]) if plain(dataset) else None
     if cls is Subset:
@@ -76,7 +76,7 @@ def wrapped(picked):
 
 def pick(dataset, positions):
     """The arrays of a batch, in lists and dictionaries; None where they cannot be picked."""
-    cls = kind_of(dataset)
+    cls = gathered_class(dataset)
     if cls is Tensor:
         return rows(dataset, positions)
     if cls is TensorDataset:
@@ -163,25 +163,25 @@ def across(dataset, positions):
             return pick(dataset.datasets[nth], range(positions.start - before, positions.stop - before))
     positions = array_from(positions)
     owner = np.searchsorted(ends, positions, "right")
-    parts, places = [], []
+    parts, targets = [], []
     for nth in np.unique(owner).tolist():
-        places.append(np.flatnonzero(owner == nth))
-        parts.append(pick(dataset.datasets[nth], positions[places[-1]] - (ends[nth - 1] if nth else 0)))
+        targets.append(np.flatnonzero(owner == nth))
+        parts.append(pick(dataset.datasets[nth], positions[targets[-1]] - (ends[nth - 1] if nth else 0)))
     if whole(parts) is None:
         return None
-    return merged(parts, places, len(positions)) if parts else pick(dataset.datasets[0], positions)
+    return merged(parts, targets, len(positions)) if parts else pick(dataset.datasets[0], positions)
 
 
-def merged(parts, places, length):
-    """One batch of several that look alike: that of `parts[i]` goes to `places[i]`."""
+def merged(parts, targets, length):
+    """One batch of several that look alike: that of `parts[i]` goes to `targets[i]`."""
     first = parts[0]
     if len(parts) == 1:
         return first
     if first.__class__ is list:
-        return [merged(each, places, length) for each in zip(*parts)]
+        return [merged(each, targets, length) for each in zip(*parts)]
     if first.__class__ is dict:
-        return {name: merged([part[name] for part in parts], places, length) for name in first}
+        return {name: merged([part[name] for part in parts], targets, length) for name in first}
     out = np.empty((length, *first.shape[1:]), first.dtype)
-    for part, place in zip(parts, places):
-        out[place] = part
+    for part, target in zip(parts, targets):
+        out[target] = part
     return out

@@ -45,8 +45,8 @@ def states(generators, with_python):
     found.update((name, generator.get_state()) for name, generator in generators.items())
     if with_python:
         found["python"] = random.getstate()
-        kind, words, *rest = np.random.get_state()
-        found["numpy"] = (kind, words.tolist(), *rest)
+        algorithm, words, *rest = np.random.get_state()
+        found["numpy"] = (algorithm, words.tolist(), *rest)
     return found
 
 
@@ -61,6 +61,6 @@ def as_they_were(states, generators):
         if "python" in states:
             version, words, spare = states["python"]
             random.setstate((version, tuple(words), spare))
-            kind, words, *rest = states["numpy"]
-            np.random.set_state((kind, np.array(words, np.uint32), *rest))
+            algorithm, words, *rest = states["numpy"]
+            np.random.set_state((algorithm, np.array(words, np.uint32), *rest))
         yield

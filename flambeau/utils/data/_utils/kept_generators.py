@@ -35,12 +35,12 @@ def report(dataset, harm):
 
 def generators_in(thing):
     """(path, generator) of every generator that `thing` holds in its attributes, and they in theirs."""
-    kinds: tuple = (random.Random, Generator)
+    classes: tuple = (random.Random, Generator)
     if "numpy.random" in sys.modules:
-        kinds = (*kinds, np.random.Generator, np.random.RandomState, np.random.BitGenerator)
+        classes = (*classes, np.random.Generator, np.random.RandomState, np.random.BitGenerator)
     found, queue, seen = [], [("", thing)], {id(thing)}
     for path, one in queue:                   # it grows meanwhile
-        if isinstance(one, kinds):
+        if isinstance(one, classes):
             if not isinstance(one, random.SystemRandom):
                 found.append((path, one))
             continue

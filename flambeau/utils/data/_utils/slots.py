@@ -1,4 +1,4 @@
-"""Places in shared memory that a worker process fills with one batch after the other.
+"""Slots in shared memory that a worker process fills with one batch after the other.
 
 A slot is a file in memory without a name, mapped by the worker and by the loader. The worker writes a batch into a free
 one; the loader lends it out, and tells the worker with the next task when the last tensor over it is gone. So memory
@@ -33,7 +33,7 @@ class Slots:
         """These may be written to again, and those not, since a process that was forked may look at them."""
         self._told.append((freed, retired))
 
-    def place(self, nbytes):
+    def take(self, nbytes):
         """(number, block, whether it is new) of a slot for so many bytes, which is in use now; None if none is free."""
         while self._told:
             freed, retired = self._told.popleft()
