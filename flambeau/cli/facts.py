@@ -42,7 +42,7 @@ def gather():
                       if name.startswith(("FLAMBEAU_", "CUDA_", "NVIDIA_", "PYTORCH_"))
                       or name.endswith("_NUM_THREADS")},
         "cuda": cuda(),
-        "devices": {kind: devices.kinds[kind].count() for kind in devices.accelerators if devices.available(kind)},
+        "devices": {kind: devices.types[kind].count() for kind in devices.accelerators if devices.available(kind)},
         "mps": {"available": False, "why": "there is no device for Apple's GPUs in Flambeau; it computes on the CPU"},
     }
 
