@@ -93,7 +93,7 @@ def memory():
                   "free": found.f_bavail * found.f_frsize}
     except (OSError, AttributeError):                         # another system
         shared = None
-    return {"limit": limits.limit(), "available": limits.available(), "held": limits.held(),
+    return {"limit": limits.limit(), "available": limits.available(), "held": limits.resident_bytes(),
             "shared": shared}
 
 
