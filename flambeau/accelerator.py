@@ -32,7 +32,7 @@ def is_available():
 def device_count():
     """How many devices there are besides the CPU; starts none."""
     device_type = devices.accelerator()
-    return 0 if device_type is None else devices.kinds[device_type].count()
+    return 0 if device_type is None else devices.types[device_type].count()
 
 
 def current_accelerator(check_available=False):
@@ -69,7 +69,7 @@ def set_device_index(device, /):
     """Make a device the current one, of this thread; nothing for a negative index."""
     if not isinstance(device, int) or device >= 0:
         found = _there(device, optional=False)
-        devices.kinds[found.type].choose(found.index)
+        devices.types[found.type].choose(found.index)
 
 
 def current_device_idx():

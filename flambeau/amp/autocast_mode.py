@@ -40,7 +40,7 @@ class autocast:
         self.fast_dtype = dtype if dtype is not None else get_autocast_dtype(device_type)
         self._cache_enabled = region.cache_enabled if cache_enabled is None else cache_enabled
         self._enabled = enabled
-        if not enabled or self.device not in devices.kinds:
+        if not enabled or self.device not in devices.types:
             return
         known = _dtypes(self.device)
         name = self.device.upper() if self.device in devices.DEVICE_NUMBERS else self.device
@@ -88,9 +88,9 @@ def autocast_decorator(autocast_instance, func):
 def _switch(device, enabled):
     """Set whether autocast is on for a device in this thread, and let the door know."""
     region.enabled[device] = bool(enabled)
-    if device in devices.kinds:
+    if device in devices.types:
         modes.autocast = {one: get_autocast_dtype(one) for one, on in region.enabled.items()
-                          if on and one in devices.kinds} or None
+                          if on and one in devices.types} or None
         enabled = modes.autocast is not None
         if region.counted is not enabled:
             region.counted = enabled
@@ -104,13 +104,13 @@ def _type_of(device_type):
 
 def _dtypes(device):
     """What regions for a type of device may compute in, the first of them unless they say another."""
-    return devices.kinds[device].backend().autocast_dtypes if device in devices.kinds else (DEFAULT[device],)
+    return devices.types[device].backend().autocast_dtypes if device in devices.types else (DEFAULT[device],)
 
 
 def is_autocast_available(device_type):
     """Whether there are autocast regions for a device of this type."""
     device = _type_of(device_type)
-    return device in DEFAULT or device in devices.kinds and bool(_dtypes(device))
+    return device in DEFAULT or device in devices.types and bool(_dtypes(device))
 
 
 # --- the switches, by themselves ----------------------------------------------------------------------------------

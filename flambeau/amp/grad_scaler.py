@@ -47,7 +47,7 @@ class GradScaler:
                  enabled=True):
         self._device = device
         self._enabled = enabled
-        if enabled and device in devices.kinds and not devices.available(device):
+        if enabled and device in devices.types and not devices.available(device):
             warn(f"torch.{device}.amp.GradScaler is enabled, but {device.upper()} is not available.  Disabling.")
             self._enabled = False
         if not self._enabled:

@@ -60,13 +60,13 @@ class Unschedulable(Exception):
 class Reductions(NamedTuple):
     """What a device wants of the order of its reductions (Note [One order] in trace/planning/reduction_order.py).
 
-    It follows from the operation alone, so these are numbers, the same for all devices of a kind.
+    It follows from the operation alone, so these are numbers, the same for all devices of a type.
     """
 
     max_short: int = 32                # a reduction no longer than this goes down columns where there are many of them
     many_columns: int = 64
     whole_vectors: int = 16            # but for rows of a multiple of so many elements, which fill vectors
-    lane_multiple: int = 64            # a whole number of rounds of the lanes, on any device of the kind
+    lane_multiple: int = 64            # a whole number of rounds of the lanes, on any device of the type
     column_multiple: int = 64          # of positions that a block of a reduction down columns has
     min_row_elements: int = 512        # of a row at the end of which the lanes may as well begin anew
     block_elements: int = 1 << 16      # of a block of a reduction that is cut, about
@@ -85,12 +85,12 @@ on_late_failure: list = []    # functions that say what devices were handed last
 class Task(NamedTuple):
     """A step of a device's program: a Launch, or a call that its `library` gave.
 
-    `places` are (index of the program's table, bytes behind that) of its accesses, or of its operands and results, in
-    order; `numbers` are the places of its numbers among the program's.
+    `slots` are (index of the program's table, bytes behind that) of its accesses, or of its operands and results, in
+    order; `numbers` are the indices of its numbers among the program's.
     """
 
     work: object
-    places: list
+    slots: list
     numbers: list | tuple = ()
 
 
@@ -217,9 +217,9 @@ class Backend:
         """`__cuda_array_interface__` of a tensor of `spec`, `offset` elements into an array of bytes that stays."""
         raise AttributeError(f"memory of {self.device} is not a CUDA device's")
 
-    def dlpack(self, held, spec, offset, stream, max_version):
-        """A DLPack capsule of a tensor of `spec`, `offset` elements into the array of bytes `held.memory`; it keeps
-        `held` alive."""
+    def dlpack(self, owner, spec, offset, stream, max_version):
+        """A DLPack capsule of a tensor of `spec`, `offset` elements into the array of bytes `owner.memory`; it keeps
+        `owner` alive."""
         raise BufferError(f"{type(self).__name__} does not share its memory by DLPack")
 
     def dlpack_device(self):

@@ -22,9 +22,9 @@ def time_granted(root="/"):
     """How many processors' time the control groups of this process grant, such as 1.5; None without a limit."""
     granted = []
     for line in text_of(f"{root}proc/self/cgroup").splitlines():
-        number, kinds, path = line.split(":", 2)
-        if "cpu" in kinds.split(","):
-            tops = "sys/fs/cgroup/cpu", f"sys/fs/cgroup/{kinds}"
+        number, controllers, path = line.split(":", 2)
+        if "cpu" in controllers.split(","):
+            tops = "sys/fs/cgroup/cpu", f"sys/fs/cgroup/{controllers}"
         elif number == "0":
             tops = "sys/fs/cgroup", "sys/fs/cgroup/unified"
         else:

@@ -1,8 +1,8 @@
 """Which devices there are: what opens each, what runs an operation that touches several, which one a number means.
 
-A Backend (backend.py) is what one device does. Here they are found: `register` has `torch.device(kind)` name the
-devices of a kind, and a Backend is made when a tensor is first asked for on its device. What is asked about a kind of
-devices as a whole (`available`, `accelerator`, `kinds[kind].count()`) is asked here, and starts none of them.
+A Backend (backend.py) is what one device does. Here they are found: `register` has `torch.device(type)` name the
+devices of a type, and a Backend is made when a tensor is first asked for on its device. What is asked about a type of
+devices as a whole (`available`, `accelerator`, `types["cuda"].count()`) is asked here, and starts none of them.
 """
 import threading
 
@@ -19,9 +19,9 @@ def execute(entry, arrays, params, own=False):
     Operands that stand elsewhere (a single number on the CPU may join any device) are brought there, and results to
     where their specs say. In a plan, these copies are steps of their own.
     """
-    here, kinds, outs = entry.device, entry.input_specs, entry.outs
-    if any(kind.device is not here for kind in kinds):
-        arrays = [a if kind.device is here else _moved(a, kind, here) for a, kind in zip(arrays, kinds, strict=True)]
+    here, ins, outs = entry.device, entry.input_specs, entry.outs
+    if any(spec.device is not here for spec in ins):
+        arrays = [a if spec.device is here else _moved(a, spec, here) for a, spec in zip(arrays, ins, strict=True)]
     made = here.backend.execute(entry, arrays, params, own)
     if outs is None or all(spec.device is here for spec in outs):
         return made
@@ -34,8 +34,8 @@ def _moved(array, spec, device):
     return device.backend.copy_from(spec.device.backend, array, spec.on(device))
 
 
-class DeviceKind:
-    """The devices of one kind: what they can do, how many there are, and which of them a thread means by the kind."""
+class DeviceTypeInfo:
+    """The devices of one type: what they can do, how many there are, and which of them a thread means by the type."""
 
     def __init__(self, make, backend=None, count=None, current=None, choose=None, absence=None):
         self.backend = backend or (lambda: make if isinstance(make, type) else Backend)
@@ -51,27 +51,27 @@ class DeviceKind:
         self._of_thread.index = index
 
 
-DEVICE_NUMBERS, PRIVATE_USE = {"cpu": 0, "cuda": 1}, 20     # PyTorch's numbers for kinds, and for all that others add
-kinds: dict = {"cpu": DeviceKind(CPUBackend)}
+DEVICE_NUMBERS, PRIVATE_USE = {"cpu": 0, "cuda": 1}, 20     # PyTorch's numbers for types, and for all that others add
+types: dict = {"cpu": DeviceTypeInfo(CPUBackend)}
 accelerators: list = []       # the types, the one that was registered last first
 _opening = new_lock()         # one Backend for each device, whose memory it counts
 
 
-def register(kind, make, **says):
-    """Let `torch.device(kind)` name the devices that `make(index)` gives a Backend for; it raises for one that is not
-    there.
+def register(device_type, make, **says):
+    """Let `torch.device(device_type)` name the devices that `make(index)` gives a Backend for; it raises for one that
+    is not there.
 
-    What a kind says for itself, each a function: `backend()` gives the class of its Backends, which is asked what they
+    What a type says for itself, each a function: `backend()` gives the class of its Backends, which is asked what they
     can do before there is one, where `make` is another function than that class; `count()` says how many devices there
     are, else one; `current()` gives the index of the device that is meant where none is numbered, and `choose(index)`
     makes it another, else each thread begins with the first; and `absence()` gives the error that says why none can be
     used, or None. Only `current` and `choose` may start a device.
     """
-    found = kinds[kind] = DeviceKind(make, **says)
+    found = types[device_type] = DeviceTypeInfo(make, **says)
 
     def opened(device):
         if device.index is None:
-            device = specs.device(kind, found.current())
+            device = specs.device(device_type, found.current())
         if device.backend is None:
             with _opening:
                 if device.backend is None:
@@ -79,29 +79,31 @@ def register(kind, make, **says):
                     backend.device = device
                     device.backend = backend
         return device
-    specs.openers[kind] = opened
-    accelerators[:] = [kind, *(other for other in accelerators if other != kind)]
+    specs.openers[device_type] = opened
+    accelerators[:] = [device_type, *(other for other in accelerators if other != device_type)]
 
 
-def number_of(kind):
-    """PyTorch's number for a kind of devices; it has one for all that others add."""
-    return DEVICE_NUMBERS.get(kind, PRIVATE_USE)
+def number_of(device_type):
+    """PyTorch's number for a type of devices; it has one for all that others add."""
+    return DEVICE_NUMBERS.get(device_type, PRIVATE_USE)
 
 
-def absence(kind):
-    """None where devices of a kind can be used, else the error that says why not. Starts nothing."""
-    return kinds[kind].absence() if kind in kinds else RuntimeError(f"there is no device of type {kind} here")
+def absence(device_type):
+    """None where devices of a type can be used, else the error that says why not. Starts nothing."""
+    if device_type not in types:
+        return RuntimeError(f"there is no device of type {device_type} here")
+    return types[device_type].absence()
 
 
-def available(kind):
-    """Whether there is a device of a kind that can be used. Starts nothing."""
-    return absence(kind) is None
+def available(device_type):
+    """Whether there is a device of a type that can be used. Starts nothing."""
+    return absence(device_type) is None
 
 
 def accelerator():
     """The type of the devices besides the CPU, None without one. Of several, it is that which was registered last, as
     in PyTorch, where a device that a package adds goes before those that it comes with. Starts nothing."""
-    return next((kind for kind in accelerators if available(kind)), None)
+    return next((device_type for device_type in accelerators if available(device_type)), None)
 
 
 def need_accelerator(what=""):
@@ -113,10 +115,10 @@ def need_accelerator(what=""):
     return found
 
 
-def in_use(*of_kinds):
-    """The devices that were asked for, of these kinds, or of all besides the CPU."""
-    named = [specs.device(kind, index) for kind in of_kinds or accelerators if available(kind)
-             for index in range(kinds[kind].count())]
+def in_use(*of_types):
+    """The devices that were asked for, of these types, or of all besides the CPU."""
+    named = [specs.device(device_type, index) for device_type in of_types or accelerators if available(device_type)
+             for index in range(types[device_type].count())]
     return [device for device in named if device.backend is not None]
 
 

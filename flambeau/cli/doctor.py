@@ -142,7 +142,7 @@ class Findings:
 def there():
     """The names of all devices besides the CPU that can be used."""
     return [f"{device_type}:{index}" for device_type in devices.accelerators[::-1] if devices.available(device_type)
-            for index in range(devices.kinds[device_type].count())]
+            for index in range(devices.types[device_type].count())]
 
 
 def described(device):
@@ -218,7 +218,7 @@ def slow_surroundings(known):
 
 def remedy(device):
     """What may help where a device computes wrongly or not at all."""
-    return devices.kinds[device.partition(":")[0]].backend().remedy()
+    return devices.types[device.partition(":")[0]].backend().remedy()
 
 
 # --- the screen -------------------------------------------------------------------------------------------------------

@@ -52,7 +52,7 @@ def named(text):
     """The devices that a text such as "cuda:0,cuda:1" names, or a `torch.device`."""
     words = [word.strip() for word in str(text).split(",")]
     found = [EXPECTATION.fullmatch(word) for word in words]
-    if not all(one and (one[1] in devices.kinds or one[1] == "mps") for one in found):
+    if not all(one and (one[1] in devices.types or one[1] == "mps") for one in found):
         raise ValueError(f"expect({text!r}): devices are 'cuda', 'cuda:1' or 'cpu', and several stand with commas "
                          "between them: 'cuda:0,cuda:1'")
     return [Device(word) for word in words]
@@ -64,7 +64,7 @@ def missing(device):
         return "Flambeau has no device for Apple's GPUs", "expect the CPU, device='cpu'"
     if device.type == "cpu":
         return None if not device.index else (f"there is one CPU, and {device} is another", "expect cpu")
-    known, broken = devices.kinds[device.type], devices.absence(device.type)
+    known, broken = devices.types[device.type], devices.absence(device.type)
     remedy = known.backend().remedy(missing=True)
     if broken is not None:
         return getattr(broken, "reason", str(broken)), getattr(broken, "mend", remedy)

@@ -42,7 +42,7 @@ def gather():
                       if name.startswith(("FLAMBEAU_", "CUDA_", "NVIDIA_", "PYTORCH_"))
                       or name.endswith("_NUM_THREADS")},
         "cuda": cuda(),
-        "devices": {device_type: devices.kinds[device_type].count() for device_type in devices.accelerators
+        "devices": {device_type: devices.types[device_type].count() for device_type in devices.accelerators
                     if devices.available(device_type)},
         "mps": {"available": False, "why": "there is no device for Apple's GPUs in Flambeau; it computes on the CPU"},
     }
@@ -94,7 +94,7 @@ def memory():
                   "free": found.f_bavail * found.f_frsize}
     except (OSError, AttributeError):                         # another system
         shared = None
-    return {"limit": limits.limit(), "available": limits.available(), "held": limits.held(),
+    return {"limit": limits.limit(), "available": limits.available(), "held": limits.resident_bytes(),
             "shared": shared}
 
 

@@ -101,8 +101,8 @@ class Emit:
         lanes = max(a.lanes for a in args)
         args = [self.spread(a, lanes) for a in args]
         over = suffix or mangled(args[0].type, lanes)
-        kinds = ", ".join(shape(a.type, lanes) for a in args) + (", i1" if extra else "")
-        self.declared.add(f"declare {shape(type, lanes)} @llvm.{name}.{over}({kinds})")
+        operand_types = ", ".join(shape(a.type, lanes) for a in args) + (", i1" if extra else "")
+        self.declared.add(f"declare {shape(type, lanes)} @llvm.{name}.{over}({operand_types})")
         given = ", ".join(f"{shape(a.type, lanes)} {a.text}" for a in args) + extra
         return self.put(type, lanes, f"call {shape(type, lanes)} @llvm.{name}.{over}({given})")
 
@@ -145,8 +145,8 @@ class Emit:
         a, b = self.pair(a, b)
         lanes = max(c.lanes, a.lanes)
         c, a, b = self.spread(c, lanes), self.spread(a, lanes), self.spread(b, lanes)
-        kind = shape(a.type, lanes)
-        return self.put(a.type, lanes, f"select {shape('b1', lanes)} {c.text}, {kind} {a.text}, {kind} {b.text}")
+        type = shape(a.type, lanes)
+        return self.put(a.type, lanes, f"select {shape('b1', lanes)} {c.text}, {type} {a.text}, {type} {b.text}")
 
     def fma(self, a, b, c):
         """`a * b + c`, rounded once where the processor does that, else twice. Any but one may be Python numbers."""
@@ -303,9 +303,9 @@ class Emit:
         mark = next(self.names)
         some = condition.text
         if condition.lanes > 1:
-            name, kind = f"@llvm.vector.reduce.or.v{condition.lanes}i1", shape("b1", condition.lanes)
-            self.declared.add(f"declare i1 {name}({kind})")
-            some = self.put("b1", 1, f"call i1 {name}({kind} {some})").text
+            name, llvm_type = f"@llvm.vector.reduce.or.v{condition.lanes}i1", shape("b1", condition.lanes)
+            self.declared.add(f"declare i1 {name}({llvm_type})")
+            some = self.put("b1", 1, f"call i1 {name}({llvm_type} {some})").text
         self.lines += [f"  br label %B{mark}", f"B{mark}:", f"  br i1 {some}, label %R{mark}, label %J{mark}",
                        f"R{mark}:"]
         self.label = f"R{mark}"
@@ -313,8 +313,8 @@ class Emit:
         came = self.label
         self.lines += [f"  br label %J{mark}", f"J{mark}:"]
         self.label = f"J{mark}"
-        kind = shape(usual.type, usual.lanes)
-        return self.put(usual.type, usual.lanes, f"phi {kind} [ {usual.text}, %B{mark} ], [ {other.text}, %{came} ]")
+        type = shape(usual.type, usual.lanes)
+        return self.put(usual.type, usual.lanes, f"phi {type} [ {usual.text}, %B{mark} ], [ {other.text}, %{came} ]")
 
     def lane(self, x, i):
         if x.lanes == 1:
@@ -330,8 +330,8 @@ class Emit:
             got = self.cast(self.put("f64", 1, f"call double @{function}({given})"), first.type)
             if first.lanes == 1:
                 return got
-            kind, single = shape(first.type, first.lanes), shape(first.type, 1)
-            out = self.put(first.type, first.lanes, f"insertelement {kind} {out.text}, {single} {got.text}, i64 {i}")
+            vector, single = shape(first.type, first.lanes), shape(first.type, 1)
+            out = self.put(first.type, first.lanes, f"insertelement {vector} {out.text}, {single} {got.text}, i64 {i}")
         return out
 
     # --- conversions ------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ INT_TYPES = ("i8", "u8", "i16", "i32", "i64")
 SCALAR_TYPES = (*FLOAT_TYPES, *INT_TYPES, "b1")
 BYTES_OF_TYPE = {"b1": 1, "i8": 1, "u8": 1, "i16": 2, "f16": 2, "bf16": 2, "i32": 4, "f32": 4, "i64": 8, "f64": 8}
 
-# What an expression may do: name → (kinds of operands accepted, type of the result: "same" as the operands, or "b1").
+# What an expression may do: name → (types of operands accepted, type of the result: "same" as the operands, or "b1").
 ARITHMETIC_WORDS = {"add", "sub", "mul", "div", "neg", "fma", "fma_exact", "abs", "min", "max", "fmin", "fmax"}
 ROUNDING_WORDS = {"sqrt", "floor", "ceil", "trunc", "rint", "copysign"}
 COMPARISON_WORDS = {"lt", "le", "gt", "ge", "eq", "ne"}
@@ -58,9 +58,10 @@ class Access:
 
 
 class Pass:
-    """One walk over the reduced dimensions: accumulators (kind, expression) and stores (access, expression).
+    """One walk over the reduced dimensions: accumulators (reduction, expression) and stores (access, expression).
 
-    `columns` are (kind, access, expression): what is added up down the rows, see Kernel, and stored when that is done.
+    `columns` are (reduction, access, expression): what is added up down the rows, see Kernel, and stored when that is
+    done.
     """
 
     __slots__ = ("accs", "stores", "columns")
@@ -84,7 +85,8 @@ class Kernel:
 
     A kernel along rows may carry reductions down columns (Pass.columns), on a device that says so
     (`Backend.carries_columns`): its kept dimensions are then the `cut` and the rows, whose blocks that numbers. Each
-    place along the row adds up what it has in the rows of a block, one after the other, and stores that once a block.
+    position along the row adds up what it has in the rows of a block, one after the other, and stores that once a
+    block.
     """
 
     def __init__(self, kept, reduced, rows=0, cut=None):
@@ -157,7 +159,7 @@ def dependencies(kernel):
     own, behind the others.
     """
     deps, accesses = {}, kernel.accesses
-    held = (1 << kernel.kept) - 1 | 1 << kernel.kept + kernel.reduced
+    kept_bits = (1 << kernel.kept) - 1 | 1 << kernel.kept + kernel.reduced
     todo = [e for one in kernel.passes for e in one.expressions()] + [e for _, e in kernel.finals]
     todo += [access.at for access in accesses if access.at is not None]
     while todo:
@@ -182,7 +184,7 @@ def dependencies(kernel):
         elif e.op == "index":
             bits = 1 << e.attr
         elif e.op == "acc":
-            bits = held
+            bits = kept_bits
         deps[e] = bits
     return deps
 
@@ -207,12 +209,12 @@ class _Printer:
         out.extend(f"  n{i}: {t}" for i, t in enumerate(k.numbers))
         for p, one in enumerate(k.passes):
             out.append(f"  pass {p}")
-            for kind, e in one.accs:
+            for reduction, e in one.accs:
                 word = self.word(e)
-                out.append(f"    {kind} {word}")
-            for kind, access, e in one.columns:
+                out.append(f"    {reduction} {word}")
+            for reduction, access, e in one.columns:
                 word = self.word(e)
-                out.append(f"    p{access} = {kind} {word} down {self.dim(k.cut_dim)}")
+                out.append(f"    p{access} = {reduction} {word} down {self.dim(k.cut_dim)}")
             self._stores(one.stores, "    ")
         self._stores(k.finals, "  ")
         return out
@@ -267,15 +269,15 @@ def verify(kernel):
         need(all(s in (0, 1, "s") for s in a.steps), f"p{i}: steps {a.steps}")
     seen = set()
     for p, one in enumerate(kernel.passes):
-        for kind, e in one.accs:
-            need(kind in REDUCTION_WORDS, f"reduction {kind!r}")
+        for reduction, e in one.accs:
+            need(reduction in REDUCTION_WORDS, f"reduction {reduction!r}")
             _check(kernel, e, p, seen)
         for access, e in one.stores:
             _check(kernel, e, p, seen)
             need(kernel.accesses[access].type == e.type, f"p{access} holds {kernel.accesses[access].type}, given "
                   f"{e.type}")
-        for kind, access, e in one.columns:
-            need(kind in REDUCTION_WORDS and not kind.startswith("arg"), f"{kind!r} down columns")
+        for reduction, access, e in one.columns:
+            need(reduction in REDUCTION_WORDS and not reduction.startswith("arg"), f"{reduction!r} down columns")
             need((kernel.kept, kernel.reduced, kernel.cut) == (2, 1, 0), "columns beside other than rows")
             need(kernel.rows, "columns with no rows to be beside")
             _check(kernel, e, p, seen)

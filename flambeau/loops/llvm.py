@@ -97,10 +97,11 @@ class _Writer:
             if self.deps[e] >> self.vector & 1 and e not in inside:
                 inside.add(e)
                 todo.extend(e.args)
-        held = [e for one in passes for _, e in one.accs] if self.along_rows else []
-        size = max([BYTES_OF_TYPE[e.type] for e in (*inside, *held) if e.op != "index"], default=4)
+        accumulated = [e for one in passes for _, e in one.accs] if self.along_rows else []
+        size = max([BYTES_OF_TYPE[e.type] for e in (*inside, *accumulated) if e.op != "index"], default=4)
         cost = sum(20 if e.op in FUNCTION_WORDS else 1 for e in inside)
-        arg = self.schedule.places == "i64" and any(kind.startswith("arg") for one in passes for kind, _ in one.accs)
+        arg = self.schedule.index_type == "i64" and any(
+            reduction.startswith("arg") for one in passes for reduction, _ in one.accs)
         many = 1 if cost > 40 or arg else 2 if cost > 14 else 4
         if not self.along_rows and cost <= 10 and self._reads_rows():
             many = 16 if cost <= 3 else 8             # down the columns: the wider, the more of each row at once
@@ -177,8 +178,8 @@ class _Writer:
     def _number(self, entry, i, type):
         entry.lines.append(f"  %na{i} = getelementptr i64, ptr %scalars, i64 {i}")
         cell = "f64" if type in ("f32", "f64") else "i64"
-        held = entry.emit.put(cell, 1, f"load {shape(cell, 1)}, ptr %na{i}")
-        return entry.emit.cast(held, type)
+        loaded = entry.emit.put(cell, 1, f"load {shape(cell, 1)}, ptr %na{i}")
+        return entry.emit.cast(loaded, type)
 
     def _tiles(self, entry):
         """The loop over tiles, with the position in every kept dimension carried along like an odometer."""
@@ -193,16 +194,16 @@ class _Writer:
                 left = e.idiv(left, n)
         begin, end = Term(e, "i64", 1, "%begin"), Term(e, "i64", 1, "%end")
 
-        def tile(_, places):
+        def tile(_, positions):
             inner = self.scopes[-1].emit
-            for d, place in zip(order, places, strict=True):
-                self.at[d] = _in(inner, place)
+            for d, position in zip(order, positions, strict=True):
+                self.at[d] = _in(inner, position)
             self._inside(list(self.schedule.blocked))
             e = self.scopes[-1].emit
             out, carry = [None] * len(order), None
             for i in range(len(order) - 1, -1, -1):
-                place = _in(e, places[i])
-                step = place + 1 if carry is None else e.where(carry, place + 1, place)
+                position = _in(e, positions[i])
+                step = position + 1 if carry is None else e.where(carry, position + 1, position)
                 if i == 0:
                     out[i] = step
                 else:
@@ -288,49 +289,49 @@ class _Writer:
             self.asks = self._asked_by(number)
             if self.along_rows:
                 self.wide = self.lanes = self.widths[number]
-            self.turns = [self._turns(kind, e) for kind, e in one.accs]
-            self.parts = [1 + kind.startswith("arg") for kind, _ in one.accs]      # a place beside the value
-            accs = [part for (kind, e), turns in zip(one.accs, self.turns, strict=True)
-                    for part in self._identity(kind, e, self.lanes) * turns]
+            self.turns = [self._turns(reduction, e) for reduction, e in one.accs]
+            self.parts = [1 + reduction.startswith("arg") for reduction, _ in one.accs]      # an index beside the value
+            accs = [part for (reduction, e), turns in zip(one.accs, self.turns, strict=True)
+                    for part in self._identity(reduction, e, self.lanes) * turns]
             if self.along_rows:
                 self.lanes = 1
             accs = self._walk(list(range(k.kept, k.kept + k.reduced)), one, accs)
             if self.along_rows:
                 accs = self._folded(one, accs)
             known, i = self.scopes[-1].known, 0
-            for j, (kind, _) in enumerate(one.accs):
-                arg = kind.startswith("arg")
+            for j, (reduction, _) in enumerate(one.accs):
+                arg = reduction.startswith("arg")
                 found = accs[i + arg]
-                known["acc", number, j] = (found != 0 if kind in TRUTH_REDUCTIONS else
+                known["acc", number, j] = (found != 0 if reduction in TRUTH_REDUCTIONS else
                                            found.e.cast(found, "i64") if arg else found)
                 i += 1 + arg
         self._stores(k.finals)
 
-    def _turns(self, kind, e):
+    def _turns(self, reduction, e):
         """How many vectors an accumulator has that take turns.
 
         The lanes of a reduction along rows are as many as its kernel's `rows` say, so that its order is the same in
         every kernel (see Note [One order] in trace/planning/reduction_order.py). Where the work allows fewer at a time,
         the vectors that make them up take turns: each step adds to the first and puts it at the end of the line.
         """
-        if not self.along_rows or e.type not in ("f32", "f64") or kind.startswith("arg"):
+        if not self.along_rows or e.type not in ("f32", "f64") or reduction.startswith("arg"):
             return 1
         return self.target.vector_bytes // BYTES_OF_TYPE[e.type] * self.kernel.rows // self.wide
 
-    def _identity(self, kind, e, lanes):
-        """What an accumulator starts with; for the place of an extreme also the first one, which is right where all are
+    def _identity(self, reduction, e, lanes):
+        """What an accumulator starts with; for the index of an extreme also the first one, which is right where all are
         the same as it starts with."""
-        emit, type = self.scopes[-1].emit, "i32" if kind in TRUTH_REDUCTIONS else e.type
-        if kind in ("sum", "any"):
+        emit, type = self.scopes[-1].emit, "i32" if reduction in TRUTH_REDUCTIONS else e.type
+        if reduction in ("sum", "any"):
             value = 0
-        elif kind in ("prod", "all"):
+        elif reduction in ("prod", "all"):
             value = 1
-        elif kind in ("max", "top", "argmax"):
+        elif reduction in ("max", "top", "argmax"):
             value = float("-inf") if type in ("f32", "f64") else LEAST_OF_TYPE[type]
         else:
             value = float("inf") if type in ("f32", "f64") else MOST_OF_TYPE[type]
-        held = [emit.const(value, type, lanes)]
-        return [*held, emit.const(0, self.schedule.places, lanes)] if kind.startswith("arg") else held
+        values = [emit.const(value, type, lanes)]
+        return [*values, emit.const(0, self.schedule.index_type, lanes)] if reduction.startswith("arg") else values
 
     def _walk(self, dims, one, accs):
         """The loops over the reduced dimensions `dims`, and in them the pass's expressions."""
@@ -362,8 +363,8 @@ class _Writer:
         every lane gets what it would get by masks. An empty rest adds what changes nothing.
         """
         e, rooms, lanes = self.scopes[-1].emit, [], self.lanes
-        for j, (kind, expr) in enumerate(one.accs):
-            first = self._identity(kind, expr, lanes)[0]
+        for j, (reduction, expr) in enumerate(one.accs):
+            first = self._identity(reduction, expr, lanes)[0]
             if first.type == "b1":                # single bits do not lie side by side in memory
                 first = e.cast(first, "u8")
             rooms.append((self._room(j, first.type, lanes), first.type))
@@ -375,8 +376,8 @@ class _Writer:
             for (_, expr), (room, type) in zip(one.accs, rooms, strict=True):
                 value = self.value(expr)
                 inner = self.scopes[-1].emit
-                value, place, where = inner.cast(_in(inner, value), type), _in(inner, position) - start, inner.new()
-                inner.lines.append(f"  {where} = getelementptr {shape(type, 1)}, ptr {room}, i64 {place.text}")
+                value, offset, where = inner.cast(_in(inner, value), type), _in(inner, position) - start, inner.new()
+                inner.lines.append(f"  {where} = getelementptr {shape(type, 1)}, ptr {room}, i64 {offset.text}")
                 inner.lines.append(f"  store {shape(type, 1)} {value.text}, ptr {where}, align {BYTES_OF_TYPE[type]}")
             self._stores(one.stores)
             return []
@@ -385,8 +386,8 @@ class _Writer:
         self.lanes, self.at[d] = lanes, start
         values = []
         for (_, expr), (room, type) in zip(one.accs, rooms, strict=True):
-            held = e.put(type, lanes, f"load {shape(type, lanes)}, ptr {room}, align 64")
-            values.append(held != 0 if expr.type == "b1" and type == "u8" else held)
+            loaded = e.put(type, lanes, f"load {shape(type, lanes)}, ptr {room}, align 64")
+            values.append(loaded != 0 if expr.type == "b1" and type == "u8" else loaded)
         return self._added(one, accs, values)
 
     def _room(self, j, type, lanes):
@@ -398,7 +399,7 @@ class _Writer:
         return outside.known["room", j, type, lanes]
 
     def _in_turn_again(self, accs, start, stop):
-        """The accumulators after a row, the vector whose turn was first at the first place again."""
+        """The accumulators after a row, the vector whose turn was first at the front again."""
         most = max(self.turns, default=1)
         if most == 1:
             return accs
@@ -419,12 +420,13 @@ class _Writer:
     def _folded(self, one, accs):
         """All lanes of every accumulator made one; its vectors side by side first."""
         i, out = 0, []
-        for (kind, _), turns, parts in zip(one.accs, self.turns, self.parts, strict=True):
+        for (reduction, _), turns, parts in zip(one.accs, self.turns, self.parts, strict=True):
             mine, i = accs[i:i + turns * parts], i + turns * parts
             while len(mine) > parts:
                 half = len(mine) // 2
-                mine = [x for a, b in zip(mine[:half], mine[half:], strict=True) for x in self._combine(kind, [a], [b])]
-            out.extend(self._fold(kind, mine))
+                mine = [x for a, b in zip(mine[:half], mine[half:], strict=True)
+                        for x in self._combine(reduction, [a], [b])]
+            out.extend(self._fold(reduction, mine))
         return out
 
     def _reduced_loop(self, d, rest, one, accs, start, stop, step, masked=False):
@@ -443,15 +445,15 @@ class _Writer:
         if self.asks and self.lanes > 1 and self.mask is None:
             self._ask(self.asks)
         values, i = [], 0
-        for (kind, e), turns, parts in zip(one.accs, self.turns, self.parts, strict=True):
+        for (reduction, e), turns, parts in zip(one.accs, self.turns, self.parts, strict=True):
             value = self.value(e)
             emit = self.scopes[-1].emit
             lanes = accs[i].lanes
             value = emit.spread(_in(emit, value), lanes)
-            if kind in TRUTH_REDUCTIONS:
+            if reduction in TRUTH_REDUCTIONS:
                 value = emit.cast(value, "i32")
             if self.mask is not None and self.along_rows:
-                value = emit.where(self.mask, value, self._identity(kind, e, lanes)[0])
+                value = emit.where(self.mask, value, self._identity(reduction, e, lanes)[0])
             values.append(value)
             i += turns * parts
         out = self._added(one, accs, values)
@@ -461,16 +463,16 @@ class _Writer:
     def _added(self, one, accs, values):
         """The accumulators with a vector of `values` added to each."""
         i, out, emit = 0, [], self.scopes[-1].emit
-        for j, ((kind, _), value) in enumerate(zip(one.accs, values, strict=True)):
-            if kind.startswith("arg"):
+        for j, ((reduction, _), value) in enumerate(zip(one.accs, values, strict=True)):
+            if reduction.startswith("arg"):
                 d = self.kernel.kept + self.kernel.reduced - 1
-                place = self._position(d, len(self.scopes) - 1)
-                place = emit.spread(emit.cast(place, self.schedule.places), accs[i].lanes)
-                out.extend(self._farther(kind, accs[i:i + 2], value, place))
+                index = self._position(d, len(self.scopes) - 1)
+                index = emit.spread(emit.cast(index, self.schedule.index_type), accs[i].lanes)
+                out.extend(self._farther(reduction, accs[i:i + 2], value, index))
                 i += 2
             else:
                 turns = self.turns[j]
-                out.extend([*accs[i + 1:i + turns], *self._combine(kind, accs[i:i + 1], [value])])
+                out.extend([*accs[i + 1:i + turns], *self._combine(reduction, accs[i:i + 1], [value])])
                 i += turns
         return out
 
@@ -481,21 +483,21 @@ class _Writer:
         for access, e in stores:
             self._store(access, e)
 
-    def _combine(self, kind, a, b):
-        """Two accumulated values (with their places) made one."""
+    def _combine(self, reduction, a, b):
+        """Two accumulated values (with their indices) made one."""
         e = self.scopes[-1].emit
         x, y = _in(e, a[0]), _in(e, b[0])
-        if kind == "sum":
+        if reduction == "sum":
             return [x | y if x.type == "b1" else x + y]
-        if kind == "prod":
+        if reduction == "prod":
             return [x & y if x.type == "b1" else x * y]
-        if kind in ("any", "all"):
-            return [x | y if kind == "any" else x & y]
-        if kind == "top":
+        if reduction in ("any", "all"):
+            return [x | y if reduction == "any" else x & y]
+        if reduction == "top":
             return [e.where(y > x, y, x)]
-        if kind in ("max", "min"):
-            return [e.maximum(x, y) if kind == "max" else e.minimum(x, y)]
-        better, same = (y > x if kind == "argmax" else y < x), x == y
+        if reduction in ("max", "min"):
+            return [e.maximum(x, y) if reduction == "max" else e.minimum(x, y)]
+        better, same = (y > x if reduction == "argmax" else y < x), x == y
         if x.type in ("f32", "f64"):
             bad_x, bad_y = e.isnan(x), e.isnan(y)
             better = better | (bad_y & ~bad_x)
@@ -504,17 +506,17 @@ class _Writer:
         take = better | (same & (there < here))
         return [e.where(take, y, x), e.where(take, there, here)]
 
-    def _farther(self, kind, held, value, place):
-        """An extreme and its place after one more `value`, which stands behind all before it."""
+    def _farther(self, reduction, acc, value, index):
+        """An extreme and its index after one more `value`, which stands behind all before it."""
         e = self.scopes[-1].emit
-        best, where = _in(e, held[0]), _in(e, held[1])
-        take = value > best if kind == "argmax" else value < best
+        best, where = _in(e, acc[0]), _in(e, acc[1])
+        take = value > best if reduction == "argmax" else value < best
         if value.type in ("f32", "f64"):                  # NaN counts as more, and the first one stays
-            kept = best >= value if kind == "argmax" else best <= value
+            kept = best >= value if reduction == "argmax" else best <= value
             take = ~kept & (best == best)
-        return [e.where(take, value, best), e.where(take, place, where)]
+        return [e.where(take, value, best), e.where(take, index, where)]
 
-    def _fold(self, kind, parts):
+    def _fold(self, reduction, parts):
         """All lanes of an accumulator made one: halves onto halves, always in the same order."""
         e = self.scopes[-1].emit
         lanes = parts[0].lanes
@@ -522,7 +524,7 @@ class _Writer:
             half = lanes // 2
             low = [self._lanes(e, p, range(half)) for p in parts]
             high = [self._lanes(e, p, range(half, lanes)) for p in parts]
-            parts, lanes = self._combine(kind, low, high), half
+            parts, lanes = self._combine(reduction, low, high), half
         return parts
 
     @staticmethod
@@ -628,11 +630,11 @@ class _Writer:
             move = _in(e, self._spread_lanes(number))
             offset = move if offset is None else offset + move
         if offset is not None:
-            kind = "ptr" if offset.lanes == 1 else f"<{offset.lanes} x ptr>"
+            pointer_type = "ptr" if offset.lanes == 1 else f"<{offset.lanes} x ptr>"
             name = e.new()
             e.lines.append(f"  {name} = getelementptr {memory}, ptr {pointer}, {shape('i64', offset.lanes)} "
                            f"{offset.text}")
-            return name, kind
+            return name, pointer_type
         return pointer, "ptr"
 
     def _spread_lanes(self, number):
@@ -673,20 +675,20 @@ class _Writer:
 
     def _load(self, expr, level):
         access = self.kernel.accesses[expr.attr]
-        pointer, kind = self._address(expr.attr, level)
+        pointer, pointer_type = self._address(expr.attr, level)
         e = self.scopes[level].emit
         type, lanes = access.type, 1
         if self.vector is not None and self.deps[expr] >> self.vector & 1:
             lanes = self.lanes
         memory = "i8" if type == "b1" else type
         align = 1 if type == "b1" else BYTES_OF_TYPE[type]
-        if kind == "ptr" and (lanes == 1 or self.mask is None):
+        if pointer_type == "ptr" and (lanes == 1 or self.mask is None):
             got = e.put(memory, lanes, f"load {shape(memory, lanes)}, ptr {pointer}, align {align}")
         else:
             over, vector = mangled(memory, lanes), shape(memory, lanes)
-            name = f"llvm.masked.load.{over}.p0" if kind == "ptr" else f"llvm.masked.gather.{over}.v{lanes}p0"
-            self.declared.add(f"declare {vector} @{name}({kind}, i32, <{lanes} x i1>, {vector})")
-            got = e.put(memory, lanes, f"call {vector} @{name}({kind} {pointer}, i32 {align}, <{lanes} x i1> "
+            name = f"llvm.masked.load.{over}.p0" if pointer_type == "ptr" else f"llvm.masked.gather.{over}.v{lanes}p0"
+            self.declared.add(f"declare {vector} @{name}({pointer_type}, i32, <{lanes} x i1>, {vector})")
+            got = e.put(memory, lanes, f"call {vector} @{name}({pointer_type} {pointer}, i32 {align}, <{lanes} x i1> "
                                        f"{self._lanes_on(lanes)}, {vector} zeroinitializer)")
         return got != 0 if type == "b1" else got
 
@@ -698,7 +700,7 @@ class _Writer:
         found, last = self._read_by_rows(), len(self.kernel.passes) - 1
         if self.schedule.asks == "lanes":
             return found if number == 0 else []
-        return [access for place, access in enumerate(found) if number == 1 + place % last]
+        return [access for i, access in enumerate(found) if number == 1 + i % last]
 
     def _ask(self, accesses):
         """Have what lies a row further on, or behind the lanes, come nearer."""
@@ -710,9 +712,9 @@ class _Writer:
             e.lines.append(f"  {start} = getelementptr {shape(self.kernel.accesses[number].type, 1)}, ptr {pointer}, "
                            f"i64 {on}")
             for line in range(0, self.lanes * size, CACHE_LINE_BYTES):
-                place = e.new()
-                e.lines.append(f"  {place} = getelementptr i8, ptr {start}, i64 {line}")
-                e.lines.append(f"  call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 3, i32 1)")
+                address = e.new()
+                e.lines.append(f"  {address} = getelementptr i8, ptr {start}, i64 {line}")
+                e.lines.append(f"  call void @llvm.prefetch.p0(ptr {address}, i32 0, i32 3, i32 1)")
         self.declared.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
 
     def _read_by_rows(self):
@@ -727,7 +729,7 @@ class _Writer:
         access = self.kernel.accesses[number]
         value = self.value(expr)
         level = len(self.scopes) - 1
-        pointer, kind = self._address(number, level)
+        pointer, pointer_type = self._address(number, level)
         e = self.scopes[level].emit
         lanes = self.lanes if self.vector is not None and access.steps[self.vector] else 1
         value = e.spread(_in(e, value), lanes)
@@ -735,17 +737,17 @@ class _Writer:
         if memory == "b1":
             value = e.put("i8", lanes, f"zext {shape('b1', lanes)} {value.text} to {shape('i8', lanes)}")
             memory = "i8"
-        if kind == "ptr" and (lanes == 1 or self.mask is None):
+        if pointer_type == "ptr" and (lanes == 1 or self.mask is None):
             past = ""
             if self.schedule.streams and lanes > 1 and not isinstance(access, Scratch):
                 align, past = min(64, lanes * align), ", !nontemporal !0"
             e.lines.append(f"  store {shape(memory, lanes)} {value.text}, ptr {pointer}, align {align}{past}")
         else:
             over, vector = mangled(memory, lanes), shape(memory, lanes)
-            name = f"llvm.masked.store.{over}.p0" if kind == "ptr" else f"llvm.masked.scatter.{over}.v{lanes}p0"
-            self.declared.add(f"declare void @{name}({vector}, {kind}, i32, <{lanes} x i1>)")
-            e.lines.append(f"  call void @{name}({vector} {value.text}, {kind} {pointer}, i32 {align}, <{lanes} x i1> "
-                           f"{self._lanes_on(lanes)})")
+            name = f"llvm.masked.store.{over}.p0" if pointer_type == "ptr" else f"llvm.masked.scatter.{over}.v{lanes}p0"
+            self.declared.add(f"declare void @{name}({vector}, {pointer_type}, i32, <{lanes} x i1>)")
+            e.lines.append(f"  call void @{name}({vector} {value.text}, {pointer_type} {pointer}, i32 {align}, "
+                           f"<{lanes} x i1> {self._lanes_on(lanes)})")
 
     def _lanes_on(self, lanes):
         return literal(1, "b1", lanes) if self.mask is None else self.mask.text

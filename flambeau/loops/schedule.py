@@ -17,20 +17,20 @@ class Schedule:
     where `scratch_in` is the number of an access, in the row of that result, which the last pass fills with its own.
     `streams` says that stores go past the cache; all must be contiguous and aligned. `asks` is "row" where the passes
     after the first ask for what the next row reads, in turn, "lanes" where the first one asks for what lies behind its
-    lanes, or None. `places` is the type that places of extremes are held in.
+    lanes, or None. `index_type` is the type of the indices of extremes.
 
     `turned` is {access: dimensions}: before, the operand is to be copied so that it lies along these, in this order.
     `cost` is about how many nanoseconds a tile takes.
     """
 
     __slots__ = ("order", "vector", "vectors", "blocked", "blocks", "scratch", "scratch_in", "streams", "asks",
-                 "places", "turned", "cost")
+                 "index_type", "turned", "cost")
 
     def __init__(self, order, vector, vectors=4, blocked=(), blocks=()):
         self.order, self.vector, self.vectors = tuple(order), vector, vectors
         self.blocked, self.blocks = tuple(blocked), tuple(blocks)
         self.scratch, self.scratch_in, self.streams, self.asks = None, None, False, None
-        self.places, self.turned, self.cost = "i64", {}, 1.0
+        self.index_type, self.turned, self.cost = "i64", {}, 1.0
 
     def dims(self, kernel):
         """All dimensions, outermost first."""
@@ -49,14 +49,14 @@ class Schedule:
         if self.blocked:
             parts.append(f"blocks of {', '.join(map(printer.dim, self.blocked))}")
         if self.scratch is not None:
-            place = "scratch" if self.scratch_in is None else f"p{self.scratch_in}"
-            parts.append(f"{printer.word(self.scratch[1])} of pass {self.scratch[0]} in {place}")
+            where = "scratch" if self.scratch_in is None else f"p{self.scratch_in}"
+            parts.append(f"{printer.word(self.scratch[1])} of pass {self.scratch[0]} in {where}")
         if self.streams:
             parts.append("stores past the cache")
         if self.asks:
             parts.append(f"asks for the next {self.asks}")
-        if self.places != "i64":
-            parts.append(f"places of {self.places}")
+        if self.index_type != "i64":
+            parts.append(f"indices of {self.index_type}")
         return ", ".join(parts)
 
 
@@ -77,10 +77,10 @@ def verify(kernel, schedule):
         need(kernel.kept and vector == schedule.order[-1], f"lanes along {vector}, not along the last kept dimension")
         need(vector in schedule.blocked, "the dimension of the lanes must be blocked")
     if schedule.scratch_in is not None:
-        number, held = schedule.scratch_in, schedule.scratch[1]
+        number, kept = schedule.scratch_in, schedule.scratch[1]
         stores = [n for one in kernel.passes for n, _ in one.stores]
         need(stores.count(number) == 1 and stores[-1] == number, f"scratch in p{number}, which is not stored last")
-        need(kernel.accesses[number].type == held.type, f"scratch of {held.type} in p{number}")
+        need(kernel.accesses[number].type == kept.type, f"scratch of {kept.type} in p{number}")
         need(not schedule.streams, "scratch in a result that goes past the cache")
 
 
@@ -88,22 +88,22 @@ def with_scratch(kernel, schedule):
     """The kernel with what its schedule keeps in scratch stored there, and loaded by the passes after that."""
     if schedule.scratch is None:
         return kernel
-    (number, held), place = schedule.scratch, schedule.scratch_in
+    (number, kept), access = schedule.scratch, schedule.scratch_in
     rank, out = kernel.kept + kernel.reduced, Kernel(kernel.kept, kernel.reduced, kernel.rows, kernel.cut)
     out.accesses, out.numbers, out.finals = list(kernel.accesses), kernel.numbers, kernel.finals
-    if place is None:
-        place = len(kernel.accesses)
-        out.accesses.append(Scratch(held.type, [0] * (rank - 1) + [1]))
-    load = Expr("load", held.type, (), place)
+    if access is None:
+        access = len(kernel.accesses)
+        out.accesses.append(Scratch(kept.type, [0] * (rank - 1) + [1]))
+    load = Expr("load", kept.type, (), access)
     for p, one in enumerate(kernel.passes):
         done = Pass()
         if p <= number:
             done.accs, done.stores = one.accs, list(one.stores)
         else:
-            done.accs = [(kind, _replaced(e, held, load)) for kind, e in one.accs]
-            done.stores = [(n, _replaced(e, held, load)) for n, e in one.stores]
+            done.accs = [(reduction, _replaced(e, kept, load)) for reduction, e in one.accs]
+            done.stores = [(n, _replaced(e, kept, load)) for n, e in one.stores]
         if p == number:
-            done.stores.append((place, held))
+            done.stores.append((access, kept))
         out.passes.append(done)
     return out
 

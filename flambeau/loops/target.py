@@ -34,23 +34,23 @@ def target_of(triple, features):
 
     A kind of processor that is not known here gets by with what all of them have.
     """
-    kind = triple.partition("-")[0]
-    if kind in ("x86_64", "amd64", "i386", "i686"):
+    architecture = triple.partition("-")[0]
+    if architecture in ("x86_64", "amd64", "i386", "i686"):
         return Target(64 if "avx512f" in features else 32 if "avx2" in features else 16,
-                      "fma" in features, "f16c" in features, "sse4.1" in features, pause=pause_of(kind))
-    if kind.startswith(("aarch64", "arm64")):
+                      "fma" in features, "f16c" in features, "sse4.1" in features, pause=pause_of(architecture))
+    if architecture.startswith(("aarch64", "arm64")):
         return Target(16, fma=True, half=True, rounding=True, maximum=True,                     # all of them have these
-                      asks_for_lanes=True, pause=pause_of(kind))
-    if kind.startswith("riscv64"):                                    # vectors and single numbers have to have it
+                      asks_for_lanes=True, pause=pause_of(architecture))
+    if architecture.startswith("riscv64"):                            # vectors and single numbers have to have it
         half = "zfhmin" in features and ("v" not in features or "zvfhmin" in features)
         return Target(16, "d" in features, half)
     return Target()
 
 
-def pause_of(kind):
+def pause_of(architecture):
     """The `pause` of processors of a kind, such as "x86_64"; empty where there is none."""
     return {"x86_64": "@llvm.x86.sse2.pause()", "amd64": "@llvm.x86.sse2.pause()", "arm64": "@llvm.aarch64.hint(i32 1)",
-            "aarch64": "@llvm.aarch64.hint(i32 1)"}.get(kind, "")
+            "aarch64": "@llvm.aarch64.hint(i32 1)"}.get(architecture, "")
 
 
 def pausing(pause):

@@ -36,7 +36,7 @@ class profile(_KinetoProfile):
                  experimental_config=None, acc_events=False, custom_trace_id_callback=None):
         wanted = [ProfilerActivity.CPU] if use_cpu else []
         device = "cuda" if use_cuda else use_device
-        if device in devices.kinds:
+        if device in devices.types:
             wanted.append(activity_of(device))
         super().__init__(activities=wanted or None, record_shapes=record_shapes, with_flops=with_flops,
                          profile_memory=profile_memory, with_stack=with_stack, with_modules=with_modules,

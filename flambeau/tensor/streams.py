@@ -24,7 +24,7 @@ def device_of(device, what):
     if device is None:
         return as_device(devices.accelerator() or CPU)
     found = make_device(device)
-    if found.type not in devices.kinds:
+    if found.type not in devices.types:
         raise RuntimeError(f"torch.{what} of {found}: Flambeau is not linked with support for {found.type} devices; "
                            "use the CPU, or leave it out where torch.accelerator.is_available() is False")
     return as_device(found)
@@ -159,7 +159,7 @@ def use(stream):
     """Make a stream the current one, and its device the current device."""
     hand_over()
     device = stream.device
-    devices.kinds[device.type].choose(device.index)
+    devices.types[device.type].choose(device.index)
     if stream._held is not None:
         device.backend.use_stream(stream._held)
 
@@ -167,7 +167,7 @@ def use(stream):
 def enter(stream):
     """`use(stream)`; what `leave` takes to have it as it was."""
     device = stream.device
-    before = devices.kinds[device.type].current(), Stream._current(device)
+    before = devices.types[device.type].current(), Stream._current(device)
     use(stream)
     return before
 
@@ -175,7 +175,7 @@ def enter(stream):
 def leave(index, stream):
     """Make a stream the current one of its device again, and the device with `index` the current device."""
     use(stream)
-    devices.kinds[stream.device.type].choose(index)
+    devices.types[stream.device.type].choose(index)
 
 
 class Event:

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 
-from ..backends.cpu.memory.shared_blocks import SharedBlock, places
+from ..backends.cpu.memory.shared_blocks import SharedBlock, part_offsets
 from ..base.spec import CPU
 from .recording.record import run_all
 from .value import Storage, Value
@@ -29,7 +29,7 @@ def share(cells):
     cells = [cell for cell in dict.fromkeys(cells) if can_be_shared(cell) and cell.shared is None]
     if not cells:
         return
-    starts, nbytes = places([cell.nbytes for cell in cells])
+    starts, nbytes = part_offsets([cell.nbytes for cell in cells])
     block = SharedBlock.made(nbytes)
     run_all()                                 # what was recorded before must not see what others will write
     for cell in cells:

@@ -235,7 +235,7 @@ def test_an_object_that_cannot_be_linked_any_more_is_compiled_anew(process):
     machine_code.functions(texts)
     for entry in list(folder.iterdir()):
         if entry.stat().st_size > 1000:               # the object of both, not what points at it
-            host.store.places[0].write(entry.name, useless)
+            host.store.tiers[0].write(entry.name, useless)
     process()
     with pytest.warns(UserWarning, match="cannot be used") as said:
         assert [call(address, 5) for address in machine_code.functions(texts).values()] == [5, 6]
@@ -406,7 +406,7 @@ def test_an_entry_that_refers_elsewhere_is_compiled_anew(process, tmp_path, mean
     machine_code.function("mine", adding("mine", 3))
     file, = folder.iterdir()
     good = file.read_bytes()
-    disk, = machine_code.host().store.places
+    disk, = machine_code.host().store.tiers
     (tmp_path / "secret").write_bytes(good)
     disk.write(file.name, REFERENCE_PREFIX + (file.name.encode() if meant == b"itself" else meant))
     process()

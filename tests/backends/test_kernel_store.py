@@ -12,7 +12,7 @@ import pytest
 from flambeau.backends.kernel_store import files, packaged
 from flambeau.backends.kernel_store.object_cache import ObjectCache, say_warnings
 from flambeau.backends.kernel_store.precompiled import INDEX, PrecompiledHost
-from flambeau.backends.kernel_store.store import KernelStore, Place, digest, reference
+from flambeau.backends.kernel_store.store import CacheTier, KernelStore, digest, reference
 from tests.patience import PATIENCE
 
 GOAL = SimpleNamespace(triple="abacus-unknown-linux", cpu="abacus", on=frozenset(), target=(1,))
@@ -21,12 +21,12 @@ GOAL = SimpleNamespace(triple="abacus-unknown-linux", cpu="abacus", on=frozenset
 class Loader:
     """Puts objects in memory that are JSON, {name: address}."""
 
-    kind = "abacus 1"
+    toolchain = "abacus 1"
 
     def __init__(self):
         self.placed = []
 
-    def place(self, code, symbols):
+    def load(self, code, symbols):
         self.placed.append(code)
         try:
             return json.loads(code)
@@ -39,7 +39,7 @@ class Loader:
         return library[name]
 
 
-class Noting(Place):
+class Noting(CacheTier):
     """Entries in a dictionary, and what was asked of them."""
 
     def __init__(self, entries=()):
@@ -144,7 +144,7 @@ def test_what_cannot_be_linked_is_not_kept(loader):
 
 def test_another_compiler_is_another_key(loader):
     store, before = KernelStore(loader), key_of("one")
-    loader.kind = "abacus 2"
+    loader.toolchain = "abacus 2"
     assert store.key("one") != before
 
 
@@ -215,14 +215,15 @@ def test_a_damaged_file_of_the_users_counts_as_absent(loader, users, tmp_path, s
 @pytest.mark.skipif(os.name != "posix", reason="shared libraries of POSIX")
 def test_a_precompiled_folder_is_asked_alone(tmp_path, monkeypatch):
     """Its entries are libraries that the system loads, and what it cannot load counts as absent."""
-    index = {"format": 1, "kind": Loader.kind, "llvm": "LLVM", "triple": "x86_64-unknown-linux-gnu", "cpu": "x86-64",
-             "features": [], "flags": "", "needs": [], "libraries": {ONE: "one.so", TWO: "two.so"}}
+    index = {"format": 1, "kind": Loader.toolchain, "llvm": "LLVM", "triple": "x86_64-unknown-linux-gnu",
+             "cpu": "x86-64", "features": [], "flags": "", "needs": [],
+             "libraries": {ONE: "one.so", TWO: "two.so"}}
     (tmp_path / INDEX).write_text(json.dumps(index))
     (tmp_path / "one.so").write_bytes(b"nothing")
     (tmp_path / "two.so").write_bytes(b"nothing")
     monkeypatch.setattr("flambeau.backends.kernel_store.precompiled.cpuinfo_words", set)
     host = PrecompiledHost(str(tmp_path))
-    assert host.store.places == [host] and host.store.key("one") == ONE
+    assert host.store.tiers == [host] and host.store.key("one") == ONE
     assert host.store.find(ONE, "getpid") is None                # "nothing" is no library
     monkeypatch.setattr(ctypes, "CDLL", lambda path, load=ctypes.CDLL: load(None))
     assert host.store.find(TWO, "getpid") and host.store.find(TWO, "no_such_function") is None

@@ -16,7 +16,7 @@ from flambeau.backends.cpu import caches, llvm_writer, machine_code, threads
 from flambeau.backends.cpu.library import conv, gemm, gemm_kernels, gemm_packing, pool
 from flambeau.backends.cpu.library.conv_kernels import TapKernels
 from flambeau.backends.cpu.library.images import ImageKernels
-from flambeau.backends.cpu.library.pool import RUNNING_KINDS, PoolKernels
+from flambeau.backends.cpu.library.pool import RUNNING_OPERATIONS, PoolKernels
 from flambeau.base import axis_maps
 from flambeau.loops.step import in_room
 from flambeau.loops.target import Target
@@ -488,7 +488,7 @@ def test_the_text_for_other_machines_is_sound(element, width, fma):
                  taps.forth("f"), taps.spots("f"), taps.back("f"), taps.plane("f", 0), taps.plane("f", 1),
                  pool.max_pool("f", 0), pool.max_pool("f", 1), pool.weigh("f"), pool.drop("f", 0), pool.drop("f", 1),
                  pool.drop_weighted("f"), pool.add_rows("f"), pool.add_weighted_rows("f"),
-                 pool.sum_weighted_rows("f"), *[pool.scan("f", kind) for kind in RUNNING_KINDS]):
+                 pool.sum_weighted_rows("f"), *[pool.scan("f", kind) for kind in RUNNING_OPERATIONS]):
         llvm.parse_assembly(text).verify()
 
 

@@ -434,7 +434,7 @@ def test_more_than_there_could_ever_be_is_refused_before_the_system_is_asked(mon
         block(10**14)
     with pytest.raises(MemoryError):
         blank(spec(F32, (1 << 60,)))
-    monkeypatch.setattr(allocator, "limit", lambda: allocator.held() + 2 * MIB)
+    monkeypatch.setattr(allocator, "limit", lambda: allocator.resident_bytes() + 2 * MIB)
     allocator._counts.room = 0
     with pytest.raises(MemoryError):
         block(3 * MIB)
@@ -472,7 +472,7 @@ def test_numpy_gets_the_idle_memory_when_it_has_none():
 
 def test_what_the_machine_says():
     assert 0 < limits.available() <= limits.limit()
-    assert 0 < limits.held() < limits.limit()
+    assert 0 < limits.resident_bytes() < limits.limit()
 
 
 @pytest.mark.parametrize("groups, files, limit, available", [

@@ -48,7 +48,7 @@ def using(monkeypatch, goal):
     """Look for kernels of the package in another folder."""
     def use(folder):
         found = packaged.PackagedKernels(machine_code.host().version, goal, str(folder))
-        monkeypatch.setattr(machine_code.host().store, "places", [found])
+        monkeypatch.setattr(machine_code.host().store, "tiers", [found])
         return found
     return use
 
@@ -65,7 +65,7 @@ def called(text):
 @pytest.fixture(autouse=True)
 def no_users_folder(monkeypatch):
     """Nothing is found there, and nothing is left."""
-    monkeypatch.setattr(machine_code.host().store, "places", machine_code.host().store.places[:-1])
+    monkeypatch.setattr(machine_code.host().store, "tiers", machine_code.host().store.tiers[:-1])
 
 
 def number(text):
@@ -228,7 +228,7 @@ def test_words_of_the_library_stand_for_one_text_each(library_file):
     host = machine_code.host()
     known = packaged.PackagedKernels(host.version, host.processor, str(library_file("native")))
     count = 0
-    for kind in (kind for kinds in package_kernels.PACKAGED_KINDS for kind in kinds):
+    for kind in (kind for kinds in package_kernels.PACKAGED_CLASSES for kind in kinds):
         machine = gemm_kernels.compiled_kernels("float32", kind)
         hows = {*kind.every(machine.kernels, machine), *(machine.blocks() if hasattr(kind, "micro") else ())}
         for how in hows:
@@ -337,9 +337,9 @@ def test_config_cpu_chooses(library_file, monkeypatch):
     monkeypatch.setattr(packaged, "PACKAGED_FOLDER", str(library_file("native")))
     least = "generic" if machine_code.processor().triple.startswith(("aarch64", "arm64")) else "x86-64"
     with torch.config.using(cpu="native"):
-        assert machine_code.host().store.places[0].file is not None
+        assert machine_code.host().store.tiers[0].file is not None
         with torch.config.using(cpu=least):
-            assert machine_code.host().store.places[0].file is None     # which is for a processor that has more
+            assert machine_code.host().store.tiers[0].file is None     # which is for a processor that has more
 
 
 # --- what the library asks for --------------------------------------------------------------------------------------
@@ -458,7 +458,7 @@ def test_code_for_a_level_gives_the_bits_of_code_for_this_processor(library_file
 
 def test_the_library_lists_all_that_it_asks_for():
     """Whatever is planned, for any shapes: `every` has its text."""
-    listed = {name for kinds in package_kernels.PACKAGED_KINDS for kind in kinds
+    listed = {name for kinds in package_kernels.PACKAGED_CLASSES for kind in kinds
               for name in gemm_kernels.compiled_kernels("float32", kind).every()}
     drawn, asked = np.random.default_rng(3), set()
 

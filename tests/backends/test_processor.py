@@ -85,10 +85,10 @@ def other_than_native():
 def test_the_switch():
     name, x = other_than_native(), torch.linspace(-3, 3, 100, dtype=torch.float16)
     with torch.config.using(executor="native"):
-        before, kind, want = machine_code.processor(), machine_code.host().kind, (x.exp() + 1).tolist()
+        before, toolchain, want = machine_code.processor(), machine_code.host().toolchain, (x.exp() + 1).tolist()
         with torch.config.using(cpu=name):
             assert torch.config.cpu == name
-            assert machine_code.processor() != before and machine_code.host().kind != kind
+            assert machine_code.processor() != before and machine_code.host().toolchain != toolchain
             compiled = machine_code.compiled + machine_code.loaded
             assert (x.exp() + 1).tolist() == want
             assert machine_code.compiled + machine_code.loaded > compiled      # other code, under another key

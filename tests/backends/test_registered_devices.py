@@ -22,7 +22,7 @@ def kind(request, monkeypatch):
     """The type of the accelerator."""
     monkeypatch.setattr(devices, "accelerators", [request.param, "cuda"])
     yield request.param
-    devices.kinds[request.param].choose(0)
+    devices.types[request.param].choose(0)
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_memory_of_an_accelerator(kind, device, monkeypatch):
 
 def test_the_last_that_was_registered_goes_first(monkeypatch):
     assert torch.accelerator.current_accelerator() is None
-    monkeypatch.setattr(devices, "kinds", dict(devices.kinds))
+    monkeypatch.setattr(devices, "types", dict(devices.types))
     there = [False]
     register("box", ToyBackend, absence=lambda: None if there[0] else RuntimeError("the box is shut"))
     try:
@@ -163,7 +163,7 @@ class StreamsBackend(ToyBackend):
 
 
 def test_streams_of_a_device_that_has_them(monkeypatch):
-    monkeypatch.setattr(devices, "kinds", dict(devices.kinds))
+    monkeypatch.setattr(devices, "types", dict(devices.types))
     register("river", StreamsBackend)
     stream = torch.Stream("river", priority=1)
     backend = stream.device.backend

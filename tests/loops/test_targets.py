@@ -220,7 +220,7 @@ def steps_of_the_library(target):
             yield tap.plane(f"plane_{element}_{apart}", apart)
         for what in ("forth", "back", "spots"):
             yield getattr(tap, what)(f"{what}_{element}")
-        for kind in pool_kernels.RUNNING_KINDS:
+        for kind in pool_kernels.RUNNING_OPERATIONS:
             yield pooling.scan(f"scan_{element}_{kind}", kind)
         for dilated in (0, 1):
             yield pooling.max_pool(f"max_pool_{element}_{dilated}", dilated)

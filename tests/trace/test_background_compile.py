@@ -34,7 +34,7 @@ def background(monkeypatch):
     plan._sightings.clear()
     monkeypatch.setattr(program, "LONG_TEXT_CHARACTERS", 0)
     monkeypatch.setattr(program, "RESULT_BYTES_PER_CHARACTER", 1 << 40)
-    monkeypatch.setattr(machine_code.host().store, "places", [])
+    monkeypatch.setattr(machine_code.host().store, "tiers", [])
     with torch.config.using(executor="auto", object_dir=""):
         yield
     plan.forget()
@@ -121,7 +121,7 @@ def test_what_is_on_the_disk_is_not_compiled_in_the_background(tmp_path, monkeyp
     def begin():
         plan.forget()
         host = machine_code.host()
-        monkeypatch.setattr(host, "store", KernelStore(host, *host.store.places))       # as in another process
+        monkeypatch.setattr(host, "store", KernelStore(host, *host.store.tiers))       # as in another process
 
     with torch.config.using(object_dir=str(tmp_path)):
         begin()

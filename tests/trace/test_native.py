@@ -654,7 +654,7 @@ def test_an_interrupt_while_kernels_are_compiled(monkeypatch):
 
     old = signal.signal(signal.SIGALRM, handler)
     try:
-        for number, (name, before) in enumerate(((name, before) for name in ("compile", "place", "address")
+        for number, (name, before) in enumerate(((name, before) for name in ("compile", "load", "address")
                                                  for before in (True, False)), 100):
             with monkeypatch.context() as patch:
                 patch.setattr(host, name, interrupting(name, before))

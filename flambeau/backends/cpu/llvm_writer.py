@@ -75,17 +75,17 @@ class LLVMWriter:
         return name
 
     def rooms(self, *wanted):
-        """Places in the thread's room, one after the other, for each (bytes of an element, how many) of a step, which
+        """Parts of the thread's room, one after the other, for each (bytes of an element, how many) of a step, which
         asks once; see Note [A thread's room] in loops/step.py."""
-        places, end = [], 0
+        parts, end = [], 0
         for size, count in wanted:
-            places.append(self.at("i8", "%room", end))
+            parts.append(self.at("i8", "%room", end))
             end = self.add(end, self.up(self.mul(count, size), ROOM_ALIGNMENT))
         too_much, none = self.is_("ugt", end, MAX_ROOM_BYTES), self("icmp eq ptr %room, null")
         with self.when(self(f"or i1 {too_much}, {none}")):
             self.do("call void @llvm.trap()")
         self.head.insert(0, "declare void @llvm.trap()")
-        return places
+        return parts
 
     def function(self, address):
         """A function whose address is a number."""
@@ -94,11 +94,11 @@ class LLVMWriter:
     def at(self, type, base, index):
         return base if index == 0 else self(f"getelementptr {type}, ptr {base}, i64 {index}")
 
-    def load(self, type, place, align=0):
-        return self(f"load {type}, ptr {place}" + f", align {align}" * bool(align))
+    def load(self, type, pointer, align=0):
+        return self(f"load {type}, ptr {pointer}" + f", align {align}" * bool(align))
 
-    def store(self, type, value, place, align=0):
-        self.do(f"store {type} {value}, ptr {place}" + f", align {align}" * bool(align))
+    def store(self, type, value, pointer, align=0):
+        self.do(f"store {type} {value}, ptr {pointer}" + f", align {align}" * bool(align))
 
     # --- control ----------------------------------------------------------------------------------------------------
 
@@ -120,12 +120,12 @@ class LLVMWriter:
         yield loop
         after = self.add(loop.i, step)
         self.do(f"br i1 {self.is_('slt', after, end)}, label %{body}, label %{done}")
-        ways = [(kind, f"[ {first}, %{before} ], [ {later}, %{self.block} ]")
-                for (kind, first), later in zip([("i64", start), *carry], [after, *loop.next], strict=True)]
-        self.lines[mark:mark] = [f"  {name} = phi {kind} {way}"
-                                 for name, (kind, way) in zip([loop.i, *loop.values], ways, strict=True)]
+        ways = [(type, f"[ {first}, %{before} ], [ {later}, %{self.block} ]")
+                for (type, first), later in zip([("i64", start), *carry], [after, *loop.next], strict=True)]
+        self.lines[mark:mark] = [f"  {name} = phi {type} {way}"
+                                 for name, (type, way) in zip([loop.i, *loop.values], ways, strict=True)]
         self.label(done)
-        loop.values = [self(f"phi {kind} {way}") for kind, way in ways[1:]]
+        loop.values = [self(f"phi {type} {way}") for type, way in ways[1:]]
 
     @contextmanager
     def again(self):
@@ -193,8 +193,8 @@ class Vectors:
             "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)",
             "declare i64 @llvm.smin.i64(i64, i64)", "declare i64 @llvm.smax.i64(i64, i64)", ""])
 
-    def load(self, w, place):                return w.load(self.type, place, self.bytes)
-    def store(self, w, value, place):        w.store(self.type, value, place, self.bytes)
+    def load(self, w, pointer):              return w.load(self.type, pointer, self.bytes)
+    def store(self, w, value, pointer):      w.store(self.type, value, pointer, self.bytes)
 
     # Where the processor has no masks LLVM would write a branch for every lane, which takes long to compile and is slow
     # to run: there the first lanes go through memory, one by one.
@@ -203,24 +203,24 @@ class Vectors:
         """The first `count` lanes, for `load_some` and `store_some`."""
         return self.mask(w, count) if self.masks else count
 
-    def load_some(self, w, place, some):
+    def load_some(self, w, pointer, some):
         """The lanes in `some`, the others zero; only those are read."""
         if self.masks:
-            return w(f"call {self.type} @llvm.masked.load.{self.short}.p0(ptr {place}, i32 {self.bytes}, "
+            return w(f"call {self.type} @llvm.masked.load.{self.short}.p0(ptr {pointer}, i32 {self.bytes}, "
                      f"<{self.lanes} x i1> {some}, {self.type} zeroinitializer)")
         spare = w.spare(self.type)
         self.store(w, "zeroinitializer", spare)
-        self.move_rest(w, spare, place, some)
+        self.move_rest(w, spare, pointer, some)
         return self.load(w, spare)
 
-    def store_some(self, w, value, place, some):
+    def store_some(self, w, value, pointer, some):
         if self.masks:
-            w.do(f"call void @llvm.masked.store.{self.short}.p0({self.type} {value}, ptr {place}, i32 {self.bytes}, "
+            w.do(f"call void @llvm.masked.store.{self.short}.p0({self.type} {value}, ptr {pointer}, i32 {self.bytes}, "
                  f"<{self.lanes} x i1> {some})")
             return
         spare = w.spare(self.type)
         self.store(w, value, spare)
-        self.move_rest(w, place, spare, some)
+        self.move_rest(w, pointer, spare, some)
 
     def move(self, w, to, source, count):
         """Copy `count` elements that lie side by side. What lies beyond them is neither read nor written."""
@@ -228,7 +228,7 @@ class Vectors:
         with w.loop(0, whole, self.lanes) as i:
             self.store(w, self.load(w, w.at(self.element, source, i.i)), w.at(self.element, to, i.i))
         with w.when(w.is_("slt", whole, count)):
-            to, source = [w.at(self.element, place, whole) for place in (to, source)]
+            to, source = [w.at(self.element, pointer, whole) for pointer in (to, source)]
             self.move_rest(w, to, source, w.sub(count, whole))
 
     def move_rest(self, w, to, source, count):

@@ -82,7 +82,7 @@ def functions(texts, symbols=None, asked=True, quickly=()):
     keys = store.keys(texts)
     found = store.known(keys)
     if len(found) < len(texts):
-        found, failed = undisturbed(_place, texts, symbols, asked, quickly, keys)
+        found, failed = undisturbed(_load, texts, symbols, asked, quickly, keys)
         say_warnings()
         if failed:
             raise host().failure(failed)
@@ -120,14 +120,14 @@ def prepare(texts):
     """Have {name: text} compiled in the background, one by one; `functions` then finds them."""
     host()
     for name, text in texts.items():
-        beforehand(_place, {name: text})
+        beforehand(_load, {name: text})
 
 
 def make_ready(texts, quickly=()):
     """What `prepare` does, for {name: text} that were not asked for yet: it does not count."""
     host()
     for name, text in texts.items():
-        beforehand(_place, {name: text}, None, False, quickly)
+        beforehand(_load, {name: text}, None, False, quickly)
 
 
 def quick_text(name, text):
@@ -148,12 +148,12 @@ define void @{quick}({STEP_ARGUMENTS}) {{
 def _improve(slot, name, text, goal):
     """Compile `text` well, and put the address of its `name` at the address `slot`."""
     if goal == processor():
-        found, _ = _place({name: text}, asked=False)
+        found, _ = _load({name: text}, asked=False)
         if found:
             ctypes.c_void_p.from_address(slot).value = found[name]
 
 
-def _place(texts, symbols=None, asked=True, quickly=(), keys=None):
+def _load(texts, symbols=None, asked=True, quickly=(), keys=None):
     """Have the machine code of `texts` in memory: {name: address}, and {name: why} of those that failed.
 
     When its symbols are looked up, LLVM links an object, and may find that it calls something which is not there. The
@@ -281,7 +281,7 @@ def leave_packaged_kernels():
 
 def packaged_kernels():
     """Which kernels came with the package, in words."""
-    return next((place.described() for place in host().store.places if isinstance(place, PackagedKernels)),
+    return next((tier.described() for tier in host().store.tiers if isinstance(tier, PackagedKernels)),
                 "none: they are left alone")
 
 
@@ -331,7 +331,7 @@ def _need_room(nbytes):
         raise MemoryError(f"LLVM needs up to {bytes_in_words(nbytes)} to compile a kernel, and there is less")
 
 
-class OptionHeld:
+class TemporaryOption:
     """An option of LLVM that holds while some thread is inside. LLVM's options are the process's, so it is put back
     after the last: another library may compile here, Numba for one."""
 
@@ -373,7 +373,7 @@ class HostLLVM:
         self.aim(settings.cpu)
         self.jit = llvm.create_lljit_compiler(self.machine, use_jit_link=os.name != "nt")
         self.numbers = itertools.count()
-        self.without_strength_reduction = OptionHeld(llvm, "-disable-lsr", "-disable-lsr=false")
+        self.without_strength_reduction = TemporaryOption(llvm, "-disable-lsr", "-disable-lsr=false")
 
     def chosen(self, text):
         """The Processor that `text` names, on this machine."""
@@ -382,15 +382,15 @@ class HostLLVM:
     def aim(self, text):
         """Compile for the processor that `text` names from now on."""
         self.aim_at(self.chosen(text))
-        self.store.places = [PackagedKernels(self.version, self.processor), users_folder()]
+        self.store.tiers = [PackagedKernels(self.version, self.processor), users_folder()]
 
     def aim_at(self, goal):
         """Compile for the Processor `goal` from now on. What this machine lacks can be compiled for, and not be run."""
-        self.processor, self.target, self.store.places = goal, goal.target, []
+        self.processor, self.target, self.store.tiers = goal, goal.target, []
         self._idle_machines = {0: [], 2: []}
         self.machine = self._machine(2)
         self.head = f'target triple = "{goal.triple}"\ntarget datalayout = "{self.machine.target_data}"\n'
-        self.kind = "\0".join((self.version, goal.triple, goal.cpu, goal.flags))
+        self.toolchain = "\0".join((self.version, goal.triple, goal.cpu, goal.flags))
 
     def _machine(self, level):
         """What generates code at an optimisation level; one thread at a time may use it."""
@@ -443,21 +443,21 @@ class HostLLVM:
         finally:
             ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
 
-    def place(self, code, symbols):
+    def load(self, code, symbols):
         """Put the object `code` in memory; gives the name of the library it became."""
         _need_room(KERNEL_COMPILE_BYTES + COMPILE_BYTES_PER_CHARACTER * len(code))
         library = self.llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
         for name, address in (symbols or {}).items():
             library.import_symbol(name, address)
-        held = library.link(self.jit, f"library{next(self.numbers)}")
-        held.detach()                       # never freed: a thread may be running it, even while Python exits
-        return held.name
+        linked = library.link(self.jit, f"library{next(self.numbers)}")
+        linked.detach()                       # never freed: a thread may be running it, even while Python exits
+        return linked.name
 
     def address(self, library, name):
         """Where `name` of a library is."""
-        held = self.jit.lookup(library, name)
-        address = held[name]
-        held.detach()
+        linked = self.jit.lookup(library, name)
+        address = linked[name]
+        linked.detach()
         return address
 
 

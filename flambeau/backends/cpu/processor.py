@@ -17,7 +17,7 @@ _V1 = "64bit cmov cx8 fxsr mmx sse sse2"
 _V2 = f"{_V1} cx16 crc32 popcnt sahf sse3 sse4.1 sse4.2 ssse3"
 _V3 = f"{_V2} avx avx2 bmi bmi2 f16c fma lzcnt movbe xsave"
 _V4 = f"{_V3} avx512bw avx512cd avx512dq avx512f avx512vl"
-# kind of processor → name, as LLVM has it too → features
+# architecture → name, as LLVM has it too → features
 PROCESSOR_LEVELS = {"x86_64": {"x86-64": _V1, "x86-64-v2": _V2, "x86-64-v3": _V3, "x86-64-v4": _V4},
                     "aarch64": {"generic": "fp-armv8 neon"}}
 # what a feature cannot be without, so that taking one away takes away what is built on it
@@ -44,9 +44,9 @@ class Processor(NamedTuple):
 def choose(text, triple, cpu, features):
     """The Processor that `text` names, on a machine whose processor LLVM calls `cpu`, with `features` {name: on}."""
     name, *changes = [word.strip() for word in text.split(",")]
-    kind = triple.partition("-")[0]
-    has, levels = {f for f, on in features.items() if on}, PROCESSOR_LEVELS.get("aarch64"
-                                                                                if kind == "arm64" else kind, {})
+    architecture = triple.partition("-")[0]
+    architecture = "aarch64" if architecture == "arm64" else architecture
+    has, levels = {f for f, on in features.items() if on}, PROCESSOR_LEVELS.get(architecture, {})
     if name == "native":
         wanted, known = has, cpu
     elif name in levels:

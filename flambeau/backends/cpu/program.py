@@ -122,15 +122,15 @@ class Stretch:
     def __init__(self, tasks):
         self.words, self.steps = array("q"), len(tasks)
         add = self.words.extend
-        for work, places, numbers in tasks:
+        for work, slots, numbers in tasks:
             if isinstance(work, Launch):
                 address, ints = machine_code.host().store.launches[work.text], _ints(work)
                 tiles = prod(work.schedule.counts(work.sizes))
                 grain = _grain(tiles, work.schedule.cost)
             else:
                 address, tiles, grain, ints = work[:4]
-            add((address, tiles, grain, len(places), len(numbers), len(ints)))
-            for index, offset in places:
+            add((address, tiles, grain, len(slots), len(numbers), len(ints)))
+            for index, offset in slots:
                 add((index, offset))
             add(numbers)
             add(ints)

@@ -44,8 +44,8 @@ def schedule(launch):
         made.blocked, made.blocks = (vector,), (TILE_LANES if kernel.reduced else MAP_TILE_ELEMENTS,)
     made.turned = turned
     made.scratch = _scratch(launch) if kernel.rows and kernel.reduced == 1 else None
-    if any(kind.startswith("arg") for one in kernel.passes for kind, _ in one.accs) and sizes[-1] < 1 << 31:
-        made.places = "i32"
+    if any(reduction.startswith("arg") for one in kernel.passes for reduction, _ in one.accs) and sizes[-1] < 1 << 31:
+        made.index_type = "i32"
     made.cost = _cost(launch, made)
     return made
 

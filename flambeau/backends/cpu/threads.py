@@ -70,10 +70,10 @@ def start():
                  "the system gives no more memory of their own to threads: too many libraries have asked for it")
             machine_code.undisturbed(_renew)
             pointer, given = ctypes.c_void_p, (ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
-            kind, more = ctypes.CFUNCTYPE(None, *given), ctypes.CFUNCTYPE(None, pointer, pointer, *given)
+            signature, more = ctypes.CFUNCTYPE(None, *given), ctypes.CFUNCTYPE(None, pointer, pointer, *given)
             _clock = found["now"] if os.name == "posix" else python_clock()
             _clocked = more(found["run_clocked"])
-            _native = run = kind(found["run"])
+            _native = run = signature(found["run"])
 
 
 def _compiling():
@@ -105,8 +105,8 @@ def _renew(retire=True):
     if not block:
         raise MemoryError("no memory for a thread pool")
     pool = block + 63 & -64
-    for name, kind in (("mutex", "mutex"), ("work", "cond"), ("done", "cond")):
-        libc[f"pthread_{kind}_init"](ctypes.c_void_p(pool + runtime.POOL_FIELDS[name]), None)
+    for name, primitive in (("mutex", "mutex"), ("work", "cond"), ("done", "cond")):
+        libc[f"pthread_{primitive}_init"](ctypes.c_void_p(pool + runtime.POOL_FIELDS[name]), None)
     ctypes.c_int64.from_address(pool + runtime.POOL_FIELDS["wanted"]).value = get_num_threads() - 1
     _pool.value = pool
     if old and retire:

@@ -127,9 +127,9 @@ class ArrayModule:
             even = (bits + np.uint32(0x7fff) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
             return xp.where(x != x, (bits >> np.uint32(16)) & np.uint32(0x8000) | np.uint32(0x7fc0), even) \
                 .astype(np.uint16)
-        places, bytes_ = encoded(dtype)
+        starts, bytes_ = encoded(dtype)
         bits = xp.ascontiguousarray(x).view(np.int32).astype(np.int64)
-        at = xp.searchsorted(xp.asarray(places), xp.where(bits < 0, -2**31 - bits - 1, bits), side="right") - 1
+        at = xp.searchsorted(xp.asarray(starts), xp.where(bits < 0, -2**31 - bits - 1, bits), side="right") - 1
         return xp.asarray(bytes_)[at].reshape(x.shape)
 
 
@@ -227,10 +227,10 @@ class PairwiseFold:
         first[1:] = rows[1:] != rows[:-1]
         wide = (-1, *[1] * (values.ndim - 1))
         values = values.copy()
-        place = xp.arange(n) - self.xp.maximum.accumulate(xp.where(first, xp.arange(n), 0))     # of a value in its row
-        longest = int(place.max()) + 1
+        position = xp.arange(n) - self.xp.maximum.accumulate(xp.where(first, xp.arange(n), 0))   # of a value in its row
+        longest = int(position.max()) + 1
         while reach < longest:
-            same = ((rows[:-reach] == rows[reach:]) & (place[:-reach] % (2 * reach) == 0)).reshape(wide)
+            same = ((rows[:-reach] == rows[reach:]) & (position[:-reach] % (2 * reach) == 0)).reshape(wide)
             values[:-reach] = xp.where(same, self.function(values[:-reach], values[reach:]), values[:-reach])
             reach *= 2
         return first, values
@@ -247,13 +247,14 @@ def decoded(dtype):
 
 @functools.cache
 def encoded(dtype):
-    """(places in ascending order, the byte of the float32 numbers from each of them on) of a float8 dtype.
+    """(the ordered bits where steps begin, ascending; the byte of the float32 numbers from each of them on) of a float8
+    dtype.
 
     To round is to go up steps, so their beginnings are all that there is to know. Between two numbers of the dtype
     there is one step, which is found by halving, in the order of float32's bits.
     """
-    def byte(places):
-        return dtypes.as_dtype(_ordered(places).astype(np.int32).view(np.float32), dtype).view(np.uint8)
+    def byte(ordered):
+        return dtypes.as_dtype(_ordered(ordered).astype(np.int32).view(np.float32), dtype).view(np.uint8)
 
     values = decoded(dtype)
     values = np.concatenate([values[np.isfinite(values)], np.array([0, np.inf], np.float32)])
@@ -264,8 +265,8 @@ def encoded(dtype):
         middle = (low + high) // 2
         same = byte(middle) == start
         low, high = np.where(same, middle, low), np.where(same, high, middle)
-    places = np.concatenate([anchors[:1], high[byte(high) != start]])
-    return places, byte(places)
+    starts = np.concatenate([anchors[:1], high[byte(high) != start]])
+    return starts, byte(starts)
 
 
 def _ordered(bits):

@@ -64,8 +64,8 @@ class CUDABackend(Backend):
         self.xp = ArrayModule(self.driver.xp, self.driver.address, self.driver.raising)
         self.memory = device_memory.account(self.driver, index)
         self._lacks = frozenset(dtype for dtype in dtypes.ALL if dtype.name in self.driver.lacks)
-        self.held_as = {dtype: np.dtype(f"u{dtype.itemsize}") if dtype in self._lacks else dtype.np
-                        for dtype in dtypes.ALL}              # see Note [Bits for dtypes]
+        self.array_dtypes = {dtype: np.dtype(f"u{dtype.itemsize}") if dtype in self._lacks else dtype.np
+                             for dtype in dtypes.ALL}              # see Note [Bits for dtypes]
 
     @cached_property
     def trace_weight(self):
@@ -100,7 +100,7 @@ class CUDABackend(Backend):
             return array
         if array.made is None:
             spec = array.spec
-            array.made = self.array_over(array.memory, spec.shape, self.held_as[spec.dtype], spec.np_strides)
+            array.made = self.array_over(array.memory, spec.shape, self.array_dtypes[spec.dtype], spec.np_strides)
         return array.made
 
     def array_over(self, memory, shape, dtype, strides=None):
@@ -113,7 +113,7 @@ class CUDABackend(Backend):
     def look(self, memory, spec, offset):
         if spec.numel == 0:
             return self.seen(self.blank(spec)[0])
-        return self.driver.array(memory, spec.shape, self.held_as[spec.dtype], spec.np_strides,
+        return self.driver.array(memory, spec.shape, self.array_dtypes[spec.dtype], spec.np_strides,
                                  offset * spec.dtype.itemsize)
 
     def spec_of(self, array):
@@ -123,9 +123,9 @@ class CUDABackend(Backend):
         return LazyArray(array.memory, spec) if array.__class__ is LazyArray else super().relaid(array, spec)
 
     def bytes_of(self, array):
-        held = array.memory if array.__class__ is LazyArray else array
-        if isinstance(held, RecycledMemory):                               # a block of working memory, too
-            return self.array_over(held, (array.nbytes,), np.uint8)
+        memory = array.memory if array.__class__ is LazyArray else array
+        if isinstance(memory, RecycledMemory):                               # a block of working memory, too
+            return self.array_over(memory, (array.nbytes,), np.uint8)
         return self.driver.array(array, (array.nbytes,), np.uint8)
 
     def address(self, array):
@@ -158,7 +158,7 @@ class CUDABackend(Backend):
             made = np.empty(spec.nbytes, np.uint8)
             if made.size:
                 self.driver.download(self.index, array.memory.address, host.address(made), made.size)
-            return host.laid_out(made, spec.shape, self.held_as[spec.dtype], spec.np_strides)
+            return host.laid_out(made, spec.shape, self.array_dtypes[spec.dtype], spec.np_strides)
         laid = self._without_holes(array)
         made = np.empty(laid.nbytes, np.uint8)
         if made.size:
@@ -185,8 +185,8 @@ class CUDABackend(Backend):
     def interface(self, memory, spec, offset):
         return exchange.interface(self, self.address(memory) + offset * spec.dtype.itemsize, spec)
 
-    def dlpack(self, held, spec, offset, stream, max_version):
-        return exchange.packed(self, held, spec, offset, stream, max_version)
+    def dlpack(self, owner, spec, offset, stream, max_version):
+        return exchange.packed(self, owner, spec, offset, stream, max_version)
 
     def dlpack_device(self):
         return dlpack.CUDA_DEVICE, self.index
@@ -206,9 +206,9 @@ class CUDABackend(Backend):
         """`array` itself where it fills its memory, in whatever order; else a contiguous copy."""
         if array.flags.forc or not array.size:
             return array
-        kind = make_spec(dtypes.from_numpy(array.dtype), array.shape,
+        spec = make_spec(dtypes.from_numpy(array.dtype), array.shape,
                          tuple([step // array.itemsize for step in array.strides]))
-        if kind.dense:
+        if spec.dense:
             return array
         with self.active():
             return array.copy(order="C")
@@ -244,38 +244,39 @@ class CUDABackend(Backend):
         except self.driver.errors as error:
             raise self.driver.told(error, f"running {entry.op.__name__}") from None
         except self.driver.refusals as error:
-            kinds = ", ".join(dict.fromkeys(kind.dtype.name for kind in entry.input_specs)) or "no operand"
+            names = ", ".join(dict.fromkeys(spec.dtype.name for spec in entry.input_specs)) or "no operand"
             raise NotImplementedError(
-                f"{entry.op.__name__} of {kinds} cannot run on {self.device} yet: CuPy says {type(error).__name__}: "
+                f"{entry.op.__name__} of {names} cannot run on {self.device} yet: CuPy says {type(error).__name__}: "
                 f"{error}. Move the tensors with .cpu() for this operation") from error
 
     def _has_no_dtype_of(self, entry):
-        return any(kind.dtype in self._lacks for kind in (*entry.input_specs, *(entry.outs or ())))
+        return any(spec.dtype in self._lacks for spec in (*entry.input_specs, *(entry.outs or ())))
 
     def _widened(self, entry, arrays):
         """(entry, arrays) with bfloat16 operands in float32, which CuPy has all its functions for; None without any."""
-        if entry.op.overwrites or not any(kind.dtype is dtypes.bfloat16 for kind in entry.input_specs):
+        if entry.op.overwrites or not any(spec.dtype is dtypes.bfloat16 for spec in entry.input_specs):
             return None
-        kinds = [kind.like(dtypes.float32) if kind.dtype is dtypes.bfloat16 else kind for kind in entry.input_specs]
-        return _entry_for(entry, kinds, entry.outs), [
-            array.astype(np.float32) if kind.dtype is dtypes.bfloat16 else array
-            for array, kind in zip(arrays, entry.input_specs, strict=True)]
+        input_specs = [spec.like(dtypes.float32) if spec.dtype is dtypes.bfloat16 else spec
+                       for spec in entry.input_specs]
+        return _entry_for(entry, input_specs, entry.outs), [
+            array.astype(np.float32) if spec.dtype is dtypes.bfloat16 else array
+            for array, spec in zip(arrays, entry.input_specs, strict=True)]
 
     def _execute_bits(self, entry, arrays, params):
         """An operation with operands or results of dtypes that CuPy lacks; see Note [Bits for dtypes]."""
         outs = entry.outs or ()                       # none where their shapes are known only afterwards
-        small = {kind.dtype for kind in (*entry.input_specs, *outs) if kind.dtype in self._lacks}
+        small = {spec.dtype for spec in (*entry.input_specs, *outs) if spec.dtype in self._lacks}
         name = entry.op.__name__
         moves = len(small) == 1 and (name in MOVES or name in PICKS) and all(
-            kind.dtype in small or name in PICKS and kind.dtype.is_integral for kind in (*entry.input_specs, *outs))
+            spec.dtype in small or name in PICKS and spec.dtype.is_integral for spec in (*entry.input_specs, *outs))
         stand_in = dtypes.float32 if not moves else dtypes.uint8 if min(small, key=str).itemsize == 1 else dtypes.uint16
 
         def instead(spec):
             return spec.like(stand_in) if spec.dtype in small else spec
 
         if not moves:
-            arrays = [self.xp.from_bits(array, kind.dtype) if kind.dtype in small else array
-                      for array, kind in zip(arrays, entry.input_specs, strict=True)]
+            arrays = [self.xp.from_bits(array, spec.dtype) if spec.dtype in small else array
+                      for array, spec in zip(arrays, entry.input_specs, strict=True)]
         params = [stand_in if param.__class__ is dtypes.dtype and param in small else param for param in params]
         entry = _entry_for(entry, [*map(instead, entry.input_specs)], tuple(map(instead, outs)) or None)
         made = reference.execute(entry, arrays, params, False, self.xp)
@@ -398,7 +399,7 @@ class CUDABackend(Backend):
     def keep_until(self, array, stream):
         mark = self.driver.event()
         mark.record(stream._held)
-        self._kept = [(mark, array), *((event, held) for event, held in self._kept if not event.query())]
+        self._kept = [(mark, array), *((event, kept) for event, kept in self._kept if not event.query())]
 
     _kept: list | tuple = ()      # (event, array) of what other streams still use
 
@@ -418,10 +419,10 @@ def _computing():
     return computing
 
 
-def _entry_for(entry, kinds, outs):
+def _entry_for(entry, input_specs, outs):
     """`entry` with other dtypes, of operands that need no more conversion, and of results."""
     made = copy.copy(entry)
-    made.input_specs, made.outs, made.casts, made.rounded = kinds, outs, None, None
+    made.input_specs, made.outs, made.casts, made.rounded = input_specs, outs, None, None
     return made
 
 

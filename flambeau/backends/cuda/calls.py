@@ -1,9 +1,9 @@
-"""What the library of a GPU answers: calls that go into a program, over the places of operands, results and scratch.
+"""What the library of a GPU answers: calls that go into a program, over the addresses of operands, results and scratch.
 
 A `LaunchCall` is a kernel written by hand, of the same form as those that are rendered (loops/gpu): its Params are
-8-byte words, one address for each place and then `ints`. It goes through the same words and the same cache of compiled
-code. A `HostCall` is a function of NVIDIA's libraries, called from Python while the program is gone through; it puts
-its work on the stream that it is given, and nothing else, so that it can be captured in a graph.
+8-byte words, one address for each operand or result and then `ints`. It goes through the same words and the same cache
+of compiled code. A `HostCall` is a function of NVIDIA's libraries, called from Python while the program is gone
+through; it puts its work on the stream that it is given, and nothing else, so that it can be captured in a graph.
 
 `scratch` is how many bytes of working memory the call needs: with any, their place comes behind those of the results
 (trace/planning/plan.py makes room for the most that one of the calls of a step asks for).

@@ -227,8 +227,8 @@ def built_for():
 
 
 def _major_of(package):
-    kind = package.removeprefix("cupy-cuda").removesuffix("x")
-    return int(kind) if kind.isdigit() else None
+    version = package.removeprefix("cupy-cuda").removesuffix("x")
+    return int(version) if version.isdigit() else None
 
 
 def _library_found():

@@ -119,8 +119,8 @@ class DeviceKernels:
         self.driver, self.index = weakref.ref(driver), index
         self.architecture = driver.properties(index).architecture
         self.options, self.versions = _options(driver), driver.versions()
-        self.kind = "\0".join((str(NVRTC_PIPELINE_VERSION), type(driver).__name__, str(self.versions["nvrtc"]),
-                               self.architecture, *self.options))
+        self.toolchain = "\0".join((str(NVRTC_PIPELINE_VERSION), type(driver).__name__, str(self.versions["nvrtc"]),
+                                    self.architecture, *self.options))
         self._calls: dict = {}                    # (source, name) of a call → (unique name, source under that)
         self.store = KernelStore(self)
         self._functions: dict = {}                # name → (its module, handle, bytes of shared memory that it may have)
@@ -153,7 +153,7 @@ class DeviceKernels:
             self._functions[name] = module, handle, shared_bytes
         return handle
 
-    def place(self, image, symbols):
+    def load(self, image, symbols):
         """The module that an image becomes on the device."""
         return self.driver().load(self.index, image)
 
@@ -172,7 +172,7 @@ class DeviceKernels:
 
     def _ensure(self, sources):
         with self._lock:
-            self.store.places = [users_folder()]
+            self.store.tiers = [users_folder()]
             missing = self._missing(sources)
             return self._compile(missing) if missing else {}
 

@@ -98,7 +98,7 @@ class CuPyGraph:
 
     def nodes(self):
         if self._nodes is None:
-            self._nodes = [node for node in self._all_nodes() if self._kind(node) == libcuda.KERNEL_NODE]
+            self._nodes = [node for node in self._all_nodes() if self._node_type(node) == libcuda.KERNEL_NODE]
         return self._nodes
 
     def _all_nodes(self):
@@ -108,15 +108,15 @@ class CuPyGraph:
         self._call("cuGraphGetNodes", ctypes.c_void_p(self.graph), found, ctypes.byref(count))
         return found
 
-    def _kind(self, node):
-        kind = ctypes.c_int()
-        self._call("cuGraphNodeGetType", ctypes.c_void_p(node), ctypes.byref(kind))
-        return kind.value
+    def _node_type(self, node):
+        node_type = ctypes.c_int()
+        self._call("cuGraphNodeGetType", ctypes.c_void_p(node), ctypes.byref(node_type))
+        return node_type.value
 
     def copies_from_host(self):
         found = False
         for node in self._all_nodes():
-            if self._kind(node) == libcuda.COPY_NODE:
+            if self._node_type(node) == libcuda.COPY_NODE:
                 known = libcuda.CopyNodeParameters()
                 self._call("cuGraphMemcpyNodeGetParams", ctypes.c_void_p(node), ctypes.byref(known))
                 found |= known.srcMemoryType == libcuda.HOST_MEMORY or \
@@ -126,8 +126,8 @@ class CuPyGraph:
     def update_parameters(self, node, buffer):
         known = libcuda.KernelNodeParameters()
         self._call("cuGraphKernelNodeGetParams_v2", ctypes.c_void_p(node), ctypes.byref(known))
-        held = ctypes.create_string_buffer(bytes(buffer), len(buffer))
-        known.kernelParams, known.extra = (ctypes.c_void_p * 1)(ctypes.addressof(held)), None
+        parameters = ctypes.create_string_buffer(bytes(buffer), len(buffer))
+        known.kernelParams, known.extra = (ctypes.c_void_p * 1)(ctypes.addressof(parameters)), None
         self._call("cuGraphExecKernelNodeSetParams_v2", ctypes.c_void_p(self.handle), ctypes.c_void_p(node),
                    ctypes.byref(known))
 

@@ -39,13 +39,13 @@ def interface(backend, address, spec):
             "version": 3, "stream": stream or DEFAULT_STREAM}
 
 
-def packed(backend, held, spec, offset, stream, max_version):
-    """A DLPack capsule of a tensor that lies as `spec`, `offset` elements into the bytes of `held.memory`."""
-    dtype, start = spec.dtype, backend.address(held.memory) + offset * spec.dtype.itemsize
+def packed(backend, owner, spec, offset, stream, max_version):
+    """A DLPack capsule of a tensor that lies as `spec`, `offset` elements into the bytes of `owner.memory`."""
+    dtype, start = spec.dtype, backend.address(owner.memory) + offset * spec.dtype.itemsize
     reach = shapes.extent(spec.shape, spec.strides) * dtype.itemsize if spec.numel else 0
-    kind = np.dtype(f"u{dtype.itemsize}") if dtype in dlpack.TYPE_CODES else dtype.np
+    np_dtype = np.dtype(f"u{dtype.itemsize}") if dtype in dlpack.TYPE_CODES else dtype.np
     with backend.active():
-        array = backend.driver.array_at(backend.index, start, reach, spec.shape, kind, spec.np_strides, owner=held)
+        array = backend.driver.array_at(backend.index, start, reach, spec.shape, np_dtype, spec.np_strides, owner=owner)
         capsule = array.__dlpack__(stream=stream, max_version=max_version)
     if dtype in dlpack.TYPE_CODES:
         dlpack.opened(capsule).code = dlpack.TYPE_CODES[dtype]

@@ -92,12 +92,12 @@ class Captured:
 
     def update(self, table, cells):
         """Have it run with the numbers in `cells` from now on."""
-        held = cells.tobytes()
-        if held != self._cells:
+        values = cells.tobytes()
+        if values != self._cells:
             native = self._native
             native.update(native.updater, self.graph.handle, self._nodes.buffer_info()[0], len(self._nodes) // 2,
                           table.buffer_info()[0], self._cells, cells.buffer_info()[0])
-            self._cells = held
+            self._cells = values
 
     def bound(self, stream):
         """A function of no arguments that launches it; one call of C."""

@@ -48,7 +48,7 @@ class HorizontalLaunch:
         blocks = [count if launch.schedule.way == "rows" else -(-count * _threads(launch) // self.threads)
                   for count, launch in zip(own, launches, strict=True)]
         self.grid, self.block = (sum(blocks), 1, 1), (self.threads, 1, 1)
-        self.places = [place for task in parts for place in task.places]
+        self.slots = [slot for task in parts for slot in task.slots]
         self.ints = [*accumulate(blocks[:-1], initial=0), *own,
                      *(n for launch in launches for n in launch.schedule.ints(launch))]
         self.numbers = [n for task in parts for n in task.numbers]
@@ -116,9 +116,9 @@ class _Group:
         self.numbers.append(number)
         self.families[task.work.text] = _shared_bytes(task.work)
         self.words, self.blocks = self.words + _words(task), self.blocks + _blocks(task)
-        for held, more in zip((self.read, self.written), _touches(task), strict=True):
+        for touched, more in zip((self.read, self.written), _touches(task), strict=True):
             for index, ranges in more.items():
-                held.setdefault(index, []).extend(ranges)
+                touched.setdefault(index, []).extend(ranges)
 
     @staticmethod
     def _has_room(families):
@@ -129,8 +129,8 @@ def _shared_bytes(launch):
     """At most how many bytes of shared memory the text of a kernel has: for each accumulator of every thread."""
     if launch.schedule.way != "rows":
         return 0
-    accs = [BYTES_OF_TYPE[e.type] + (BYTES_OF_TYPE["i64"] if kind.startswith("arg") else 0)
-            for one in launch.kernel.passes for kind, e in one.accs]
+    accs = [BYTES_OF_TYPE[e.type] + (BYTES_OF_TYPE["i64"] if reduction.startswith("arg") else 0)
+            for one in launch.kernel.passes for reduction, e in one.accs]
     return (_threads(launch) + 1) * launch.schedule.vector * sum(accs)
 
 
@@ -140,7 +140,7 @@ def _touches(task):
     stored = {number for one in launch.kernel.passes for number, _ in one.stores}
     stored |= {number for number, _ in launch.kernel.finals}
     found: tuple = {}, {}
-    for number, (index, offset) in enumerate(task.places):
+    for number, (index, offset) in enumerate(task.slots):
         access, nbytes = launch.kernel.accesses[number], BYTES_OF_TYPE[launch.kernel.accesses[number].type]
         if access.at is not None:                # anywhere
             low, high = -inf, inf
@@ -169,7 +169,7 @@ def _blocks(task):
 
 def _words(task):
     """How many arguments a part is given, the first of its blocks and how many they are among them."""
-    return 2 + len(task.places) + len(task.work.schedule.ints(task.work)) + len(task.numbers)
+    return 2 + len(task.slots) + len(task.work.schedule.ints(task.work)) + len(task.numbers)
 
 
 # --- the text ---------------------------------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ def _text(families, threads):
     for number, (task, count) in enumerate(families):
         launch, name = task.work, f"family{number}"
         types = launch.kernel.numbers
-        pointers, ints, numbers = len(task.places), len(launch.schedule.ints(launch)), len(types)
+        pointers, ints, numbers = len(task.slots), len(launch.schedule.ints(launch)), len(types)
         given = [*(f"given.p[{p + at} + at * {pointers}]" for at in range(pointers)),
                  *(f"given.i[{i + at} + at * {ints}]" for at in range(ints)),
                  *(_number(f"given.n[{n + at} + at * {numbers}]", type) for at, type in enumerate(types))]

@@ -21,7 +21,7 @@ from ...base.locks import new_lock
 from ..backend import DeviceFailed
 from ..cpu import machine_code
 
-WORDS_BEFORE_PLACES = 11           # of a launch, up to the number of its numbers
+WORDS_BEFORE_SLOTS = 11           # of a launch, up to the number of its numbers
 
 TEXT = """
 ; The Params of one launch: pointers, ints, numbers. Gives the words that come after those of the launch.
@@ -332,12 +332,12 @@ class LaunchWords:
         self.words, self.launches, self.start = array("q"), 0, 0
         self.starts: list = []             # where each launch begins, in words
 
-    def add(self, function, grid, block, shared_bytes, places, ints, numbers):
-        """One launch more: `places` are (index of the table, bytes behind), `numbers` indices of cells."""
+    def add(self, function, grid, block, shared_bytes, slots, ints, numbers):
+        """One launch more: `slots` are (index of the table, bytes behind), `numbers` indices of cells."""
         add = self.words.extend
         self.starts.append(len(self.words))
-        add((function, *grid, *block, shared_bytes, len(places), len(ints), len(numbers)))
-        for index, offset in places:
+        add((function, *grid, *block, shared_bytes, len(slots), len(ints), len(numbers)))
+        for index, offset in slots:
             add((index, offset))
         add(ints)
         add(numbers)
@@ -351,6 +351,6 @@ class LaunchWords:
     def numbers(self, launch):
         """The indices of the cells that a launch reads."""
         start = self.starts[launch]
-        pointers, ints, numbers = self.words[start + 8:start + WORDS_BEFORE_PLACES]
-        first = start + WORDS_BEFORE_PLACES + 2 * pointers + ints
+        pointers, ints, numbers = self.words[start + 8:start + WORDS_BEFORE_SLOTS]
+        first = start + WORDS_BEFORE_SLOTS + 2 * pointers + ints
         return self.words[first:first + numbers]

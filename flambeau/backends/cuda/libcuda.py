@@ -27,7 +27,7 @@ class KernelNodeParameters(ctypes.Structure):
 class CopyNodeParameters(ctypes.Structure):
     """CUDA_MEMCPY3D_v2"""
 
-    _fields_ = [*((f"{side}{name}", kind) for side in ("src", "dst") for name, kind in (
+    _fields_ = [*((f"{side}{name}", ctype) for side in ("src", "dst") for name, ctype in (
         ("XInBytes", ctypes.c_size_t), ("Y", ctypes.c_size_t), ("Z", ctypes.c_size_t), ("LOD", ctypes.c_size_t),
         ("MemoryType", ctypes.c_int), ("Host", ctypes.c_void_p), ("Device", ctypes.c_void_p),
         ("Array", ctypes.c_void_p), ("reserved", ctypes.c_void_p), ("Pitch", ctypes.c_size_t),
@@ -37,9 +37,9 @@ class CopyNodeParameters(ctypes.Structure):
 
 def is_of_device(address):
     """Whether an address is one of a device; what CUDA does not know is of the CPU."""
-    kind = ctypes.c_uint()
-    code = library().cuPointerGetAttribute(ctypes.byref(kind), MEMORY_TYPE_OF_POINTER, ctypes.c_void_p(address))
-    return code == 0 and kind.value == DEVICE_MEMORY
+    memory_type = ctypes.c_uint()
+    code = library().cuPointerGetAttribute(ctypes.byref(memory_type), MEMORY_TYPE_OF_POINTER, ctypes.c_void_p(address))
+    return code == 0 and memory_type.value == DEVICE_MEMORY
 
 
 def uuid(index):

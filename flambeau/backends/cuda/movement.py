@@ -94,7 +94,7 @@ class CopyQueue:
             self.let_go()
             computing = self.driver.current_stream(self.index)
             stream = self._beside(computing)
-            dtype = self.backend.held_as[spec.dtype]
+            dtype = self.backend.array_dtypes[spec.dtype]
             if stream is computing:
                 memory = self.backend.memory.allocate(spec.nbytes, spec, stream)
                 made = self.backend.array_over(memory, spec.shape, dtype, spec.np_strides)

@@ -30,17 +30,17 @@ NOTHING = HostCall(lambda addresses, stream: None, "nothing")
 
 
 class HostPiece:
-    """A HostCall of a program, and the places of what it reads and writes; it is task number `task`."""
+    """A HostCall of a program, and the slots of what it reads and writes; it is task number `task`."""
 
-    __slots__ = ("fn", "prepare", "places", "task")
+    __slots__ = ("fn", "prepare", "slots", "task")
     is_launch = False
 
-    def __init__(self, call, places, task):
-        self.fn, self.prepare, self.places, self.task = call.fn, call.prepare, places, task
+    def __init__(self, call, slots, task):
+        self.fn, self.prepare, self.slots, self.task = call.fn, call.prepare, slots, task
 
     def run(self, table, stream):
         """Put its work on a stream."""
-        self.fn([table[index] + offset for index, offset in self.places], stream)
+        self.fn([table[index] + offset for index, offset in self.slots], stream)
 
 
 class LaunchPiece:
@@ -73,10 +73,10 @@ class Pieces:
             if 0 in grid:                     # over nothing, which CUDA refuses to launch
                 rows.append(HostPiece(NOTHING, (), number))
             elif isinstance(work, HostCall):
-                rows.append(HostPiece(work, task.places, number))
+                rows.append(HostPiece(work, task.slots, number))
             else:
                 function = kernels.of_launch(work) if isinstance(work, Launch) else kernels.of_call(work)
-                words.add(function, grid, plan.block, plan.shared_bytes, task.places,
+                words.add(function, grid, plan.block, plan.shared_bytes, task.slots,
                           plan.ints(work) if plan is not work else work.ints, task.numbers)
                 rows.append(words.launches - 1)
         self.single = [row if isinstance(row, HostPiece) else LaunchPiece(words, row, [number])

@@ -26,16 +26,16 @@ _method.restype, _method.argtypes = ctypes.py_object, (ctypes.py_object,)
 
 
 class RecycledMemory:
-    """Memory of one size and stream, of a `shelf`; goes back there when it is no longer held. `held` is the
+    """Memory of one size and stream, of a `shelf`; goes back there when it is no longer held. `memory` is the
     driver's."""
 
-    __slots__ = ("address", "held", "rank", "__weakref__")
+    __slots__ = ("address", "memory", "rank", "__weakref__")
     nbytes = 0
     shelf: Any = None
 
-    def __init__(self, held):
-        self.held, self.address = held, held.address
-        self.rank = -held.address
+    def __init__(self, memory):
+        self.memory, self.address = memory, memory.address
+        self.rank = -memory.address
 
 
 class Shelf:
@@ -72,7 +72,7 @@ class Recycler:
             self._put_back()
         idle, size = shelf.idle, shelf.size
         try:
-            made = shelf.make(idle.pop().held)
+            made = shelf.make(idle.pop().memory)
         except IndexError:
             return self._from_driver(shelf, stream), True
         self.idle -= size
@@ -88,7 +88,7 @@ class Recycler:
             if shelf is None or not shelf.idle:
                 found.append(None)
                 continue
-            found.append(shelf.make(shelf.idle.pop().held))
+            found.append(shelf.make(shelf.idle.pop().memory))
             self.idle -= shelf.size
             total += nbytes
         return found, total

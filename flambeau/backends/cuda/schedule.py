@@ -301,7 +301,7 @@ def _rows_abreast(launch):
     what the blocks of a reduction down columns gave, say. None for others."""
     kernel, last = launch.kernel, launch.kernel.kept
     if kernel.reduced > 1 or kernel.cut is not None or not kernel.kept or len(kernel.passes) > 1 \
-            or kernel.passes[0].stores or any(kind.startswith("arg") for kind, _ in kernel.passes[0].accs):
+            or kernel.passes[0].stores or any(reduction.startswith("arg") for reduction, _ in kernel.passes[0].accs):
         return None
     full = [strides for strides in launch.strides if strides[last]]
     beside = [d for d in range(kernel.kept) if launch.sizes[d] >= WARP and all(moves[d] == 1 for moves in full)]
@@ -364,8 +364,8 @@ def _carrying(launch, each):
 
 def _lanes(kernel):
     """How many lanes the order of a reduction along rows has at least."""
-    return min([LANE_BYTES * kernel.rows // BYTES_OF_TYPE[e.type] for one in kernel.passes for kind, e in one.accs
-                if e.type in ("f32", "f64") and not kind.startswith("arg")], default=LANE_BYTES)
+    return min([LANE_BYTES * kernel.rows // BYTES_OF_TYPE[e.type] for one in kernel.passes for reduction, e in one.accs
+                if e.type in ("f32", "f64") and not reduction.startswith("arg")], default=LANE_BYTES)
 
 
 def _resident(group):
@@ -384,9 +384,9 @@ def _shares(length, vector, most, several, kept):
     while True:
         group = min(max(least, _power_of_two(-(-length // each))), most)
         chunks = _rounded(-(-length // (group * vector)))
-        held = chunks * vector * (max(1, kept) if several else 1)
-        if held <= MAX_ELEMENTS_AT_HAND // 2 or group == most or each == vector:
-            return group, chunks if held <= MAX_ELEMENTS_AT_HAND and chunks <= MAX_CHUNKS else 0
+        at_hand = chunks * vector * (max(1, kept) if several else 1)
+        if at_hand <= MAX_ELEMENTS_AT_HAND // 2 or group == most or each == vector:
+            return group, chunks if at_hand <= MAX_ELEMENTS_AT_HAND and chunks <= MAX_CHUNKS else 0
         each //= 2
 
 

@@ -5,7 +5,7 @@ import time
 from ...base import settings
 from ...base.errors import warn
 from .files import Damaged, distrusted, opened, sealed, unsealed, write_whole
-from .store import Place, referred, refers
+from .store import CacheTier, referred, refers
 
 OBJECT_FORM = b"FLAMOBJ1"
 DAY = 86_400                  # seconds
@@ -13,7 +13,7 @@ _warnings: list = []          # what is to be warned of, by the caller
 _users = None                 # the folder that the settings named last
 
 
-class ObjectCache(Place):
+class ObjectCache(CacheTier):
     """Objects in a folder, a file each: see files.py.
 
     A file that cannot be trusted, or is damaged, counts as absent, and is written anew; the folder has to be this

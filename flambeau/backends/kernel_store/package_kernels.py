@@ -20,7 +20,7 @@ from ..cpu_quota import processors
 from . import packaged
 
 WHEEL_LEVELS = {"x86_64": ("x86-64-v3", "x86-64-v4"), "aarch64": ("generic",)}     # which a wheel is for
-PACKAGED_KINDS = (GemmKernels,), (TapKernels, WinogradKernels), (PoolKernels,), (OrderKernels,)    # an object each
+PACKAGED_CLASSES = (GemmKernels,), (TapKernels, WinogradKernels), (PoolKernels,), (OrderKernels,)    # an object each
 PART_CHARACTERS = 1 << 18         # of texts of launches that become an object
 
 
@@ -28,9 +28,9 @@ def library_parts():
     """The library's own texts for the processor that code is compiled for: lists of those that are used together, and
     compiled alike; and their origins, as `packaged.write` takes them."""
     parts, origins = [[threads.text()], [mersenne_twister.text()]], []
-    for kinds in PACKAGED_KINDS:
+    for classes in PACKAGED_CLASSES:
         parts.append([])
-        for functions in [compiled_kernels("float32", kind) for kind in kinds]:
+        for functions in [compiled_kernels("float32", cls) for cls in classes]:
             for name, text in functions.every().items():
                 parts[-1].append(text)
                 origins.append((machine_code.origin_of(functions.words(name)), name, text))
@@ -57,19 +57,19 @@ def launched_parts(launches):
 
 def levels():
     """The processors that a wheel has kernels for, which is to go to other machines of this kind."""
-    return WHEEL_LEVELS.get(_kind(machine_code.processor().triple), ())
+    return WHEEL_LEVELS.get(_architecture(machine_code.processor().triple), ())
 
 
-def _kind(triple):
-    kind = triple.partition("-")[0]
-    return {"arm64": "aarch64", "amd64": "x86_64"}.get(kind, kind)
+def _architecture(triple):
+    name = triple.partition("-")[0]
+    return {"arm64": "aarch64", "amd64": "x86_64"}.get(name, name)
 
 
 def processor_called(name):
     """The Processor of a name, be it one that this machine cannot stand for: it is compiled for, and not run."""
     host = machine_code.host()
     triple = host.llvm.get_default_triple()
-    level = PROCESSOR_LEVELS.get(_kind(triple), {}).get(name, "")
+    level = PROCESSOR_LEVELS.get(_architecture(triple), {}).get(name, "")
     return choose(name, triple, host.llvm.get_host_cpu_name(), {**host.features, **dict.fromkeys(level.split(), True)})
 
 

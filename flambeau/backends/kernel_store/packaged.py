@@ -26,7 +26,7 @@ kernels] in store.py). What is found there is what LLVM would make of it here, t
   counts as absent, and `flambeau info` says why. Nothing is read at `import flambeau`.
 
 A file: a header with the length and SHA-256 of the index; the index, JSON; the objects. Each object has a SHA-256 of
-its own, which is looked at when it is used. Texts that are used together are one object: to place one takes a
+its own, which is looked at when it is used. Texts that are used together are one object: to load one takes a
 millisecond or two, whatever is in it, and to find a function in it 20 microseconds.
 """
 import functools
@@ -41,7 +41,7 @@ from typing import NamedTuple
 
 from ...base.core import FOLDER as PACKAGE
 from .files import FILE_HEADER, distrusted, opened as opened_file, sealed, unsealed, write_whole
-from .store import Place, digest, reference
+from .store import CacheTier, digest, reference
 
 PACKAGED_FOLDER = os.path.join(PACKAGE, "_compiled")
 PREFIX, SUFFIX = "kernels-", ".bin"
@@ -53,7 +53,7 @@ WRITER_FOLDERS = "loops", "backends/cpu", "backends/cpu/library", "backends/cpu/
 
 
 class KernelFile(NamedTuple):
-    """What a file says of itself; where its objects are, {hash of one: (place, length)}; which of them has a text,
+    """What a file says of itself; where its objects are, {hash of one: (offset, length)}; which of them has a text,
     {hash of a text: hash of the object}; and what was written for an origin, {hash of it: (name of the function, hash
     of the object)}, by which modules."""
 
@@ -80,7 +80,7 @@ class KernelFile(NamedTuple):
         return ""
 
 
-class PackagedKernels(Place):
+class PackagedKernels(CacheTier):
     """The objects of the file that suits a processor best, and of none where no file does."""
 
     def __init__(self, version, goal, folder=None):
@@ -155,9 +155,9 @@ def writers():
 
 
 def system_of(triple):
-    """The kind of processor and system that an object is for. A triple may say more, such as which release of it."""
-    kind = triple.partition("-")[0]
-    return f"{'aarch64' if kind == 'arm64' else kind}-{sys.platform}"
+    """The processor and system that an object is for. A triple may say more, such as which release of it."""
+    architecture = triple.partition("-")[0]
+    return f"{'aarch64' if architecture == 'arm64' else architecture}-{sys.platform}"
 
 
 def paths(folder):
@@ -177,9 +177,9 @@ def opened(path):
 
 def content(one, whole):
     """The object of a KernelFile that is called so; None where it is damaged, or the file was made anew meanwhile."""
-    place, length = one.objects[whole]
+    offset, length = one.objects[whole]
     with suppress(OSError, ValueError), _file(one.path) as file:
-        file.seek(one.start + place)
+        file.seek(one.start + offset)
         code = file.read(length)
         if hashlib.sha256(code).hexdigest() == whole:
             return code
@@ -204,14 +204,14 @@ def _distrusted(found, folder, module):
 def write(path, version, goal, parts, origins=()):
     """Make the file of `parts`, (texts, the object they became) each, compiled for the Processor `goal`: whole, or not
     at all. `origins` are (what a text was written from, the name of its function, the text)."""
-    objects, held, at = {}, {}, 0
+    objects, object_of, at = {}, {}, 0
     for texts, code in parts:
         whole = hashlib.sha256(code).hexdigest()
         objects[whole] = at, len(code)
-        held.update(dict.fromkeys(map(digest, texts), whole))
+        object_of.update(dict.fromkeys(map(digest, texts), whole))
         at += len(code)
     index = json.dumps({"version": version, "system": system_of(goal.triple), "cpu": goal.cpu,
-                        "features": sorted(goal.on), "target": goal.target, "objects": objects, "texts": held,
-                        "origins": {digest(origin): (name, held[digest(text)]) for origin, name, text in origins},
+                        "features": sorted(goal.on), "target": goal.target, "objects": objects, "texts": object_of,
+                        "origins": {digest(origin): (name, object_of[digest(text)]) for origin, name, text in origins},
                         "writers": writers()}).encode()
     write_whole(path, 0o644, sealed(PACKAGED_FORM, index), *(code for _, code in parts))

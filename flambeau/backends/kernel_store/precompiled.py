@@ -16,7 +16,7 @@ from ..backend import NoCompiler, NotPrecompiled
 from ..cpu.processor import PROCESSOR_LEVELS, Processor
 from .files import distrusted
 from .object_cache import ObjectCache
-from .store import OBJECT_KEY, KernelStore, Place, referred, refers
+from .store import OBJECT_KEY, CacheTier, KernelStore, referred, refers
 
 INDEX, INDEX_FORMAT = "index.json", 1
 SYSTEM_OWNERS = (0,)               # beside this user
@@ -25,15 +25,15 @@ CPUINFO_WORDS = {"64bit": "lm", "sse3": "pni", "sse4.1": "sse4_1", "sse4.2": "ss
                  "sahf": "lahf_lm", "lzcnt": "abm", "bmi": "bmi1", "neon": "asimd", "fp-armv8": "fp"}
 
 
-class PrecompiledHost(Place):
-    """What `cpu.HostLLVM` is, over a folder that `link` made. It is the only place of its store."""
+class PrecompiledHost(CacheTier):
+    """What `cpu.HostLLVM` is, over a folder that `link` made. It is the only tier of its store."""
 
     failure = NotPrecompiled
 
     def __init__(self, folder):
         self.folder = folder
         known = self._index()
-        self.libraries, self.kind, self.version = known["libraries"], known["kind"], known["llvm"]
+        self.libraries, self.toolchain, self.version = known["libraries"], known["kind"], known["llvm"]
         missing = sorted(set(known["needs"]) - cpuinfo_words())
         if missing:
             raise NoCompiler(f"the kernels in {folder} were compiled for {known['cpu']}, with {', '.join(missing)}, "
@@ -72,7 +72,7 @@ class PrecompiledHost(Place):
         """There is nothing else to compile for."""
 
     def read(self, key, text=None):
-        """The path of the library that has `key`, or None; `place` loads it."""
+        """The path of the library that has `key`, or None; `load` takes it."""
         name = self.libraries.get(key)
         return name and os.path.join(self.folder, name).encode()
 
@@ -81,7 +81,7 @@ class PrecompiledHost(Place):
         raise RuntimeError(f"it is not among the {len(self.libraries)} texts that were compiled beforehand, in "
                            f"{self.folder}")
 
-    def place(self, path, symbols):
+    def load(self, path, symbols):
         """Load the library at `path`, which is never closed: a thread may be running it."""
         path = path.decode()
         why = distrusted(os.stat(path), SYSTEM_OWNERS)
@@ -111,8 +111,8 @@ def cpuinfo_words():
 
 def needed_words(goal):
     """What a processor has to say of itself to run code for `goal`: the features of a level, or all that this has."""
-    kind = "aarch64" if goal.triple.startswith(("aarch64", "arm64")) else goal.triple.partition("-")[0]
-    if goal.cpu in PROCESSOR_LEVELS.get(kind, {}):
+    architecture = "aarch64" if goal.triple.startswith(("aarch64", "arm64")) else goal.triple.partition("-")[0]
+    if goal.cpu in PROCESSOR_LEVELS.get(architecture, {}):
         return sorted({CPUINFO_WORDS.get(word, word) for word in goal.on})
     return sorted(cpuinfo_words())
 
@@ -141,7 +141,7 @@ def link(cache_folder, folder, host, linker="ld"):
     libraries |= {key: libraries[whole] for key, whole in references.items() if whole in libraries}
     goal = host.processor
     with open(os.path.join(folder, INDEX), "w", encoding="utf-8") as file:
-        json.dump({"format": INDEX_FORMAT, "kind": host.kind, "llvm": host.llvm_version(), "triple": goal.triple,
+        json.dump({"format": INDEX_FORMAT, "kind": host.toolchain, "llvm": host.llvm_version(), "triple": goal.triple,
                    "cpu": goal.cpu, "features": sorted(goal.on), "flags": goal.flags, "needs": needed_words(goal),
                    "libraries": libraries}, file)
     return len({*libraries.values()})

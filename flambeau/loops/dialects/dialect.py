@@ -1,8 +1,8 @@
 """What the writer of GPU kernels (loops/gpu) asks of the language that it writes: a `KernelDialect`.
 
 Its fields are the words that each language has for itself. Its methods are statements and, from words.py, expressions,
-in C++, which most of these languages are; one that is not says them in its own way. `kind` is a type as the language
-spells it; `address` is a pointer's name and what is added to it.
+in C++, which most of these languages are; one that is not says them in its own way. `type_name` is a type as the
+language spells it; `address` is a pointer's name and what is added to it.
 """
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -22,7 +22,7 @@ class KernelDialect(KernelWords):
     barrier: str                      # where the threads of a block wait for each other
     warp_barrier: str                 # where those of a warp do
     shuffles: dict                    # "from", "down", "across" → the `value` that another thread of the warp has
-    byte: str                         # the kind that memory of every kind may be looked at as
+    byte: str                         # the type that memory of every type may be looked at as
     max_given_words: int              # of eight bytes, that a kernel can be given
     warp = 32                         # threads that shuffle with each other
     shuffled_as_int: tuple = ("b1", "i8", "u8", "i16")         # types that shuffles are not there for
@@ -46,8 +46,8 @@ class KernelDialect(KernelWords):
 
     def part_head(self, position: tuple) -> str:
         """The head of the function of a part of a kernel, which is told its position."""
-        place = ", ".join(f"const {self.types['i32']} {name}" for name in position)
-        return f"static {self.inline} void part(const Given &given, {place})"
+        position_words = ", ".join(f"const {self.types['i32']} {name}" for name in position)
+        return f"static {self.inline} void part(const Given &given, {position_words})"
 
     def helpers(self, names: Iterable[str]) -> list:
         """The functions `names`, each after those that it calls."""
@@ -56,25 +56,26 @@ class KernelDialect(KernelWords):
 
     # --- statements
 
-    def constant(self, kind: str, name: str, text: object) -> str:
+    def constant(self, type_name: str, name: str, text: object) -> str:
         """A name for a value."""
-        return f"const {kind} {name} = {text};"
+        return f"const {type_name} {name} = {text};"
 
-    def variable(self, kind: str, name: str, text: object) -> str:
+    def variable(self, type_name: str, name: str, text: object) -> str:
         """A name for values to come, and the first of them."""
-        return f"{kind} {name} = {text};"
+        return f"{type_name} {name} = {text};"
 
-    def pointer(self, kind: str, name: str, text: object) -> str:
-        """A name for the memory at `text`, of elements of one kind."""
-        return f"{kind} *const {name} = ({kind} *){text};"
+    def pointer(self, type_name: str, name: str, text: object) -> str:
+        """A name for the memory at `text`, of elements of one type."""
+        return f"{type_name} *const {name} = ({type_name} *){text};"
 
-    def shared_arrays(self, kind: str, *arrays: tuple) -> str:
+    def shared_arrays(self, type_name: str, *arrays: tuple) -> str:
         """Arrays that the threads of a block have together, each (its name, its sizes…)."""
-        return f"{self.shared} {kind} {', '.join(name + ''.join(f'[{n}]' for n in sizes) for name, *sizes in arrays)};"
+        named = ", ".join(name + "".join(f"[{n}]" for n in sizes) for name, *sizes in arrays)
+        return f"{self.shared} {type_name} {named};"
 
-    def loop(self, kind: str | None, name: str, first: str | None, condition: str, step: int | None = None) -> str:
-        """The head of a loop that goes one by one, or by a step; with a `kind`, its variable is new."""
-        begin = f"{kind} {name} = {first}" if kind is not None else ""
+    def loop(self, type_name: str | None, name: str, first: str | None, condition: str, step: int | None = None) -> str:
+        """The head of a loop that goes one by one, or by a step; with a `type_name`, its variable is new."""
+        begin = f"{type_name} {name} = {first}" if type_name is not None else ""
         return f"for ({begin}; {condition}; {f'++{name}' if step is None else f'{name} += {step}'})"
 
     def unroll(self, times: int | None = None) -> str:
@@ -87,9 +88,9 @@ class KernelDialect(KernelWords):
         """What is at an address."""
         return f"*({' + '.join(address)})"
 
-    def element_as(self, kind: str, address: Sequence[str]) -> str:
-        """What is at an address, of a kind that its pointer is not of."""
-        return f"*({kind} *)({' + '.join(address)})"
+    def element_as(self, type_name: str, address: Sequence[str]) -> str:
+        """What is at an address, of a type that its pointer is not of."""
+        return f"*({type_name} *)({' + '.join(address)})"
 
     def bytes_from(self, name: str, offset: int) -> str:
         """The address that is so many bytes after the start of an array."""
@@ -105,30 +106,30 @@ class KernelDialect(KernelWords):
 
     # --- neighbours that go with one load or store
 
-    def pack(self, kind: str, size: int) -> str:
-        """The kind of so many neighbours."""
-        return f"Pack<{kind}, {size}>"
+    def pack(self, type_name: str, size: int) -> str:
+        """The type of so many neighbours."""
+        return f"Pack<{type_name}, {size}>"
 
     def in_pack(self, name: str, i: int) -> str:
         """One of them."""
         return f"{name}.x[{i}]"
 
-    def packed(self, kind: str, values: Sequence[str]) -> str:
+    def packed(self, type_name: str, values: Sequence[str]) -> str:
         """Values as neighbours; a pack of zeros has none."""
-        return f"{self.pack(kind, len(values))}{{{{{', '.join(values)}}}}}"
+        return f"{self.pack(type_name, len(values))}{{{{{', '.join(values)}}}}}"
 
-    def load_pack(self, kind: str, size: int, address: Sequence[str]) -> str:
+    def load_pack(self, type_name: str, size: int, address: Sequence[str]) -> str:
         """What lies side by side from an address on, a multiple of its bytes."""
-        return self.element_as(f"const {self.pack(kind, size)}", address)
+        return self.element_as(f"const {self.pack(type_name, size)}", address)
 
-    def store_pack(self, kind: str, address: Sequence[str], values: Sequence[str]) -> str:
+    def store_pack(self, type_name: str, address: Sequence[str], values: Sequence[str]) -> str:
         """A statement that writes values side by side from such an address on."""
-        return f"{self.element_as(self.pack(kind, len(values)), address)} = {self.packed(kind, values)};"
+        return f"{self.element_as(self.pack(type_name, len(values)), address)} = {self.packed(type_name, values)};"
 
-    def take_pack(self, kind: str, size: int, address: Sequence[str], aligned: str) -> str:
+    def take_pack(self, type_name: str, size: int, address: Sequence[str], aligned: str) -> str:
         """As load_pack, if `aligned`; one by one else."""
-        return f"take<{kind}, {size}>({' + '.join(address)}, {aligned})"
+        return f"take<{type_name}, {size}>({' + '.join(address)}, {aligned})"
 
-    def give_pack(self, kind: str, address: Sequence[str], values: Sequence[str], aligned: str) -> str:
+    def give_pack(self, type_name: str, address: Sequence[str], values: Sequence[str], aligned: str) -> str:
         """As store_pack, if `aligned`; one by one else."""
-        return f"give({' + '.join(address)}, {self.packed(kind, values)}, {aligned});"
+        return f"give({' + '.join(address)}, {self.packed(type_name, values)}, {aligned});"

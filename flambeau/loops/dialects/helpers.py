@@ -109,5 +109,5 @@ class _Emit:
     def cast(self, a, type):        return a if a.type == type else self._put("cast", type, a)
 
     def logical_shr(self, a, by):
-        kind, wide = self.dialect.types[a.type], self.dialect.types["u" + a.type[1:]]
-        return self._named(a.type, f"({kind})(({wide}){a.text} >> {by})")
+        type_name, wide = self.dialect.types[a.type], self.dialect.types["u" + a.type[1:]]
+        return self._named(a.type, f"({type_name})(({wide}){a.text} >> {by})")

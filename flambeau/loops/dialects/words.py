@@ -33,9 +33,9 @@ class KernelWords:
     bit_casts: dict                   # "f32_as_i32", "i32_as_f32", "f64_as_i64", "i64_as_f64"
     functions: tuple                  # the words that the language has a function of the same name for
 
-    def convert(self, kind: str, text: object) -> str:
-        """A value as one of another kind."""
-        return f"({kind}){text}"
+    def convert(self, type_name: str, text: object) -> str:
+        """A value as one of another type."""
+        return f"({type_name}){text}"
 
     def select(self, condition: str, a: str, b: str) -> str:
         """The one value or the other."""
@@ -192,31 +192,31 @@ class KernelWords:
 
     # --- accumulators
 
-    def joined(self, kind: str, type: str, a: str, b: str) -> str:
+    def joined(self, reduction: str, type: str, a: str, b: str) -> str:
         """Two accumulated values made one; both are names."""
-        if kind in ("sum", "any") and type == "b1" or kind == "any":
+        if reduction in ("sum", "any") and type == "b1" or reduction == "any":
             return f"{a} | {b}" if type != "b1" else f"{a} || {b}"
-        if kind in ("prod", "all") and type == "b1" or kind == "all":
+        if reduction in ("prod", "all") and type == "b1" or reduction == "all":
             return f"{a} && {b}"
-        if kind == "top":
+        if reduction == "top":
             return self.select(f"{b} > {a}", b, a)
-        return self.expression({"sum": "add", "prod": "mul"}.get(kind, kind), type, (a, b), type)[0]
+        return self.expression({"sum": "add", "prod": "mul"}.get(reduction, reduction), type, (a, b), type)[0]
 
-    def better(self, kind: str, type: str, a: tuple, b: tuple) -> str:
-        """Whether the extreme `b` with its place goes before `a`; both are pairs of names."""
-        sign = ">" if kind == "argmax" else "<"
+    def better(self, reduction: str, type: str, a: tuple, b: tuple) -> str:
+        """Whether the extreme `b` with its index goes before `a`; both are pairs of names."""
+        sign = ">" if reduction == "argmax" else "<"
         take, same = f"{b[0]} {sign} {a[0]}", f"{b[0]} == {a[0]}"
         if type in WIDE_FLOATS:
             take = f"({take} || {b[0]} != {b[0]} && {a[0]} == {a[0]})"
             same = f"({same} || {b[0]} != {b[0]} && {a[0]} != {a[0]})"
         return f"{take} || {same} && {b[1]} < {a[1]}"
 
-    def neutral(self, kind: str, type: str) -> str:
+    def neutral(self, reduction: str, type: str) -> str:
         """What an accumulator begins with."""
-        if kind in ("sum", "any"):
+        if reduction in ("sum", "any"):
             return self.literal(0, type)
-        if kind in ("prod", "all"):
+        if reduction in ("prod", "all"):
             return self.literal(1, type)
         if type in WIDE_FLOATS:
-            return self.literal(math.inf if kind in ("min", "argmin") else -math.inf, type)
-        return self.literal((MOST_OF_TYPE if kind in ("min", "argmin") else LEAST_OF_TYPE)[type], type)
+            return self.literal(math.inf if reduction in ("min", "argmin") else -math.inf, type)
+        return self.literal((MOST_OF_TYPE if reduction in ("min", "argmin") else LEAST_OF_TYPE)[type], type)

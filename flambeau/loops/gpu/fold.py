@@ -23,37 +23,38 @@ class FoldingWriter(ReducingWriter):
         s = self.schedule
         if not one.accs:
             return
-        folded = [(kind, type_of(kind, e), self._fold_chunks(kind, type_of(kind, e), mine))
-                  for (kind, e), mine in zip(one.accs, accs, strict=True)]
+        folded = [(reduction, type_of(reduction, e), self._fold_chunks(reduction, type_of(reduction, e), mine))
+                  for (reduction, e), mine in zip(one.accs, accs, strict=True)]
         if s.abreast:
             folded = self._fold_abreast(folded)
         elif s.group > self.d.warp:
             folded = self._fold_block(folded)
         else:
-            folded = [(kind, type, self._fold_group(kind, type, mine, s.group)) for kind, type, mine in folded]
+            folded = [(reduction, type, self._fold_group(reduction, type, mine, s.group))
+                      for reduction, type, mine in folded]
             if s.group > 1:
-                folded = [(kind, type, self._shuffled_parts("from", type, acc, 0, s.group))
-                          for kind, type, acc in folded]
-        for j, (kind, _, acc) in enumerate(folded):
-            self._hold(number, j, kind, [acc])
+                folded = [(reduction, type, self._shuffled_parts("from", type, acc, 0, s.group))
+                          for reduction, type, acc in folded]
+        for j, (reduction, _, acc) in enumerate(folded):
+            self._hold(number, j, reduction, [acc])
 
     # --- of one thread
 
-    def _fold_chunks(self, kind, type, chunks):
+    def _fold_chunks(self, reduction, type, chunks):
         """The accumulators of several chunks, lane by lane."""
         many = 1 << (len(chunks) - 1).bit_length()
         chunks = [*chunks, *[None] * (many - len(chunks))]    # of a short row the last are empty
         while many > 1:
             many //= 2
-            chunks = [[self._joined(kind, type, a, b) for a, b in zip(low, high, strict=True)] if high else low
+            chunks = [[self._joined(reduction, type, a, b) for a, b in zip(low, high, strict=True)] if high else low
                       for low, high in zip(chunks[:many], chunks[many:], strict=True)]
         return chunks[0]
 
-    def _fold_lanes(self, kind, type, lanes):
+    def _fold_lanes(self, reduction, type, lanes):
         """The neighbouring lanes of a thread."""
         while len(lanes) > 1:
             half = len(lanes) // 2
-            lanes = [self._joined(kind, type, a, b) for a, b in zip(lanes[:half], lanes[half:], strict=True)]
+            lanes = [self._joined(reduction, type, a, b) for a, b in zip(lanes[:half], lanes[half:], strict=True)]
         return lanes[0]
 
     # --- of a warp
@@ -65,26 +66,26 @@ class FoldingWriter(ReducingWriter):
         """The accumulator of another thread."""
         return tuple(self._shuffled(how, part_type, part, by, width) for part, part_type in _parts(type, acc))
 
-    def _fold_group(self, kind, type, lanes, width):
+    def _fold_group(self, reduction, type, lanes, width):
         """The accumulators of `width` threads of a warp, and their lanes, in the first of them.
 
         At every step a thread gives half of its lanes to the other one, and takes half of that one's: so they have
         fewer and fewer of them, until each has one; in the end the lanes are folded from thread to thread.
         """
         half, given = width // 2, []
-        if kind.startswith("arg"):                            # two values each: seldom enough
-            return self._fold_lanes(kind, type, self._fold_warp(kind, type, lanes, width))
+        if reduction.startswith("arg"):                            # two values each: seldom enough
+            return self._fold_lanes(reduction, type, self._fold_warp(reduction, type, lanes, width))
         while half and len(lanes) > 1:
-            lanes = self._fold_swapping(kind, type, lanes, half, width)
+            lanes = self._fold_swapping(reduction, type, lanes, half, width)
             given.append(half)
             half //= 2
-        lanes = self._fold_warp(kind, type, lanes, 2 * half) if half else lanes
+        lanes = self._fold_warp(reduction, type, lanes, 2 * half) if half else lanes
         for half in given:
-            lanes = [self._joined(kind, type, acc, (self._shuffled("down", type, acc[0], half, width),))
+            lanes = [self._joined(reduction, type, acc, (self._shuffled("down", type, acc[0], half, width),))
                      for acc in lanes]
-        return self._fold_lanes(kind, type, lanes)
+        return self._fold_lanes(reduction, type, lanes)
 
-    def _fold_swapping(self, kind, type, lanes, half, width):
+    def _fold_swapping(self, reduction, type, lanes, half, width):
         """The lower half of the lanes in one thread, and the upper in the one `half` away."""
         many = len(lanes) // 2
         upper = self._put("b1", f"({self.thread} & {half}) != 0")
@@ -93,17 +94,17 @@ class FoldingWriter(ReducingWriter):
             theirs = self._put(type, self.d.select(upper, low, high))
             mine = self._put(type, self.d.select(upper, high, low))
             theirs = self._shuffled("across", type, theirs, half, width)
-            if kind in ("max", "min", "top"):                 # where it matters which comes first
+            if reduction in ("max", "min", "top"):                 # where it matters which comes first
                 mine, theirs = (self._put(type, self.d.select(upper, theirs, mine)),
                                 self._put(type, self.d.select(upper, mine, theirs)))
-            made.append(self._joined(kind, type, (mine,), (theirs,)))
+            made.append(self._joined(reduction, type, (mine,), (theirs,)))
         return made
 
-    def _fold_warp(self, kind, type, lanes, width):
+    def _fold_warp(self, reduction, type, lanes, width):
         """The accumulators of `width` threads, in the first of them."""
         half = width // 2
         while half:
-            lanes = [self._joined(kind, type, acc, self._shuffled_parts("down", type, acc, half, width))
+            lanes = [self._joined(reduction, type, acc, self._shuffled_parts("down", type, acc, half, width))
                      for acc in lanes]
             half //= 2
         return lanes
@@ -112,8 +113,8 @@ class FoldingWriter(ReducingWriter):
 
     def _room(self, type, at):
         """(the name of an array of shared memory that begins after so many bytes, where the next one begins)."""
-        kind, room = self.d.memory_type(type), self._new("r")
-        self._line(self.d.pointer(kind, room, self.d.bytes_from("room", at)))
+        memory_type, room = self.d.memory_type(type), self._new("r")
+        self._line(self.d.pointer(memory_type, room, self.d.bytes_from("room", at)))
         threads = self.schedule.group * (self.schedule.at_once if self.schedule.abreast else self.width)
         return room, at + -(-threads * BYTES_OF_TYPE[type] // 8) * 8
 
@@ -125,16 +126,16 @@ class FoldingWriter(ReducingWriter):
         """The accumulators of threads that are in different warps, each of which has a part of the same rows."""
         group, width, at, out = self.schedule.group, self.schedule.at_once, 0, []
         beside = self._as("i32", self.x)
-        place = self._put("i32", f"{self.thread} * {width} + {beside}")
+        index = self._put("i32", f"{self.thread} * {width} + {beside}")
         rooms = []
         for _, type, ((acc,),) in folded:
             room, at = self._room(type, at)
-            self._line(f"{room}[{place}] = {acc};")
+            self._line(f"{room}[{index}] = {acc};")
             rooms.append(room)
         self._line(self.d.barrier)
-        for (kind, type, _), room in zip(folded, rooms, strict=True):
+        for (reduction, type, _), room in zip(folded, rooms, strict=True):
             parts = [(self._taken(type, f"{room}[{i * width} + {beside}]"),) for i in range(group)]
-            out.append((kind, type, self._fold_lanes(kind, type, parts)))
+            out.append((reduction, type, self._fold_lanes(reduction, type, parts)))
         self._line(self.d.barrier)                            # before others write there again
         self.room, self.boxes = max(self.room, at), max(self.boxes, 1)
         return out
@@ -147,9 +148,9 @@ class FoldingWriter(ReducingWriter):
         self._line(self.d.barrier)
         box = 0
         with self._within(TextScope()) as scope:
-            for (kind, type, _), mine in zip(folded, rooms, strict=True):
+            for (reduction, type, _), mine in zip(folded, rooms, strict=True):
                 for first in range(0, self.width, warps):
-                    self._fold_in_box(kind, type, mine, first, box)
+                    self._fold_in_box(reduction, type, mine, first, box)
                 box += self.width * len(mine)
         if self.width < warps:
             self._block(f"if ({self.thread} < {self.d.warp * self.width})", scope)
@@ -173,30 +174,30 @@ class FoldingWriter(ReducingWriter):
         self.room = max(self.room, at)
         return rooms
 
-    def _fold_in_box(self, kind, type, rooms, first, box):
+    def _fold_in_box(self, reduction, type, rooms, first, box):
         """A lane of an accumulator, by the warp whose number is so many less: its result is put into a box."""
         group, warp = self.schedule.group, self.d.warp
         lane = self._put("i32", f"{self.thread} / {warp}" + (f" + {first}" if first else ""))
         start = self._put("i32", f"{lane} * {group} + {self.thread} % {warp}")
         parts = [tuple(self._taken(part_type, f"{room}[{start} + {warp * w}]") for room, part_type in rooms)
                  for w in range(group // warp)]
-        done, = self._fold_warp(kind, type, [self._fold_lanes(kind, type, parts)], warp)
+        done, = self._fold_warp(reduction, type, [self._fold_lanes(reduction, type, parts)], warp)
         for number, (part, part_type) in enumerate(_parts(type, done)):
-            place = self.d.element_as(self.d.memory_type(part_type), ("box", str(box + number * self.width), lane))
-            self._line(f"if ({self.thread} % {warp} == 0) {place} = {part};")
+            element = self.d.element_as(self.d.memory_type(part_type), ("box", str(box + number * self.width), lane))
+            self._line(f"if ({self.thread} % {warp} == 0) {element} = {part};")
 
     def _from_boxes(self, folded, rooms):
         """The lanes of all accumulators, folded by every thread."""
         width, out, box = self.width, [], 0
-        for (kind, type, _), mine in zip(folded, rooms, strict=True):
+        for (reduction, type, _), mine in zip(folded, rooms, strict=True):
             lanes = [tuple(self._taken(part_type, self.d.element_as(self.d.memory_type(part_type),
                                                                     ("box", str(box + number * width + v))))
                            for number, (_, part_type) in enumerate(mine)) for v in range(width)]
             box += width * len(mine)
-            out.append((kind, type, self._fold_lanes(kind, type, lanes)))
+            out.append((reduction, type, self._fold_lanes(reduction, type, lanes)))
         return out
 
 
 def _parts(type, acc):
-    """(a name, its type) of an accumulator's value, and of the place of an extreme."""
+    """(a name, its type) of an accumulator's value, and of the index of an extreme."""
     return zip(acc, (type, "i64"), strict=False)

@@ -31,11 +31,11 @@ class MemoryWriter(Writer):
         access, pointer, offset = self.kernel.accesses[number], self._pointer(number), self._offset(number, level)
         base = [pointer] if offset == "0" else [pointer, offset]
         out = []
-        places = self._value(access.at) if access.at is not None else None
+        indices = self._value(access.at) if access.at is not None else None
         for v in range(lanes):
             parts = base.copy()
-            if places is not None:
-                parts.append(f"{places[v] if len(places) > 1 else places[0]} * given.{field(f'stride {number} at')}")
+            if indices is not None:
+                parts.append(f"{indices[v] if len(indices) > 1 else indices[0]} * given.{field(f'stride {number} at')}")
             if v and access.steps[self.lane]:
                 parts.append(str(v) if access.steps[self.lane] == 1 else
                              f"{v} * {self._int(f'stride {number} {self.lane}')}")
@@ -57,11 +57,11 @@ class MemoryWriter(Writer):
         self._call("Pack")
         return [(first, size, [*address, str(first)] if first else address) for first in range(0, self.width, size)]
 
-    def _load_pack(self, kind, size, address):
-        return self.d.load_pack(kind, size, address)
+    def _load_pack(self, type_name, size, address):
+        return self.d.load_pack(type_name, size, address)
 
-    def _store_pack(self, kind, address, values):
-        return self.d.store_pack(kind, address, values)
+    def _store_pack(self, type_name, address, values):
+        return self.d.store_pack(type_name, address, values)
 
     def _alignment(self):
         """Whether all that is loaded and stored by several elements starts on a boundary of so many."""
@@ -75,17 +75,18 @@ class MemoryWriter(Writer):
     def _load(self, e, scope):
         """The names of the values that are read."""
         access, level = self.kernel.accesses[e.attr], self._level(self.deps[e])
-        kind = self.d.memory_type(access.type)
+        memory_type = self.d.memory_type(access.type)
         names = []
         if self._varies(e) and self._is_packed(e.attr):
             for _, size, address in self._packs(e.attr, level):
                 name = self._new("x")
-                self._line(self.d.constant(self.d.pack(kind, size), name, self._load_pack(kind, size, address)), scope)
+                pack = self._load_pack(memory_type, size, address)
+                self._line(self.d.constant(self.d.pack(memory_type, size), name, pack), scope)
                 names += [self.d.in_pack(name, i) for i in range(size)]
         else:
             for address in self._addresses(e.attr, level, self.width if self._varies(e) else 1):
                 names.append(self._new())
-                self._line(self.d.constant(kind, names[-1], self.d.element(address)), scope)
+                self._line(self.d.constant(memory_type, names[-1], self.d.element(address)), scope)
         return as_values(access.type, names)
 
     def _stores(self, stores):
@@ -98,13 +99,13 @@ class MemoryWriter(Writer):
     def _store(self, number, values):
         """Write what the neighbours have, or what is the same for all of them, to an access."""
         access, level = self.kernel.accesses[number], len(self.scopes) - 1
-        kind = self.d.memory_type(access.type)
+        memory_type = self.d.memory_type(access.type)
         moves = self.lane is not None and access.steps[self.lane] != 0 and self.width > 1
         values = values * self.width if moves and len(values) == 1 else values
         values = [self._in_memory(access.type, v) for v in values]
         if moves and self._is_packed(number):
             for first, size, address in self._packs(number, level):
-                self._line(self._store_pack(kind, address, values[first:first + size]))
+                self._line(self._store_pack(memory_type, address, values[first:first + size]))
         else:
             for address, value in zip(self._addresses(number, level, self.width if moves else 1), values,
                                       strict=False):

@@ -21,8 +21,8 @@ class PositionsWriter(ReducingWriter):
         if s.tiled:
             self.level_of[self.lane] = 2
             self.scopes = [self.entry, TextScope()]
-            place = self._put(self.index, self._as(self.index, self.block))
-            row, piece = self._tile_of(place, self.lane)
+            index = self._put(self.index, self._as(self.index, self.block))
+            row, piece = self._tile_of(index, self.lane)
             self._positions_of(row, s.order[:-1])
             first, total = self._put(self.index, f"{piece} * {s.tile}"), self._int(f"size {self.lane}")
         else:
@@ -37,56 +37,57 @@ class PositionsWriter(ReducingWriter):
 
     def _one(self, first, total):
         """The only position of a thread, of those from `first` on of `total`."""
-        place = self._put(self.index, f"{first} + {self._as('i32', self.x)}")
+        index = self._put(self.index, f"{first} + {self._as('i32', self.x)}")
         if not self.schedule.order:   # of one position, all is read here; the only thread that has one may write its
-            self._line(f"if ({place} >= {total}) return;")    # results over that before others look
-        self._block(f"if ({place} < {total})", self._unit(place))
+            self._line(f"if ({index} >= {total}) return;")    # results over that before others look
+        self._block(f"if ({index} < {total})", self._unit(index))
 
     def _tile(self, first, total):
         """The positions from `first` on, of `total`."""
         s, thread = self.schedule, self._as("i32", self.x)
         threads, tile = s.block[0], s.tile
         self.width = s.vector
-        places = [f"{first} + {(u * threads) * s.vector} + {thread} * {s.vector}" for u in range(s.units)]
+        starts = [f"{first} + {(u * threads) * s.vector} + {thread} * {s.vector}" for u in range(s.units)]
         whole, rest = TextScope(), TextScope()
-        self._several(whole, places)
+        self._several(whole, starts)
         ready = f"{self._alignment()} && {total} - {first} >= {tile}"
         self.width = 1
-        place, last = self._new("i"), self._new("i")
-        inner = self._unit(place)
+        position, last = self._new("i"), self._new("i")
+        inner = self._unit(position)
         self._block(f"if ({ready})", whole)
-        kind = self.d.types[self.index]
+        index_type = self.d.types[self.index]
         with self._within(rest):
-            self._line(self.d.constant(kind, last, self.d.select(f"{total} - {first} < {tile}", total,
-                                                                 f"{first} + {tile}")))
+            self._line(self.d.constant(index_type, last, self.d.select(f"{total} - {first} < {tile}", total,
+                                                                       f"{first} + {tile}")))
             if not self.kernel.reduced:                       # seldom gone through, so that it had better be short
                 self._line(self.d.unroll(1))
-            self._block(self.d.loop(kind, place, f"{first} + {thread}", f"{place} < {last}", threads), inner)
+            self._block(
+                self.d.loop(index_type, position, f"{first} + {thread}", f"{position} < {last}", threads), inner)
         self._block("else", rest)
 
-    def _unit(self, place):
+    def _unit(self, index):
         """A scope with all passes of the position, or of the neighbours from there on."""
         scope = TextScope()
         outer, self.scopes = self.scopes, [*self.scopes[:self.inner], scope]
-        self._place(place)
+        self._set_position(index)
         self._passes()
         self.scopes = outer
         return scope
 
-    def _place(self, place):
+    def _set_position(self, index):
         if self.schedule.tiled:
-            self.at[self.lane] = place
+            self.at[self.lane] = index
         else:
-            self._positions_of(place, self.schedule.order)
+            self._positions_of(index, self.schedule.order)
 
-    def _several(self, whole, places):
+    def _several(self, whole, starts):
         """Some units of neighbours: all of their loads first, then what is made of them."""
         outer, units = self.scopes, []
         stores = [e for one in self.kernel.passes for _, e in one.stores]
-        for text in places:
+        for text in starts:
             scope = TextScope()
             self.scopes, self.at = [*outer[:self.inner], scope], dict(self.at)
-            self._place(self._put(self.index, text))
+            self._set_position(self._put(self.index, text))
             if not self.kernel.reduced:
                 for load in self._loads_of(stores):
                     if self._level(self.deps[load]) == self.inner:
@@ -103,14 +104,14 @@ class PositionsWriter(ReducingWriter):
     def _passes(self):
         k = self.kernel
         for number, one in enumerate(k.passes):
-            accs = [[self._declared(number, j, kind, e) for _ in range(self.width)]
-                    for j, (kind, e) in enumerate(one.accs)]
+            accs = [[self._declared(number, j, reduction, e) for _ in range(self.width)]
+                    for j, (reduction, e) in enumerate(one.accs)]
             if k.reduced:
                 self._walk(list(range(k.kept, k.kept + k.reduced)), one, accs)
             else:
                 self._stores(one.stores)
-            for j, (kind, _) in enumerate(one.accs):
-                self._hold(number, j, kind, accs[j])
+            for j, (reduction, _) in enumerate(one.accs):
+                self._hold(number, j, reduction, accs[j])
         self._stores(k.finals)
 
     # --- reductions one element after the other
@@ -122,25 +123,25 @@ class PositionsWriter(ReducingWriter):
             return
         d, rest = dims[0], dims[1:]
         first, last = self._cut() if d == self.kernel.kept else ("0", self._int(f"size {d}"))
-        kind, at = self.d.types[self.index], self._new("i")
+        index_type, at = self.d.types[self.index], self._new("i")
         self.at[d] = at
         with self._within(TextScope()) as scope:
             self._walk(rest, one, accs)
         steps = self._steps_at_once(one) if not rest and one.stores else 1
         if steps > 1:
-            self._line(self.d.variable(kind, at, first))
+            self._line(self.d.variable(index_type, at, first))
             self._block(self.d.loop(None, at, None, f"{last} - {at} >= {steps}", steps),
                         self._steps(d, at, steps, one, accs))
             self._block(self.d.loop(None, at, None, f"{at} < {last}"), scope)
             return
         if not rest and not one.stores:                       # loads of several steps can be under way at once
             self._line(self.d.unroll(self.schedule.unroll))
-        self._block(self.d.loop(kind, at, first, f"{at} < {last}"), scope)
+        self._block(self.d.loop(index_type, at, first, f"{at} < {last}"), scope)
 
     def _element(self, one, accs):
         """The pass at the position that `self.at` says."""
-        for (kind, e), mine in zip(one.accs, accs, strict=True):
-            self._accumulate(kind, e, mine, lambda v: self.at[self.kernel.kept + self.kernel.reduced - 1])
+        for (reduction, e), mine in zip(one.accs, accs, strict=True):
+            self._accumulate(reduction, e, mine, lambda v: self.at[self.kernel.kept + self.kernel.reduced - 1])
         self._stores(one.stores)
 
     def _steps_at_once(self, one):

@@ -26,6 +26,6 @@ def check(kernel: Kernel) -> None:
                 type in HALF_TYPES for type in (e.type, *(a.type for a in e.args))):
             raise Unrenderable(f"{e.op} of {e.args[0].type}")
     for one in kernel.passes:
-        for kind, *_, e in (*one.accs, *one.columns):
+        for reduction, *_, e in (*one.accs, *one.columns):
             if e.type in HALF_TYPES:
-                raise Unrenderable(f"{kind} of {e.type}")
+                raise Unrenderable(f"{reduction} of {e.type}")

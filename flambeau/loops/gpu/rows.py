@@ -17,7 +17,7 @@ class RowsWriter(FoldingWriter):
     Rows that lie `abreast` have their elements far apart, and those of the next row beside: the threads of a warp have
     a row each, and share it with threads of other warps.
 
-    With columns to carry, they go through the rows of a block: each thread has its places of the columns to itself,
+    With columns to carry, they go through the rows of a block: each thread has its part of the columns to itself,
     whose accumulators are in registers all the while."""
 
     def _body(self):
@@ -37,13 +37,13 @@ class RowsWriter(FoldingWriter):
             self._line(self.d.constant(self.d.types["b1"], "aligned", self._alignment()))
         self.entry.lines.extend(inner.lines)
 
-    def _load_pack(self, kind, size, address):
+    def _load_pack(self, type_name, size, address):
         self._call("take")
-        return self.d.take_pack(kind, size, address, "aligned")
+        return self.d.take_pack(type_name, size, address, "aligned")
 
-    def _store_pack(self, kind, address, values):
+    def _store_pack(self, type_name, address, values):
         self._call("give")
-        return self.d.give_pack(kind, address, values, "aligned")
+        return self.d.give_pack(type_name, address, values, "aligned")
 
     # --- which rows
 
@@ -78,8 +78,8 @@ class RowsWriter(FoldingWriter):
         first, last = self._cut()
         self.live, self.lane_bounds = None, ("0", self._int(f"size {self.last}"))
         self._deal_out()
-        self.column_accs = {number: [[self._declared("c", number, kind, e) for _ in range(self.width)]
-                                     for _ in range(s.chunks)] for kind, number, e in k.columns}
+        self.column_accs = {number: [[self._declared("c", number, reduction, e) for _ in range(self.width)]
+                                     for _ in range(s.chunks)] for reduction, number, e in k.columns}
         moving = 1 << k.cut_dim | 1 << self.last + 1          # what these are part of is another in each row
         self._fetch([e for e in self._loads_of(self._roots()) if e in self.kept_at_hand and not self.deps[e] & moving
                      and k.accesses[e.attr].at is None])
@@ -137,24 +137,24 @@ class RowsWriter(FoldingWriter):
 
     # --- accumulators: one for each lane that a thread has
 
-    def _lanes_of(self, kind, e):
+    def _lanes_of(self, reduction, e):
         """How many chunks have accumulators of their own: as many as the lanes of the order fill."""
         s = self.schedule
-        if e.type not in ("f32", "f64") or kind.startswith("arg"):
+        if e.type not in ("f32", "f64") or reduction.startswith("arg"):
             return 1
         chunks = max(1, s.lane_bytes * self.kernel.rows // BYTES_OF_TYPE[e.type] // self.chunk)
         return min(chunks, s.chunks) if s.chunks else chunks
 
     def _accumulators(self, number, one):
-        return [[[self._declared(number, j, kind, e) for _ in range(self.width)]
-                 for _ in range(self._lanes_of(kind, e))] for j, (kind, e) in enumerate(one.accs)]
+        return [[[self._declared(number, j, reduction, e) for _ in range(self.width)]
+                 for _ in range(self._lanes_of(reduction, e))] for j, (reduction, e) in enumerate(one.accs)]
 
     def _body_of(self, one, accs, turn):
         """The pass at the neighbours that `self.at` says, of a chunk with this `turn` among those of the lanes."""
-        for (kind, e), mine in zip(one.accs, accs, strict=True):
-            self._accumulate(kind, e, mine[turn % len(mine)], lambda v: f"({self.at[self.last]} + {v})")
-        for kind, number, e in one.columns:
-            self._accumulate(kind, e, self.column_accs[number][turn], None)
+        for (reduction, e), mine in zip(one.accs, accs, strict=True):
+            self._accumulate(reduction, e, mine[turn % len(mine)], lambda v: f"({self.at[self.last]} + {v})")
+        for reduction, number, e in one.columns:
+            self._accumulate(reduction, e, self.column_accs[number][turn], None)
         self._stores(one.stores)
 
     # --- a row in a loop
@@ -213,14 +213,14 @@ class RowsWriter(FoldingWriter):
         outer, steps = TextScope(), []
         with self._within(outer):
             for i in range(STEPS_AT_ONCE):
-                place = self._put(self.index, f"{base} + {i * self.chunk}", outer)
+                position = self._put(self.index, f"{base} + {i * self.chunk}", outer)
                 scope = self.scopes[-1] = TextScope()
-                self.at[d] = place
+                self.at[d] = position
                 for load in loads:
                     self._value(load)
                 outer.lines.extend(scope.lines)
                 scope.lines = []
-                steps.append((scope, place))
+                steps.append((scope, position))
             for i, (scope, self.at[d]) in enumerate(steps):
                 self.scopes[-1] = scope
                 self._body_of(one, accs, i)
@@ -317,29 +317,29 @@ class RowsWriter(FoldingWriter):
             for start, lines in packed:
                 if lines:
                     scope.lines += [f"if ({start} < {last}) {{", *(
-                        f"  {name} = {self.d.take_pack(kind, size, address, aligned)};"
-                        for name, kind, size, address in lines), "}"]
+                        f"  {name} = {self.d.take_pack(memory_type, size, address, aligned)};"
+                        for name, memory_type, size, address in lines), "}"]
             self._block("if (aligned)" if aligned == "true" else "else", scope)
         for start, lines in single:
             if lines:
                 self._line(f"if ({start} < {last}) {{ {' '.join(lines)} }}")
 
     def _packs_at_hand(self, e, lines):
-        """The names of what is loaded by packs at a chunk, which `lines` tells: (name, kind, size, address)."""
-        kind, names = self.d.memory_type(self.kernel.accesses[e.attr].type), []
+        """The names of what is loaded by packs at a chunk, which `lines` tells: (name, memory type, size, address)."""
+        memory_type, names = self.d.memory_type(self.kernel.accesses[e.attr].type), []
         for _, size, address in self._packs(e.attr, len(self.scopes) - 1):
             name = self._new("x")
-            self._line(self.d.variable(self.d.pack(kind, size), name, "{}"), self.scopes[1])
-            lines.append((name, kind, size, address))
+            self._line(self.d.variable(self.d.pack(memory_type, size), name, "{}"), self.scopes[1])
+            lines.append((name, memory_type, size, address))
             names += [self.d.in_pack(name, i) for i in range(size)]
         return names
 
     def _elements_at_hand(self, e, lines):
         """The names of what is loaded one by one at a chunk, by `lines`."""
-        kind, names = self.d.memory_type(self.kernel.accesses[e.attr].type), []
+        memory_type, names = self.d.memory_type(self.kernel.accesses[e.attr].type), []
         for address in self._addresses(e.attr, len(self.scopes) - 1, self.width):
             names.append(self._new("x"))
-            self._line(self.d.variable(kind, names[-1], "0"), self.scopes[1])
+            self._line(self.d.variable(memory_type, names[-1], "0"), self.scopes[1])
             lines.append(f"{names[-1]} = {self.d.element(address)};")
         return names
 

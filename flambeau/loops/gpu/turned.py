@@ -18,16 +18,16 @@ class TurnedWriter(MemoryWriter):
         self.level_of[k.kept] = 1
         across, along = s.order[-2:]
         with self._within(TextScope()) as outer:
-            place = self._put(self.index, self._as("i32", self.block))
+            index = self._put(self.index, self._as("i32", self.block))
             corners = {}
             for d in (along, across):
-                place, tile = self._tile_of(place, d)
+                index, tile = self._tile_of(index, d)
                 corners[d] = self._put(self.index, f"{tile} * {TILE_SIDE}")
-            self._positions_of(place, s.order[:-2])
+            self._positions_of(index, s.order[:-2])
             self.tiles = {number: f"tile{number}" for number in s.across}
             for number, tile in self.tiles.items():
-                kind = self.d.memory_type(k.accesses[number].type)
-                self._line(self.d.shared_arrays(kind, (tile, TILE_SIDE, TILE_SIDE + 1)))
+                memory_type = self.d.memory_type(k.accesses[number].type)
+                self._line(self.d.shared_arrays(memory_type, (tile, TILE_SIDE, TILE_SIDE + 1)))
             x, y = (self._put("i32", self._as("i32", thread)) for thread in (self.x, self.y))
             self.filling, self.x, self.y = True, x, y
             self._square({across: f"{corners[across]} + {x}", along: f"{corners[along]} + {y}"}, along, self._fill)
@@ -37,16 +37,16 @@ class TurnedWriter(MemoryWriter):
                          lambda: self._stores([store for one in k.passes for store in one.stores]))
         self.entry.lines.extend(outer.lines)
 
-    def _square(self, places, by_rows, inside):
+    def _square(self, corners, by_rows, inside):
         """A loop over the square, some rows of it at once; `by_rows` is the dimension that the loop goes along."""
         self.row = self._new("i")
         with self._within(TextScope()) as scope:
-            for d, place in places.items():
-                self.at[d] = self._put(self.index, f"{place} + {self.row}" if d == by_rows else place)
+            for d, corner in corners.items():
+                self.at[d] = self._put(self.index, f"{corner} + {self.row}" if d == by_rows else corner)
             body = self.scopes[-1] = TextScope()                  # of the same level, so that the positions are known
             inside()
             self.scopes[-1] = scope
-            self._block("if (" + " && ".join(f"{self.at[d]} < {self._int(f'size {d}')}" for d in places) + ")", body)
+            self._block("if (" + " && ".join(f"{self.at[d]} < {self._int(f'size {d}')}" for d in corners) + ")", body)
         self._line(self.d.unroll())
         self._block(self.d.loop(self.d.types["i32"], self.row, "0", f"{self.row} < {TILE_SIDE}", TILE_ROWS), scope)
 

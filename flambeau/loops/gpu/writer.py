@@ -10,7 +10,7 @@ PART_POSITION = "block", "x", "y"  # what a part of a kernel is told: the number
 
 
 class TextScope:
-    """A place in the text: its lines, and what is known there."""
+    """A part of the text: its lines, and what is known there."""
 
     def __init__(self, known=()):
         self.lines, self.known = [], dict(known)
@@ -100,34 +100,34 @@ class Writer:
     def _pointer(self, number):
         known = self.entry.known
         if ("pointer", number) not in known:
-            kind = self.d.memory_type(self.kernel.accesses[number].type)
-            self._line(self.d.pointer(kind, f"p{number}", f"given.p{number}"), self.entry)
+            memory_type = self.d.memory_type(self.kernel.accesses[number].type)
+            self._line(self.d.pointer(memory_type, f"p{number}", f"given.p{number}"), self.entry)
             known["pointer", number] = f"p{number}"
         return known["pointer", number]
 
     # --- positions
 
-    def _over(self, place, multiplier, shift):
-        """`place` divided by what a multiplication and a shift stand for."""
+    def _over(self, dividend, multiplier, shift):
+        """`dividend` over what a multiplication and a shift stand for."""
         return self._put(self.index, self._as(
-            "i32", f"{self._call('over')}({self._as('u32', place)}, {self._int(multiplier)}, {self._int(shift)})"))
+            "i32", f"{self._call('over')}({self._as('u32', dividend)}, {self._int(multiplier)}, {self._int(shift)})"))
 
-    def _positions_of(self, place, order):
-        """`self.at` for the kept dimensions, of which `place` counts the positions, the last of `order` fastest."""
+    def _positions_of(self, index, order):
+        """`self.at` for the kept dimensions, of which `index` counts the positions, the last of `order` fastest."""
         for d in reversed(order[1:]):
             size = self._int(f"size {d}")
-            rest = self._put(self.index, f"{place} / {size}") if self.schedule.wide else \
-                self._over(place, f"multiplier {d}", f"shift {d}")
-            self.at[d] = self._put(self.index, f"{place} - {rest} * {size}")
-            place = rest
+            rest = self._put(self.index, f"{index} / {size}") if self.schedule.wide else \
+                self._over(index, f"multiplier {d}", f"shift {d}")
+            self.at[d] = self._put(self.index, f"{index} - {rest} * {size}")
+            index = rest
         if order:
-            self.at[order[0]] = place
+            self.at[order[0]] = index
 
-    def _tile_of(self, place, d):
+    def _tile_of(self, count, d):
         """(the rest of a count of tiles, the tile along dimension `d`, which is the fastest of them)."""
         tiles = self._int(f"tiles {d}")
-        rest = self._over(place, f"tiles multiplier {d}", f"tiles shift {d}")
-        return rest, self._put(self.index, f"{place} - {rest} * {tiles}")
+        rest = self._over(count, f"tiles multiplier {d}", f"tiles shift {d}")
+        return rest, self._put(self.index, f"{count} - {rest} * {tiles}")
 
     # --- expressions
 
@@ -198,9 +198,9 @@ class Writer:
         if e.op == "size":
             return [self._as("i64", self._int(f"size {e.attr}"))]
         if e.op == "index":
-            place = self.at[e.attr]
+            position = self.at[e.attr]
             lanes = range(self.width) if e.attr == self.lane and self.width > 1 else (0,)
-            return [self._as("i64", f"({place} + {v})" if v else place) for v in lanes]
+            return [self._as("i64", f"({position} + {v})" if v else position) for v in lanes]
         if e.op == "load":
             return self._load(e, scope)
         args = [self._known(a) for a in e.args]

@@ -3,7 +3,7 @@ import itertools
 import queue
 import weakref
 
-from ...backends.devices import accelerator, kinds
+from ...backends.devices import accelerator, types
 from ...base.deferred_signals import when_gone
 from ...base.errors import warn
 from ._utils import kept_generators
@@ -99,7 +99,7 @@ class _BaseDataLoaderIter:
         self._gathers = gathers_whole(loader)
         self._num_yielded = 0
         found = accelerator() if loader.pin_memory else None
-        self._pin_memory = found is not None and kinds[found].backend().copies_ahead
+        self._pin_memory = found is not None and types[found].backend().copies_ahead
         if loader.pin_memory:
             if loader.pin_memory_device:
                 warn("pin_memory_device is deprecated, the current accelerator will be used as the device, "

@@ -10,14 +10,14 @@ kernel takes.
     max_pool(dtype, x, y, maps), drop(dtype, rows, count, size, shared, summed)        a LibraryCall; pool.py
     drop_weighted(dtype, samples, channels, taps, count, size)                         a LibraryCall; pool.py
     weigh(dtype, x, y, maps, back, mean)                                               a LibraryCall; pool.py
-    add_rows(dtype, count, cols, size, skip), scan(dtype, kind, shape, dim)            a LibraryCall; pool.py
+    add_rows(dtype, count, cols, size, skip), scan(dtype, operation, shape, dim)       a LibraryCall; pool.py
     add_weighted_rows(dtype, count, cols, size, taps)                                  a LibraryCall; pool.py
     sum_weighted_rows(dtype, count, cols, taps)                                        a LibraryCall; pool.py
     jitter_colours(dtype, image, out), mirror_rows(dtype, image)                       a LibraryCall; images.py
     resize_boxes(dtype, image, weight_x, weight_y, out)                                a LibraryCall; images.py
     warp_places(dtype, image, table, fill, out, size, nearest, filled)                 a LibraryCall; images.py
     sort(dtype, shape, descending), topk(dtype, shape, k, largest)                     a LibraryCall; sort.py
-    pick(dtype, shape, which, place)                                                   a LibraryCall; sort.py
+    pick(dtype, shape, which, rank)                                                    a LibraryCall; sort.py
 
 Note [Own kernels]: these are kernels of our own, in LLVM's language, and not calls of the OpenBLAS inside NumPy. What
 was compared, in microseconds, float32, on two cores of a Sapphire Rapids processor with AVX-512, side by side, the best
@@ -100,17 +100,17 @@ def _answer(name, dtype, args, outs, params, _threads):
     if name == "gemm":
         return product(dtype, *args, *outs)
     elif name == "max_pool":
-        if outs[0] != outs[1]:                            # values in working memory, places as their reader wants them
+        if outs[0] != outs[1]:                            # values in working memory, indices as their reader wants them
             return None
         found = pool.max_pool(dtype, args[0], outs[0], *params)
     elif name == "weigh":
         found = pool.weigh(dtype, args[0], outs[0], *params)
     elif name in ("scan", "running"):
-        (shape, strides), (kind, dim) = args[0], params if name == "running" else ("sum", *params)
+        (shape, strides), (operation, dim) = args[0], params if name == "running" else ("sum", *params)
         turn = sorted(range(len(shape)), key=lambda d: (-strides[d], d))          # dimensions as they lie in memory
         if not all(_dense([one[turn[i]] for i in range(len(turn))] for one in laid) for laid in (*args, *outs)):
             return None
-        found = pool.scan(dtype, kind, [shape[d] for d in turn], turn.index(dim))
+        found = pool.scan(dtype, operation, [shape[d] for d in turn], turn.index(dim))
     elif not all(map(_dense, (*args, *outs))):
         return None
     elif name == "add_rows":

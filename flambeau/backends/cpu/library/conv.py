@@ -3,7 +3,7 @@
 `convolve` and `convolve_weight` plan them, for float32 and float64, one to three spatial dimensions, any stride,
 padding, dilation and groups, and memory of any strides.
 
-All of them are products along taps. A tap is one place of the kernel, and says how far from its output position the
+All of them are products along taps. A tap is one position of the kernel, and says how far from its output position the
 input is that it reads. Per tile, the input rows that the tile needs are copied to the thread's room with their zeros
 around them (and, under a stride, each residue of the columns on its own), so that there every tap reads whole vectors.
 No matrix of columns is made: the innermost kernel has, for every k, an offset into one operand and one into the other.
@@ -141,7 +141,7 @@ def in_three(shape, strides):
 
 
 def taps_of(reach, weight):
-    """The taps, from the places of the kernel and how far they reach along each dimension."""
+    """The taps, from the positions in the kernel and how far they reach along each dimension."""
     return [Tap(sum(k * t for (k, _), t in zip(at, weight.step[2:], strict=True)), *[far for _, far in at])
             for at in product(*reach)]
 
@@ -210,7 +210,7 @@ def plan_spots(machine, job):
     f = dict.fromkeys(POSITION_FIELDS, 0)
     _, _, depth, out_h, out_w = y.size
     work = m * channels * len(taps) * out_h * out_w * x.size[0] * depth * job.groups / (2 * lanes)
-    rows, cols = places_of(out_h, out_w)
+    rows, cols = block_of(out_h, out_w)
     m_tile = m if m <= 160 else up(-(-m // -(-m // 128)), lanes)
     m_wide = up(m_tile, lanes)
     depths, offsets = window(f, x, taps, stride, rows, cols)
@@ -225,7 +225,7 @@ def plan_spots(machine, job):
     width = widest(machine, rows * cols, m_wide, block * len(taps))
     height = machine.rows(width)
     flat = job.a_c == len(taps) and all(t.weight == i for i, t in enumerate(taps))
-    f.update(all=all_pieces, pieces=pieces, places=rows * cols, depth=depth, out_h=out_h, out_w=out_w, rows=rows,
+    f.update(all=all_pieces, pieces=pieces, positions=rows * cols, depth=depth, out_h=out_h, out_w=out_w, rows=rows,
              row_blocks=row_blocks, cols=cols, col_blocks=col_blocks, m=m, m_tile=m_tile, m_tiles=m_tiles,
              tiles=-(-all_pieces // pieces), channels=channels, block=block, a_m=job.a_m, a_c=job.a_c, a_g=job.a_g,
              flat=int(flat), m_wide=m_wide, z_row=up(rows * cols, lanes),
@@ -260,7 +260,7 @@ def plan_back(dtype, x, taps, g, weight, stride, groups):
     _, _, depth, out_h, out_w = g.size
     m, channels = weight.size[0] // groups, weight.size[1]
     work = m * channels * len(taps) * out_h * out_w * depth * x.size[0] * groups / (2 * lanes)
-    rows, cols = places_of(out_h, out_w)
+    rows, cols = block_of(out_h, out_w)
     wanted = max(1, min(get_num_threads(), int(work / PIECE_CYCLES)))
     m_tile = m if m <= 96 else up(-(-m // -(-m // 64)), lanes)
     if channels < 8 and groups * -(-m // m_tile) < wanted:          # too few channels to share: share these
@@ -316,7 +316,7 @@ def target(job):
     return dict(y_0=job.start, y_n=n, y_m=m, y_d=d, y_h=h, y_w=w)
 
 
-def places_of(out_h, out_w):
+def block_of(out_h, out_w):
     """(rows, columns) of the blocks of positions, where positions are not across."""
     cols = min(out_w, MAX_BLOCK_POSITIONS)
     return even_part(out_h, MAX_BLOCK_POSITIONS // cols if cols == out_w else 1), cols

@@ -17,7 +17,7 @@ BACKWARD_FIELDS = ("batch depth out_h out_w rows row_blocks cols col_blocks m m_
                    "depths taps x_n x_c x_d x_h x_w size_d size_h size_w step_d step_h step_w low_h low_w span_w "
                    "pitch phase plane high g_n g_m g_d g_h g_w flat w_m m_wide x_room g_room y_room height width "
                    "kernels plane_of depth_at table_at rows_at").split()
-POSITION_FIELDS = ("all pieces places depth out_h out_w rows row_blocks cols col_blocks m m_tile m_tiles tiles "
+POSITION_FIELDS = ("all pieces positions depth out_h out_w rows row_blocks cols col_blocks m m_tile m_tiles tiles "
                    "channels block depths taps x_n x_c x_d x_h x_w size_d size_h size_w step_d step_h step_w low_h "
                    "low_w span_w pitch phase plane high y_0 y_n y_m y_d y_h y_w a_m a_c a_g flat m_wide z_row x_room "
                    "a_room y_room z_room height width kernels plane_of depth_at table_at rows_at weights_at").split()
@@ -90,8 +90,8 @@ class TapKernels(GemmKernels):
                 at = w.add(u.i, w.pick(w.is_("sge", u.i, first), skipped, 0))
                 column = w.add(w.mul(at, "%step"), p.i)
                 there = w.both(w.is_("sge", column, left), w.is_("slt", column, until))
-                place = w.pick(there, w.at(elt, source, w.mul(column, "%col")), "@nothing", "ptr")
-                w.store(elt, w.load(elt, place), w.at(elt, to, at))
+                pointer = w.pick(there, w.at(elt, source, w.mul(column, "%col")), "@nothing", "ptr")
+                w.store(elt, w.load(elt, pointer), w.at(elt, to, at))
 
     def open(self, name, fields):
         """A writer of a step, and its ints by name."""
@@ -248,12 +248,12 @@ class TapKernels(GemmKernels):
                 g = w.at(elt, G, w.add(w.add(w.mul(batch, f["g_n"]), w.mul(out_m, f["g_m"])),
                                        w.add(w.mul(depth, f["g_d"]), w.mul(row, f["g_h"]))))
                 g = w.at(elt, g, w.mul(col, f["g_w"]))
-                places = w.mul(rows, cols)
-                self.pack_gradients(w, f, g, g_room, rows, cols, places, m, vectors)
+                positions = w.mul(rows, cols)
+                self.pack_gradients(w, f, g, g_room, rows, cols, positions, m, vectors)
                 with self.pieces_of(w, panels, thin, wider) as (start, width):
                     with self.pieces_of(w, strips, low, taller) as (strip, height):
                         c = w.at(elt, y_room, w.add(w.mul(strip, f["m_wide"]), w.mul(start, n)))
-                        self.call(w, f, height, width, places, table, x_room, w.at("i64", a_rows, strip),
+                        self.call(w, f, height, width, positions, table, x_room, w.at("i64", a_rows, strip),
                                   w.at(elt, g_room, w.mul(start, n)), steps, c, c_rows, steps, w.least(q.i, 1))
             into = w.at(elt, W, w.add(w.mul(out_m, f["w_m"]), w.mul(channel, f["taps"])))
             w.do(f"call void @gather(ptr {into}, i64 {f['w_m']}, ptr {y_room}, i64 1, i64 {f['m_wide']}, i64 {m}, "
@@ -289,10 +289,10 @@ class TapKernels(GemmKernels):
                     batch, depth, row, rows, col, cols = self.piece(w, f, q.i)
                     x = w.at(elt, X, w.add(w.mul(batch, f["x_n"]), w.mul(w.mul(group, f["channels"]), f["x_c"])))
                     self.copy_input(w, f, x, c.i, count, depth, row, rows, col, cols, x_room)
-                    sums = w.at(elt, y_room, w.mul(w.mul(w.sub(q.i, first_p), f["places"]), f["m_wide"]))
-                    places = w.mul(rows, cols)
-                    strips = w.count_of(places, f["height"])
-                    low, taller = w.div(places, strips), w.rem(places, strips)
+                    sums = w.at(elt, y_room, w.mul(w.mul(w.sub(q.i, first_p), f["positions"]), f["m_wide"]))
+                    positions = w.mul(rows, cols)
+                    strips = w.count_of(positions, f["height"])
+                    low, taller = w.div(positions, strips), w.rem(positions, strips)
                     with self.pieces_of(w, panels, thin, wider) as (start, width):
                         with self.pieces_of(w, strips, low, taller) as (strip, height):
                             to = w.at(elt, sums, w.add(w.mul(strip, f["m_wide"]), w.mul(start, n)))
@@ -300,7 +300,7 @@ class TapKernels(GemmKernels):
                                       w.at(elt, a_room, w.mul(start, n)), steps, to, c_rows, steps, more)
             with w.loop(first_p, last_p) as q:               # back to channels down and positions across
                 batch, depth, row, rows, col, cols = self.piece(w, f, q.i)
-                sums = w.at(elt, y_room, w.mul(w.mul(w.sub(q.i, first_p), f["places"]), f["m_wide"]))
+                sums = w.at(elt, y_room, w.mul(w.mul(w.sub(q.i, first_p), f["positions"]), f["m_wide"]))
                 w.do(f"call void @turn(ptr {z_room}, i64 {f['z_row']}, ptr {sums}, i64 {f['m_wide']}, i64 {m}, "
                      f"i64 {w.mul(rows, cols)})")
                 y = w.at(elt, Y, w.add(w.add(w.mul(batch, f["y_n"]), w.mul(out_m, f["y_m"])), f["y_0"]))
@@ -308,12 +308,12 @@ class TapKernels(GemmKernels):
                 self.finish_rows(w, f, y, z_room, f["z_row"], cols, m, rows, cols)
         return "\n".join([self.v.declarations(), self.turn(), self.gather(), self.finish(), w.text()])
 
-    def pack_gradients(self, w, f, g, room, rows, cols, places, m, vectors):
+    def pack_gradients(self, w, f, g, room, rows, cols, positions, m, vectors):
         """Gradients at `g`, channels across and positions down."""
         elt = self.element
 
         def turn():
-            w.do(f"call void @turn(ptr {room}, i64 {f['m_wide']}, ptr {g}, i64 {f['g_m']}, i64 {places}, i64 {m})")
+            w.do(f"call void @turn(ptr {room}, i64 {f['m_wide']}, ptr {g}, i64 {f['g_m']}, i64 {positions}, i64 {m})")
 
         def gather():
             with w.loop(0, rows) as r:

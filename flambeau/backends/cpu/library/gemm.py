@@ -8,7 +8,7 @@ blocks, through the rows a strip of a few at a time, and along each strip throug
 vectors. The innermost kernel holds such a small block of C in registers while it runs along k: one vector of B times
 one number of A, spread, added to it. The strip of A stays in the first cache; the panels of B, copied first (turned, if
 B is a transposed matrix) unless they lie well, to the thread's room, stay in the second. Blocks of A are copied too
-where they lie badly, and strips of it whose rows would meet in the same places of the first cache.
+where they lie badly, and strips of it whose rows would meet in the same lines of the first cache.
 
 Each element adds its products in the order of k, in blocks that shapes, strides and the width of vectors decide on;
 nothing else about the cutting shows in the result. So results do not depend on the number of threads, nor on how the
@@ -234,7 +234,7 @@ def blocks_of(rows, width):
 
 
 def crowd(rows, stride, again):
-    """Whether so many rows, `stride` bytes apart, take too many of the places that there are for them in the first
+    """Whether so many rows, `stride` bytes apart, take too many of the lines that there are for them in the first
     cache: more than half where they are read `again`, since the panels of B that go by need some, and so may another
     thread on the same core; and else nearly all."""
     ways, way_bytes = first_cache()
@@ -278,11 +278,11 @@ def plan_gemm(machine, f, count):
     steps = [("gemm_shared",), ("clear_counts",)] if shared else [("gemm",), *[("add_parts",)] * (f["parts"] > 1)]
     packs = {"pack_a": f["a_pack"], "pack_b": b_pack}
     wanted = {name: (name, how) for name, how in packs.items() if how}
-    kind = kind_of(machine, f, count, skinny, b_pack)
+    micro = micro_kernel_of(machine, f, count, skinny, b_pack)
     rest = M % rows or rows
     f["rest_rows"] = rest = rest if rows - rest > REST_SHARE * M else rows
     blocks = [block for height in dict.fromkeys((rows, rest)) for block in blocks_of(height, width)]
-    fn, *found, f["kernels"] = machine.functions([*steps, *wanted.values()], blocks, kind=kind)
+    fn, *found, f["kernels"] = machine.functions([*steps, *wanted.values()], blocks, micro=micro)
     f.update(zip(wanted, found[len(steps) - 1:], strict=True))
     return calls_of(machine, f, count, fn, found[:len(steps) - 1], shared)
 
@@ -318,8 +318,8 @@ def calls_of(machine, f, count, fn, others, shared):
     return [product(machine, fn, f, count)]
 
 
-def kind_of(machine, f, count, skinny, b_pack):
-    """Which kind of innermost kernels: see MICRO_KINDS."""
+def micro_kernel_of(machine, f, count, skinny, b_pack):
+    """Which of the innermost kernels: see MICRO_KERNELS."""
     if not machine.kernels.whole_lines:
         return "micro"
     if skinny:

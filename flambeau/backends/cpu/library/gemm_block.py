@@ -51,8 +51,8 @@ class TileBlock:
         w = self.w
         return w.mul(w.add(w.mul(p, self.thin), w.least(p, self.wider)), self.v.lanes)
 
-    def prefetch(self, place):
-        self.w.do(f"call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 2, i32 1)")
+    def prefetch(self, pointer):
+        self.w.do(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 2, i32 1)")
 
     def copy(self, to, to_row, source, row, rows):
         self.w.do(f"call void @gather(ptr {to}, i64 {to_row}, ptr {source}, i64 {row}, i64 1, i64 {rows}, "
@@ -133,9 +133,9 @@ class PanelGroup:
         """The next panels come nearer, a few rows with each strip."""
         block, w, f = self.block, self.block.w, self.block.f
         with w.loop(0, self.ahead) as q:
-            place = w.at(block.v.element, block.b, w.mul(w.add(w.mul(strip, block.share), q.i), f["b_row"]))
+            pointer = w.at(block.v.element, block.b, w.mul(w.add(w.mul(strip, block.share), q.i), f["b_row"]))
             with w.loop(self.right, self.further, block.line) as j:
-                block.prefetch(w.at(block.v.element, place, j.i))
+                block.prefetch(w.at(block.v.element, pointer, j.i))
 
     def strip(self, a, c, m, row, strip, height, before, many):
         """`many` strips of `height` rows each, from `row` on; the tables are those of a strip of `before` rows."""
@@ -148,13 +148,13 @@ class PanelGroup:
         a_s = w.pick(block.by_strips, block.a_pack, lies, "ptr")
         next_a = w.at(elt, lies, w.mul(height, block.a_row))               # the next strip comes nearer
         with w.loop(0, w.pick(block.near, w.least(f["rows"], w.sub(w.sub(m, row), height)), 0)) as r:
-            place = w.at(elt, next_a, w.mul(r.i, block.a_row))
+            pointer = w.at(elt, next_a, w.mul(r.i, block.a_row))
             with w.loop(0, block.size, block.line) as j:
-                block.prefetch(w.at(elt, place, j.i))
+                block.prefetch(w.at(elt, pointer, j.i))
         along = w.pick(block.upright, height, block.a_col)
         w.store("i64", along, tables["step"])
         c_s = w.at(elt, c, w.mul(row, f["c_row"]))
-        following = [w.at(elt, place, w.mul(row, block.size)) for place in block.following]
+        following = [w.at(elt, pointer, w.mul(row, block.size)) for pointer in block.following]
         computed = w.pick(w.is_("slt", height, f["rows"]), f["rest_rows"], f["rows"])
         first_kernel = w.sub(w.mul(w.sub(computed, 1), MAX_KERNEL_VECTORS), 1)
         c_row = w.pick(block.small, n, f["c_row"])

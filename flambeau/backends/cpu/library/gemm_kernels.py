@@ -17,7 +17,7 @@ from .gemm_packing import COPY, GATHER, TURN, PackingKernels
 
 X86 = platform.machine().lower() in ("x86_64", "amd64", "i386", "i686", "x86")
 LLVM_ELEMENT = {"float32": "float", "float64": "double"}
-MICRO_KINDS = "micro", "micro_ahead", "micro_next"   # innermost kernels; those that ask for B, for the next matrices
+MICRO_KERNELS = "micro", "micro_ahead", "micro_next"   # innermost kernels; those that ask for B, for the next matrices
 MAX_AHEAD_VECTORS = 4                       # across, of those that ask
 APART_BYTES = 16 << 10                      # room in which sums of parts are put far from B, in the first cache
 PANEL_WIDTHS = {32: (3, 2, 4, 1, 6, 8), 16: (3, 2, 1, 4)}   # registers → vectors across that are tried, in that order
@@ -34,7 +34,7 @@ class GemmKernels(PackingKernels):
 
     word = "product"              # in the names of the functions
     drivers = ("gemm", "gemm_shared")          # steps that leave their work to others,
-    inner = (*MICRO_KINDS, "pack_a", "pack_b")                # which are called by their address
+    inner = (*MICRO_KERNELS, "pack_a", "pack_b")                # which are called by their address
 
     def __init__(self, element, target):
         super().__init__(element, target)
@@ -167,8 +167,8 @@ class GemmKernels(PackingKernels):
 
     def apart(self, w, room, b):
         """Where in working memory sums of parts start: as far as can be from B, as the first cache sees it. Rows that
-        lie a multiple of 16 KiB apart have four places in some, and one of B's, or of C's, would be pushed out."""
-        room, b = [w(f"ptrtoint ptr {place} to i64") for place in (room, b)]
+        lie a multiple of 16 KiB apart have four lines in some, and one of B's, or of C's, would be pushed out."""
+        room, b = [w(f"ptrtoint ptr {pointer} to i64") for pointer in (room, b)]
         on = w(f"and i64 {w.sub(w.add(b, APART_BYTES // 2), room)}, {APART_BYTES - CACHE_LINE_BYTES}")
         return w(f"inttoptr i64 {w.add(room, on)} to ptr")
 
@@ -184,8 +184,8 @@ class GemmKernels(PackingKernels):
             right = w.least(w.add(left, f["tile_n"]), f["N"])
             source, to = w.at(elt, room, w.mul(row, across)), w.at(elt, C, w.mul(row, f["c_row"]))
             with w.loop(left, right, n) as j:
-                place = w.at(elt, source, j.i)
-                with w.loop(1, f["parts"], 1, [("ptr", place), (v.type, v.load(w, place))]) as p:
+                pointer = w.at(elt, source, j.i)
+                with w.loop(1, f["parts"], 1, [("ptr", pointer), (v.type, v.load(w, pointer))]) as p:
                     further = w.at(elt, p.values[0], f["c2"])
                     p.next = [further, w(f"fadd {v.type} {p.values[1]}, {v.load(w, further)}")]
                 total, rest = p.values[1], w.sub(right, j.i)
@@ -199,7 +199,7 @@ class GemmKernels(PackingKernels):
 
     @contextmanager
     def tiles(self, w, f):
-        """For tiles %begin to %end: row and column among the tiles of a matrix, the place along the innermost dimension
+        """For tiles %begin to %end: row and column among the tiles of a matrix, the index along the innermost dimension
         of the batch, and where the matrices of that batch start. They are counted on: divisions take longer than a
         small product."""
         limits = [f[size] for size in ("tiles_n", "tiles_m", "size2", "size1")]
@@ -285,8 +285,8 @@ class GemmKernels(PackingKernels):
                     with w.loop(0, there[1]) as y:
                         other = v.load(w, w.at(v.type, ends, w.add(y.i, rows)))
                         total = v.load(w, w.at(v.type, sums, w.add(w.mul(x.i, cols), y.i)))
-                        place = w.add(w.mul(w.add(r.i, x.i), f["c_row"]), w.mul(w.add(q.i, y.i), f["c_col"]))
-                        w.store(elt, v.total(w, v.fma(w, one, other, total)), w.at(elt, c, place))
+                        offset = w.add(w.mul(w.add(r.i, x.i), f["c_row"]), w.mul(w.add(q.i, y.i), f["c_col"]))
+                        w.store(elt, v.total(w, v.fma(w, one, other, total)), w.at(elt, c, offset))
         return v.declarations() + w.text()
 
 
@@ -294,16 +294,16 @@ class GemmKernels(PackingKernels):
 
 
 class CompiledKernels:
-    """The compiled functions of one kind of kernels and one element type."""
+    """The compiled functions of one class of kernels and one element type."""
 
-    def __init__(self, dtype, kind):
+    def __init__(self, dtype, cls):
         self.size = {"float32": 4, "float64": 8}[dtype]
         target = machine_code.target()
-        self.kernels = kind(LLVM_ELEMENT[dtype], target)
-        self.tail = f"_{kind.word}_f{8 * self.size}"
+        self.kernels = cls(LLVM_ELEMENT[dtype], target)
+        self.tail = f"_{cls.word}_f{8 * self.size}"
         self.lanes, self.registers = self.kernels.lanes, 32 if target.vector_bytes == 64 or not X86 else 16
-        # addresses of the innermost kernels that were made, of each kind
-        self.tables = {kind: (ctypes.c_int64 * (MAX_KERNEL_ROWS * MAX_KERNEL_VECTORS))() for kind in MICRO_KINDS}
+        # addresses of the innermost kernels that were made, by which of MICRO_KERNELS they are
+        self.tables = {micro: (ctypes.c_int64 * (MAX_KERNEL_ROWS * MAX_KERNEL_VECTORS))() for micro in MICRO_KERNELS}
         self.compile, self.compile_beforehand = machine_code.functions, machine_code.make_ready
         self.packaged, self.made = machine_code.packaged_functions, {}
         self.texts_ahead = {}         # how a text is written → the text, of what was made ready and not asked for yet
@@ -319,21 +319,20 @@ class CompiledKernels:
                        for rows in range(1, self.rows(width) + 1) for vectors in range(1, width + 1)})
 
     def blocks_ahead(self):
-        """Those among them that come in kinds which ask for something beforehand: where a vector is a line of the
-        cache."""
+        """Those among them that ask for something beforehand: where a vector is a line of the cache."""
         few = [block for block in self.blocks() if block[2] <= MAX_AHEAD_VECTORS]
-        return [(kind, *block[1:]) for kind in MICRO_KINDS[1:] for block in few
+        return [(micro, *block[1:]) for micro in MICRO_KERNELS[1:] for block in few
                 if self.kernels.whole_lines]
 
     def every(self):
         """{name: text} of all functions that a plan may ask for."""
         return {self._name(how): self._text(self._name(how), how) for how in self.kernels.every(self)}
 
-    def functions(self, wanted, blocks=(), hasty=False, kind="micro"):
+    def functions(self, wanted, blocks=(), hasty=False, micro="micro"):
         """The addresses of `wanted`, each (a method of the kernels, *its arguments), and then that of the table of the
-        innermost kernels of a `kind`, with those for `blocks` (rows, width) in it. What is missing is compiled
+        innermost kernels `micro`, with those for `blocks` (rows, width) in it. What is missing is compiled
         together; quickly at first where it leaves its work to others, or all of it if `hasty`."""
-        inner = [(kind, *block) for block in blocks]
+        inner = [(micro, *block) for block in blocks]
         missing = {self._name(how): how for how in (*wanted, *inner) if how not in self.made}
         made = self._packaged(missing) if missing else {}
         texts = {name: self.texts_ahead.pop(how, None) or self._text(name, how) for name, how in missing.items()
@@ -345,19 +344,19 @@ class CompiledKernels:
             self.written[made[name]] = how[0], name, *how[1:]
         for how in inner:
             _, rows, width = how
-            self.tables[kind][(rows - 1) * MAX_KERNEL_VECTORS + width - 1] = self.made[how]
-        return [*[self.made[how] for how in wanted], ctypes.addressof(self.tables[kind])]
+            self.tables[micro][(rows - 1) * MAX_KERNEL_VECTORS + width - 1] = self.made[how]
+        return [*[self.made[how] for how in wanted], ctypes.addressof(self.tables[micro])]
 
     def _name(self, how):
         what, *shape = how
-        return f"{what}_{'x'.join(map(str, shape))}_f{8 * self.size}" if what in MICRO_KINDS else \
+        return f"{what}_{'x'.join(map(str, shape))}_f{8 * self.size}" if what in MICRO_KERNELS else \
             "_".join(map(str, how)) + self.tail
 
     def _text(self, name, how):
         return getattr(self.kernels, how[0])(name, *how[1:])
 
     def words(self, name):
-        """What the text of a function is written from: kinds that have one of the same name have the same text."""
+        """What the text of a function is written from: classes that have one of the same name have the same text."""
         return f"{name} of the library, {self.registers} registers"
 
     def _packaged(self, names, asked=True):
@@ -389,10 +388,10 @@ class CompiledKernels:
 _hosts: dict = {}             # never emptied: steps that were planned have the addresses of the tables in them
 
 
-def compiled_kernels(dtype, kind=GemmKernels):
-    """The compiled functions of `kind` for `dtype`, and for the processor in use; made at first use."""
-    key = dtype, kind, machine_code.processor()
-    return _hosts.get(key) or _hosts.setdefault(key, CompiledKernels(dtype, kind))
+def compiled_kernels(dtype, cls=GemmKernels):
+    """The compiled functions of `cls` for `dtype`, and for the processor in use; made at first use."""
+    key = dtype, cls, machine_code.processor()
+    return _hosts.get(key) or _hosts.setdefault(key, CompiledKernels(dtype, cls))
 
 
 def texts_of(address):

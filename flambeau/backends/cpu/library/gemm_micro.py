@@ -48,8 +48,8 @@ class MicroKernel:
     def offsets(self, table, count):
         return [self.w.load("i64", self.w.at("i64", table, i)) for i in range(count)]
 
-    def prefetch(self, place, cache=3):
-        self.w.do(f"call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 {cache}, i32 1)")
+    def prefetch(self, pointer, cache=3):
+        self.w.do(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 {cache}, i32 1)")
 
     def prefetch_result(self, c):
         w = self.w
@@ -84,15 +84,15 @@ class MicroKernel:
             far = w.pick(far_rows, w.mul(on_b, B_AHEAD_ROWS * v.bytes), B_AHEAD_BYTES)
         carry = [("i64", on_a), ("ptr", w.at(elt, b, on_b)), *[(v.type, "zeroinitializer")] * (self.rows * self.width)]
         with w.loop(0, steady, self.together, carry) as k:
-            for_a, place, *made = k.values
+            for_a, pointer, *made = k.values
             if self.following:
                 self.prefetch_following(strip, k.i)
             for _ in range(self.together):
                 for j in range(self.width if self.ahead else 0):
-                    self.prefetch(w.at("i8", place, w.add(far, j * CACHE_LINE_BYTES)))
-                made = self.added([v.load(w, w.at(elt, place, j * v.lanes)) for j in range(self.width)], for_a, made)
-                for_a, place = w.add(for_a, on_a), w.at(elt, place, on_b)
-            k.next = [for_a, place, *made]
+                    self.prefetch(w.at("i8", pointer, w.add(far, j * CACHE_LINE_BYTES)))
+                made = self.added([v.load(w, w.at(elt, pointer, j * v.lanes)) for j in range(self.width)], for_a, made)
+                for_a, pointer = w.add(for_a, on_a), w.at(elt, pointer, on_b)
+            k.next = [for_a, pointer, *made]
         return [*[("i64", w.add(offset, w.mul(steady, offset))) for offset in self.first],
                 *[(v.type, one) for one in k.values[2:]]]
 
@@ -117,16 +117,16 @@ class MicroKernel:
         w, v = self.w, self.v
         lines = [w.at(v.element, c, offset) for offset in self.offsets("%c.rows", self.rows)]
 
-        def places():              # written where they are used, where LLVM makes them part of a load or store
+        def pointers():              # written where they are used, where LLVM makes them part of a load or store
             return [w.at("i8", line, col) for line in lines for col in self.c_cols]
 
         more, done, before = w.name("more"), w.name("end"), w.block
         w.do(f"br i1 {adds}, label %{more}, label %{done}")
         w.label(more)
-        added = [w(f"fadd {v.type} {v.load(w, place)}, {one}") for place, one in zip(places(), sums, strict=True)]
+        added = [w(f"fadd {v.type} {v.load(w, pointer)}, {one}") for pointer, one in zip(pointers(), sums, strict=True)]
         w.do(f"br label %{done}")
         w.label(done)
         sums = [w(f"phi {v.type} [ {one}, %{before} ], [ {total}, %{more} ]")
                 for one, total in zip(sums, added, strict=True)]
-        for one, place in zip(sums, places(), strict=True):
-            v.store(w, one, place)
+        for one, pointer in zip(sums, pointers(), strict=True):
+            v.store(w, one, pointer)

@@ -63,8 +63,8 @@ class PackingKernels:
         for i in range(group):                       # 16 bytes of each row i, i + group, i + 2 * group, ...
             parts, size = loads[i::group], group
             while len(parts) > 1:
-                kind, size = f"<{size} x {self.element}>", 2 * size
-                parts = [w(f"shufflevector {kind} {a}, {kind} {b}, <{size} x i32> <{_list(range(size))}>")
+                type, size = f"<{size} x {self.element}>", 2 * size
+                parts = [w(f"shufflevector {type} {a}, {type} {b}, <{size} x i32> <{_list(range(size))}>")
                          for a, b in zip(parts[::2], parts[1::2], strict=True)]
             wide += parts
 
@@ -104,8 +104,8 @@ class PackingKernels:
 
         def strip(to, source, count):
             """A strip of a number of rows that is known: one load and one store."""
-            kind = f"<{count} x {elt}>"
-            w.store(kind, w.load(kind, source, v.bytes), to, v.bytes)
+            type = f"<{count} x {elt}>"
+            w.store(type, w.load(type, source, v.bytes), to, v.bytes)
 
         with w.loop(0, "%rows", together, [("ptr", "%to")]) as s:       # what lies side by side is read together
             until = w.least(w.add(s.i, together), "%rows")
@@ -158,7 +158,7 @@ class PackingKernels:
                 to = w.at(elt, "%to", w.add(w.mul(w.sub(left, origin), "%rows"), w.mul(r.i, wide)))
                 source = w.at(elt, r.values[0], left)
                 with w.loop(0, cols, n) as j:
-                    rest, ends = w.sub(cols, j.i), [w.at(elt, place, j.i) for place in (source, to)]
+                    rest, ends = w.sub(cols, j.i), [w.at(elt, base, j.i) for base in (source, to)]
 
                     def rows(move, ends=ends, wide=wide, count=count):
                         with w.loop(0, count, 1, [("ptr", end) for end in ends]) as i:

@@ -31,32 +31,32 @@ class ImageKernels:
 
     # --- vectors of pixels ------------------------------------------------------------------------------------------
 
-    def load(self, k, elt, place, rest):
+    def load(self, k, elt, pointer, rest):
         """A vector of pixels as floats; of the last, only `rest` are there and the others are zero."""
-        w, held = k.w, f"<{self.count} x {elt}>"
+        w, type = k.w, f"<{self.count} x {elt}>"
         if rest is not None:
-            spare = w.spare(held)
-            w.store(held, "zeroinitializer", spare, 4)
+            spare = w.spare(type)
+            w.store(type, "zeroinitializer", spare, 4)
             with w.loop(0, rest) as i:
-                w.store(elt, w.load(elt, w.at(elt, place, i.i)), w.at(elt, spare, i.i))
-            place = spare
-        found = w.load(held, place, 1 if elt == "i8" else 4)
-        return Lane(k, found if elt == "float" else w(f"uitofp {held} {found} to {k.type}"))
+                w.store(elt, w.load(elt, w.at(elt, pointer, i.i)), w.at(elt, spare, i.i))
+            pointer = spare
+        found = w.load(type, pointer, 1 if elt == "i8" else 4)
+        return Lane(k, found if elt == "float" else w(f"uitofp {type} {found} to {k.type}"))
 
-    def store(self, k, elt, value, place, rest):
-        w, held = k.w, f"<{self.count} x {elt}>"
-        made = value.name if elt == "float" else w(f"fptoui {k.type} {value.name} to {held}")
-        self.put(w, elt, made, place, rest)
+    def store(self, k, elt, value, pointer, rest):
+        w, type = k.w, f"<{self.count} x {elt}>"
+        made = value.name if elt == "float" else w(f"fptoui {k.type} {value.name} to {type}")
+        self.put(w, elt, made, pointer, rest)
 
-    def put(self, w, elt, made, place, rest):
-        held = f"<{self.count} x {elt}>"
+    def put(self, w, elt, made, pointer, rest):
+        type = f"<{self.count} x {elt}>"
         if rest is None:
-            w.store(held, made, place, 1 if elt == "i8" else 4)
+            w.store(type, made, pointer, 1 if elt == "i8" else 4)
             return
-        spare = w.spare(held)
-        w.store(held, made, spare, 4)
+        spare = w.spare(type)
+        w.store(type, made, spare, 4)
         with w.loop(0, rest) as i:
-            w.store(elt, w.load(elt, w.at(elt, spare, i.i)), w.at(elt, place, i.i))
+            w.store(elt, w.load(elt, w.at(elt, spare, i.i)), w.at(elt, pointer, i.i))
 
     def over(self, w, count, write):
         """`write(where, rest)` for each vector of `count` pixels, and for what is left of them."""
@@ -80,15 +80,15 @@ class ImageKernels:
             start = w.mul(w.mul(t.i, 3), f["pixels"])
             to = w.at(elt, out, start)
             with w.loop(0, 4, 1, [("ptr", w.at(elt, X, start))]) as turn:
-                kind = w.load("i64", w.at("i64", order, w.add(w.mul(t.i, 4), turn.i)))
+                way = w.load("i64", w.at("i64", order, w.add(w.mul(t.i, 4), turn.i)))
                 source = turn.values[0]
-                self.change(k, elt, kind, source, to, f["pixels"], summed, lambda i, t=t: k.spread(
+                self.change(k, elt, way, source, to, f["pixels"], summed, lambda i, t=t: k.spread(
                     w.load("float", w.at("float", factors, w.add(w.mul(t.i, 8), i)))))
-                turn.next = [w.pick(w.is_("sge", kind, 0), to, source, "ptr")]
+                turn.next = [w.pick(w.is_("sge", way, 0), to, source, "ptr")]
         return k.declarations() + w.text()
 
-    def change(self, k, elt, kind, source, to, pixels, summed, factor):
-        """Write the sample at `source`, changed in the way of `kind`, to `to`."""
+    def change(self, k, elt, way, source, to, pixels, summed, factor):
+        """Write the sample at `source`, changed in one `way`, to `to`."""
         w, byte = k.w, elt == "i8"
 
         def planes(at, rest):
@@ -125,7 +125,7 @@ class ImageKernels:
             self.over(w, pixels, lambda at, rest: put(
                 colour.turned(k, planes(at, rest), angle, byte), at, rest))
 
-        w.switch(kind, {0: brightness, 1: contrast, 2: saturation, 3: hue})
+        w.switch(way, {0: brightness, 1: contrast, 2: saturation, 3: hue})
 
     def sum_grey(self, k, elt, planes, pixels, summed):
         """The greys of a sample, added up in the lanes of the vector at `summed`, thousand by thousand."""
@@ -165,7 +165,7 @@ class ImageKernels:
         """
         return BoxResizing(self, name, elt).text(taps)
 
-    # --- places -----------------------------------------------------------------------------------------------------
+    # --- positions --------------------------------------------------------------------------------------------------
 
     def warp(self, name, elt, numbers, nearest, filled):
         """One row of a sample a tile; buffers image, table [N, numbers], fill, out. See `warped` in data/transforms.
@@ -180,7 +180,7 @@ class ImageKernels:
         """One sample a tile; buffers image [N, rows, columns], chosen [N] (i8), out: rows mirrored, or copied."""
         w, k, f, (X, chosen, out) = self.open(name, FLIP_FIELDS, 3)
         n = 16 // (int(elt[1:]) // 8)
-        held, backwards = f"<{n} x {elt}>", f"<{n} x i32> <{', '.join(f'i32 {i}' for i in reversed(range(n)))}>"
+        type, backwards = f"<{n} x {elt}>", f"<{n} x i32> <{', '.join(f'i32 {i}' for i in reversed(range(n)))}>"
         with w.loop("%begin", "%end") as t:
             start = w.mul(w.mul(t.i, f["rows"]), f["columns"])
             source, to = w.at(elt, X, start), w.at(elt, out, start)
@@ -190,9 +190,9 @@ class ImageKernels:
                 with w.loop(0, f["rows"]) as r:
                     line, end = (w.at(elt, base, w.mul(r.i, f["columns"])) for base in (source, to))
                     with w.loop(0, whole, n) as c:
-                        one = w.load(held, w.at(elt, line, c.i), 1)
-                        one = w(f"shufflevector {held} {one}, {held} poison, {backwards}")
-                        w.store(held, one, w.at(elt, end, w.sub(w.sub(f["columns"], n), c.i)), 1)
+                        one = w.load(type, w.at(elt, line, c.i), 1)
+                        one = w(f"shufflevector {type} {one}, {type} poison, {backwards}")
+                        w.store(type, one, w.at(elt, end, w.sub(w.sub(f["columns"], n), c.i)), 1)
                     with w.loop(whole, f["columns"]) as c:
                         w.store(elt, w.load(elt, w.at(elt, line, c.i)),
                                 w.at(elt, end, w.sub(w.sub(f["columns"], 1), c.i)))
@@ -281,16 +281,16 @@ class BoxResizing:
             made = w(f"trunc {many} {self.rounded(made, *shift, many)} to <{count} x i8>")
         self.kernels.put(w, self.elt, made, w.at(self.elt, line, at), rest)
 
-    def rounded(self, value, bits, half, kind):
+    def rounded(self, value, bits, half, type):
         """A sum of bytes times whole weights, as a byte again."""
         w = self.w
-        made = w(f"ashr {kind} {w(f'add {kind} {value}, {half}')}, {bits}")
-        if kind == "i32":
+        made = w(f"ashr {type} {w(f'add {type} {value}, {half}')}, {bits}")
+        if type == "i32":
             return w(f"call i32 @llvm.smax.i32(i32 {w(f'call i32 @llvm.smin.i32(i32 {made}, i32 255)')}, i32 0)")
         for how, bound in (("slt", 255), ("sgt", 0)):
             limit = self.spread(bound)
-            here = w(f"icmp {how} {kind} {made}, {limit}")
-            made = w(f"select <{self.count} x i1> {here}, {kind} {made}, {kind} {limit}")
+            here = w(f"icmp {how} {type} {made}, {limit}")
+            made = w(f"select <{self.count} x i1> {here}, {type} {made}, {type} {limit}")
         return made
 
     def spread(self, number):
@@ -298,18 +298,18 @@ class BoxResizing:
         one = w(f"insertelement {many} poison, {self.work} {number}, i64 0")
         return w(f"shufflevector {many} {one}, {many} poison, <{self.count} x i32> zeroinitializer")
 
-    def fma(self, kind, value, weight, pixel):
+    def fma(self, type, value, weight, pixel):
         """`weight * pixel + value`, of numbers or of vectors."""
         w, k = self.w, self.words
         if self.byte:
-            return w(f"add {kind} {value}, {w(f'mul {kind} {weight}, {pixel}')}")
-        if kind == "float":
+            return w(f"add {type} {value}, {w(f'mul {type} {weight}, {pixel}')}")
+        if type == "float":
             return w(f"call float @llvm.fma.f32(float {weight}, float {pixel}, float {value})") \
                 if k.has_fma else w(f"fadd float {value}, {w(f'fmul float {weight}, {pixel}')}")
         return k.fma(Lane(k, weight), Lane(k, pixel), Lane(k, value)).name
 
-    def pixel(self, place):
-        found = self.w.load(self.elt, place)
+    def pixel(self, pointer):
+        found = self.w.load(self.elt, pointer)
         return self.w(f"zext i8 {found} to i32") if self.byte else found
 
 
@@ -340,19 +340,19 @@ class Warping:
             y = k.spread(w(f"sitofp i64 {row} to float")) + self.shifts["y"]
             planes = w.mul(sample, f["channels"])
             self.kernels.over(w, f["out_w"], lambda at, rest, y=y, rule=rule, planes=planes, row=row:
-                              self.put(at, rest, planes, row, self.corners(*self.place(at, y, rule))))
+                              self.put(at, rest, planes, row, self.corners(*self.source_position(at, y, rule))))
         return k.declarations() + w.text()
 
-    def place(self, at, y, rule):
+    def source_position(self, at, y, rule):
         """(column, row) in the image of the pixels from `at` on, of which `y` is the row."""
         k = self.words
         x = k.spread(self.w(f"sitofp i64 {at} to float")) + self.lanes + self.shifts["x"]
-        places = [k.fma(y, rule[i + 1], x * rule[i]) + rule[i + 2] for i in (0, 3)]
+        positions = [k.fma(y, rule[i + 1], x * rule[i]) + rule[i + 2] for i in (0, 3)]
         if self.numbers == 8:
             below = k.fma(y, rule[7], x * rule[6]) + self.one
-            places = [place / below - self.one for place in places]
-        return [k.fma(place + self.one, size * 0.5, k.const(-0.5))
-                for place, size in zip(places, reversed(self.sides), strict=True)]
+            positions = [position / below - self.one for position in positions]
+        return [k.fma(position + self.one, size * 0.5, k.const(-0.5))
+                for position, size in zip(positions, reversed(self.sides), strict=True)]
 
     def corners(self, px, py):
         """(index, which are inside, share) of each pixel that is read for one of the result."""
@@ -378,17 +378,17 @@ class Warping:
         inside = compare("ogt", row, self.minus)
         for test in (compare("olt", row, height), compare("ogt", col, self.minus), compare("olt", col, width)):
             inside = w(f"and {self.bits} {inside}, {test}")
-        whole = [w(f"fptosi {k.type} {k.where(Lane(k, inside), place, self.zero).name} to {half}")
-                 for place in (row, col)]
+        whole = [w(f"fptosi {k.type} {k.where(Lane(k, inside), index, self.zero).name} to {half}")
+                 for index in (row, col)]
         index = w(f"add {half} {w(f'mul {half} {whole[0]}, {self.across}')}, {whole[1]}")
         return [w(f"sext i32 {w(f'extractelement {half} {index}, i64 {i}')} to i64")
                 for i in range(self.kernels.count)], inside
 
     def pixels(self, source, index, inside):
-        w, k, elt, held, found = self.w, self.words, self.elt, f"<{self.kernels.count} x {self.elt}>", "poison"
+        w, k, elt, type, found = self.w, self.words, self.elt, f"<{self.kernels.count} x {self.elt}>", "poison"
         for i, at in enumerate(index):
-            found = w(f"insertelement {held} {found}, {elt} {w.load(elt, w.at(elt, source, at))}, i64 {i}")
-        found = found if elt == "float" else w(f"uitofp {held} {found} to {k.type}")
+            found = w(f"insertelement {type} {found}, {elt} {w.load(elt, w.at(elt, source, at))}, i64 {i}")
+        found = found if elt == "float" else w(f"uitofp {type} {found} to {k.type}")
         return k.where(Lane(k, inside), Lane(k, found), self.zero)
 
     def put(self, at, rest, planes, row, corners):

@@ -40,7 +40,7 @@ def resize_boxes(dtype, image, weight_x, weight_y, out):
 
 
 def warp_places(dtype, image, table, fill, out, size, nearest, filled):
-    """A LibraryCall that reads images [N, C, 1, H * W] where maps [N, 6 or 8, 1, 1] send places of `out`, or None."""
+    """A LibraryCall that reads images [N, C, 1, H * W] where maps [N, 6 or 8, 1, 1] send those of `out`, or None."""
     elt = IMAGE_ELEMENTS.get(dtype.name)
     (count, channels, out_h, out_w), _ = out
     if elt is None or not count * channels * out_h * out_w or size[0] * size[1] >= 1 << 31:

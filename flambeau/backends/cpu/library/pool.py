@@ -1,11 +1,11 @@
-"""Pooling as native steps: the largest of each window with its place, and gradients sent back to such places; sums by
+"""Pooling as native steps: the largest of each window with its index, and gradients sent back to such indices; sums by
 taps (means over windows, interpolation, padding); rows added up where an index says; running results.
 
 `max_pool` goes over the outputs of a row by vectors where they are a step of one or two apart and their windows lie
 inside the input; over others one by one, by vectors along the rows of a broad window. Of equals the first is taken, of
 nans the last, as in PyTorch. `drop` adds elements where an index says, one after the other, so the sums are the same on
-any number of threads; `scatter` puts them there instead, and `drop_weighted` adds them at several places, with weights,
-which channels share.
+any number of threads; `scatter` puts them there instead, and `drop_weighted` adds them at several indices, with
+weights, which channels share.
 
 `weigh` carries out maps by taps (base/axis_maps.py) along one or two dimensions. For each row of the result, the rows
 that it reads are weighted and summed to the thread's room, by vectors, and from there along the columns: one by one, or
@@ -24,7 +24,7 @@ from .gemm import PIECE_CYCLES, LibraryCall, evenly
 from .gemm_kernels import LLVM_ELEMENT, compiled_kernels
 from .pool_kernels import (
     CHANNELS_DROPPED_TOGETHER,
-    RUNNING_KINDS,
+    RUNNING_OPERATIONS,
     SCATTERED,
     SUMMED,
     WEIGH_FIELDS,
@@ -39,10 +39,10 @@ TILE_COLUMNS = 64             # where rows are added up
 
 
 def max_pool(dtype, x, y, maps):
-    """A LibraryCall for the largest element of each window and its place in the flattened spatial dimensions; or None.
+    """A LibraryCall for the largest element of each window and its index in the flattened spatial dimensions; or None.
 
     `x` and `y` are (shape, strides in elements), [*lead, (D,) H, W] to [*lead, (out_d,) out_h, out_w]; `maps` are two
-    or three windows, or adaptive ones (see base/axis_maps.py). The buffers are x, the values and the places, which are
+    or three windows, or adaptive ones (see base/axis_maps.py). The buffers are x, the values and the indices, which are
     laid out alike.
     """
     dtype, dims, maps = getattr(dtype, "name", dtype), len(maps), [as_window(m) for m in maps]
@@ -210,7 +210,7 @@ def listed(table, divided=None):
 def drop(dtype, rows, count, size, shared=False, summed=True):
     """A LibraryCall that adds the elements of g [rows, count] at index [rows, count] of zeros [rows, size]; or None.
 
-    Where they are not to be `summed`, the last that goes to a place is what it holds.
+    Where they are not to be `summed`, the last that goes to an index is what stays there.
     All are contiguous and every index is in range; a `shared` index has one row. The buffers are g, index, out.
     """
     dtype = getattr(dtype, "name", dtype)
@@ -285,19 +285,20 @@ def sum_weighted_rows(dtype, count, cols, taps):
                        [cols, taps])
 
 
-def scan(dtype, kind, shape, dim):
-    """A LibraryCall for the running results of a `kind` along `dim` of a contiguous array; or None.
+def scan(dtype, operation, shape, dim):
+    """A LibraryCall for the running results of an `operation` along `dim` of a contiguous array; or None.
 
     The buffers are x and out; for "recur", where each result is x and a factor times the one before, the factors come
-    between them, and for "max" and "min" the places along `dim` come last.
+    between them, and for "max" and "min" the indices along `dim` come last.
     """
     dtype = getattr(dtype, "name", dtype)
-    if dtype not in LLVM_ELEMENT or kind not in RUNNING_KINDS or 0 in shape:
+    if dtype not in LLVM_ELEMENT or operation not in RUNNING_OPERATIONS or 0 in shape:
         return None
     machine = compiled_kernels(dtype, PoolKernels)
     outer, count, inner = math.prod(shape[:dim]), shape[dim], math.prod(shape[dim + 1:])
     each = 4 * count * max(1, 2 * inner // machine.lanes) + 20
-    return LibraryCall(machine.function("scan", kind), outer, min(outer, max(1, PIECE_CYCLES // each)), [count, inner])
+    least = max(1, PIECE_CYCLES // each)
+    return LibraryCall(machine.function("scan", operation), outer, min(outer, least), [count, inner])
 
 
 def reaches(window):

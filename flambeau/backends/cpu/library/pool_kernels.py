@@ -25,7 +25,7 @@ VECTORS_SUMMED_TOGETHER = 4   # of a row, where rows are weighted and summed
 CHANNELS_DROPPED_TOGETHER = 4 # so that an index is read once for all of them
 LEAST = "0xFFF0000000000000"  # minus infinity,
 MOST = "0x7FF0000000000000"   # and infinity
-RUNNING_KINDS = "sum", "prod", "max", "min", "recur"
+RUNNING_OPERATIONS = "sum", "prod", "max", "min", "recur"
 
 
 class Window(NamedTuple):
@@ -50,7 +50,7 @@ class PoolKernels:
         """All functions that a plan may ask for."""
         return [("max_pool", 0), ("max_pool", 1), ("drop", 0), ("drop", 1), *[(what,) for what in (
             "weigh", "drop_weighted", "add_rows", "add_weighted_rows", "sum_weighted_rows")],
-                *[("scan", kind) for kind in RUNNING_KINDS]]
+                *[("scan", operation) for operation in RUNNING_OPERATIONS]]
 
     def __init__(self, element, target):
         self.v = Vectors(element, target)
@@ -62,7 +62,7 @@ class PoolKernels:
         return w, {field: w.load("i64", w.at("i64", "%ints", i)) for i, field in enumerate(fields)}
 
     def max_pool(self, name, dilated):
-        """The step: one plane a tile; buffers x, values, places. See `max_pool` in pool.py for the fields."""
+        """The step: one plane a tile; buffers x, values, indices. See `max_pool` in pool.py for the fields."""
         elt, n = self.element, self.lanes
         w, f = self.open(name, WINDOW_FIELDS)
         if not dilated:                                       # then there is nothing to divide by
@@ -78,16 +78,16 @@ class PoolKernels:
                 left = self.window(w, f, "w", c)
                 to = w.add(at, w.mul(c, f["y_w"]))
 
-                def put(best, place):
+                def put(best, position):
                     w.store(elt, best, w.at(elt, Y, to))
-                    w.store("i64", place, w.at("i64", P, to))
+                    w.store("i64", position, w.at("i64", P, to))
 
                 def look(row, column):
                     return w.load(elt, w.at(elt, row, w.mul(column, f["x_w"])))
 
                 broad = w.both(side_by_side, w.is_("sge", left.count(w), n // 4 if self.v.masks else n))
                 w.either(broad, lambda: put(*self.search_by_lanes(w, f, x, rows, left)),
-                         lambda: put(*self.search(w, f, x, rows, left, look, elt, "i64", lambda place: place)))
+                         lambda: put(*self.search(w, f, x, rows, left, look, elt, "i64", lambda position: position)))
 
             inner = w.sub(f["last"], f["first"])
             with w.loop(0, w.sub(f["out_w"], inner)) as c:
@@ -101,17 +101,17 @@ class PoolKernels:
         size, pace, reach, shift, pad, dil = [f[f"{what}_{axis}"] for what in
                                               ("size", "pace", "reach", "shift", "pad", "dil")]
         begin = w.mul(o, pace)
-        start, end = [w.sub(w(f"ashr i64 {place}, {shift}"), pad) for place in (begin, w.add(begin, reach))]
+        start, end = [w.sub(w(f"ashr i64 {edge}, {shift}"), pad) for edge in (begin, w.add(begin, reach))]
         low = w.most(w.div(w.sub(w.add(dil, -1), start), dil), 0)
         return Window(start, low, w.div(w.add(w.sub(w.least(end, size), start), w.sub(dil, 1)), dil), dil)
 
     @contextlib.contextmanager
     def rows_of(self, w, f, x, rows, carry):
-        """For each row of a window: where it is, the place of its first element, and a Loop that carries `carry`."""
+        """For each row of a window: where it is, the position of its first element, and a Loop that carries `carry`."""
         deep, high = rows
         with w.loop(deep.low, deep.high, 1, carry) as i:
             d = deep.position(w, i.i)
-            with w.loop(high.low, high.high, 1, [(kind, value) for (kind, _), value in
+            with w.loop(high.low, high.high, 1, [(type, value) for (type, _), value in
                                                  zip(carry, i.values, strict=True)]) as j:
                 h = high.position(w, j.i)
                 yield (w.at(self.element, x, w.add(w.mul(d, f["x_d"]), w.mul(h, f["x_h"]))),
@@ -119,26 +119,26 @@ class PoolKernels:
             i.next = j.values
         j.values = i.values
 
-    def search(self, w, f, x, rows, left, look, kind, index_kind, spread):
-        """The largest element of a window and its place: of equals the first, of nans the last."""
-        mask = kind.replace(self.element, "i1")
-        start = [(kind, LEAST if kind == self.element else self.v.spread(w, LEAST)),
-                 (index_kind, spread(self.first_place(w, f, rows, left)))]
+    def search(self, w, f, x, rows, left, look, value_type, index_type, spread):
+        """The largest element of a window and its position: of equals the first, of nans the last."""
+        mask = value_type.replace(self.element, "i1")
+        start = [(value_type, LEAST if value_type == self.element else self.v.spread(w, LEAST)),
+                 (index_type, spread(self.first_position(w, f, rows, left)))]
         with self.rows_of(w, f, x, rows, start) as (row, before, i):
-            with w.loop(left.low, left.high, 1, list(zip((kind, index_kind), i.values, strict=True))) as j:
-                best, place = j.values
+            with w.loop(left.low, left.high, 1, list(zip((value_type, index_type), i.values, strict=True))) as j:
+                best, position = j.values
                 column = left.position(w, j.i)
                 value = look(row, column)
-                larger, nan = w(f"fcmp ogt {kind} {value}, {best}"), w(f"fcmp uno {kind} {value}, {value}")
+                larger, nan = w(f"fcmp ogt {value_type} {value}, {best}"), w(f"fcmp uno {value_type} {value}, {value}")
                 better = w(f"or {mask} {larger}, {nan}")
                 here = spread(w.add(before, column))
-                j.next = [w(f"select {mask} {better}, {kind} {value}, {kind} {best}"),
-                          w(f"select {mask} {better}, {index_kind} {here}, {index_kind} {place}")]
+                j.next = [w(f"select {mask} {better}, {value_type} {value}, {value_type} {best}"),
+                          w(f"select {mask} {better}, {index_type} {here}, {index_type} {position}")]
             i.next = j.values
         return i.values
 
-    def first_place(self, w, f, rows, left):
-        """The place of a window's first element, which is that of its largest where all are minus infinity."""
+    def first_position(self, w, f, rows, left):
+        """The position of a window's first element, which is that of its largest where all are minus infinity."""
         deep, high, column = [window.position(w, window.low) for window in (*rows, left)]
         return w.add(w.mul(w.add(w.mul(deep, f["size_h"]), high), f["size_w"]), column)
 
@@ -149,12 +149,12 @@ class PoolKernels:
         index, bits = f"<{n} x i64>", f"<{n} x i1>"
         lanes = f"<{', '.join(f'i64 {i}' for i in range(n))}>"
         count = left.count(w)
-        start = [(v.type, v.spread(w, LEAST)), (index, self.fill(w, self.first_place(w, f, rows, left)))]
+        start = [(v.type, v.spread(w, LEAST)), (index, self.fill(w, self.first_position(w, f, rows, left)))]
         with self.rows_of(w, f, x, rows, start) as (row, before, i):
             begin = left.position(w, left.low)
             row, before = w.at(elt, row, begin), w.add(before, begin)
-            with w.loop(0, count, n, [(kind, value) for (kind, _), value in zip(start, i.values, strict=True)]) as j:
-                best, place = j.values
+            with w.loop(0, count, n, [(type, value) for (type, _), value in zip(start, i.values, strict=True)]) as j:
+                best, position = j.values
                 if v.masks:
                     ahead, some = j.i, v.mask(w, w.least(w.sub(count, j.i), n))
                     value = v.load_some(w, w.at(elt, row, ahead), some)
@@ -167,30 +167,30 @@ class PoolKernels:
                     better = w(f"and {bits} {better}, {some}")
                 here = w(f"add {index} {lanes}, {self.fill(w, w.add(before, ahead))}")
                 j.next = [w(f"select {bits} {better}, {v.type} {value}, {v.type} {best}"),
-                          w(f"select {bits} {better}, {index} {here}, {index} {place}")]
+                          w(f"select {bits} {better}, {index} {here}, {index} {position}")]
             i.next = j.values
         return self.largest_lane(w, *i.values)
 
-    def largest_lane(self, w, best, place):
-        """The largest of the lanes and its place; of equals that with the first place, of nans that with the last."""
+    def largest_lane(self, w, best, position):
+        """The largest of the lanes and its position; of equals that with the first, of nans that with the last."""
         n = self.lanes
         while n > 1:
             whole, n = n, n // 2
-            kinds = [(f"<{whole} x {kind}>", value) for kind, value in ((self.element, best), ("i64", place))]
-            (a, at), (b, other) = [[w(f"shufflevector {kind} {value}, {kind} poison, <{n} x i32> "
+            parts = [(f"<{whole} x {type}>", value) for type, value in ((self.element, best), ("i64", position))]
+            (a, at), (b, other) = [[w(f"shufflevector {type} {value}, {type} poison, <{n} x i32> "
                                       f"<{', '.join(f'i32 {i}' for i in range(first, first + n))}>")
-                                    for kind, value in kinds] for first in (0, n)]
-            values, places, bits = f"<{n} x {self.element}>", f"<{n} x i64>", f"<{n} x i1>"
-            sooner = w(f"icmp slt {places} {other}, {at}")
+                                    for type, value in parts] for first in (0, n)]
+            values, indices, bits = f"<{n} x {self.element}>", f"<{n} x i64>", f"<{n} x i1>"
+            sooner = w(f"icmp slt {indices} {other}, {at}")
             equal = w(f"and {bits} {w(f'fcmp oeq {values} {b}, {a}')}, {sooner}")
             better = w(f"or {bits} {w(f'fcmp ogt {values} {b}, {a}')}, {equal}")
-            last = w(f"or {bits} {w(f'fcmp ord {values} {a}, {a}')}, {w(f'icmp sgt {places} {other}, {at}')}")
+            last = w(f"or {bits} {w(f'fcmp ord {values} {a}, {a}')}, {w(f'icmp sgt {indices} {other}, {at}')}")
             nan = w(f"and {bits} {w(f'fcmp uno {values} {b}, {b}')}, {last}")
             better = w(f"or {bits} {better}, {nan}")
             best = w(f"select {bits} {better}, {values} {b}, {values} {a}")
-            place = w(f"select {bits} {better}, {places} {other}, {places} {at}")
+            position = w(f"select {bits} {better}, {indices} {other}, {indices} {at}")
         return (w(f"extractelement <1 x {self.element}> {best}, i64 0"),
-                w(f"extractelement <1 x i64> {place}, i64 0"))
+                w(f"extractelement <1 x i64> {position}, i64 0"))
 
     def many(self, w, f, c, x, at, rows, Y, P):
         """A vector of outputs of a row, whose windows are all inside its columns."""
@@ -216,16 +216,16 @@ class PoolKernels:
             both = w(f"shufflevector {v.type} {a}, {v.type} {b}, <{n} x i32> <{evens}>")
             return w(f"select i1 {one}, {v.type} {a}, {v.type} {both}")
 
-        def spread(place):
-            return w(f"add {index} {ahead}, {self.fill(w, place)}")
+        def spread(position):
+            return w(f"add {index} {ahead}, {self.fill(w, position)}")
 
-        best, place = self.search(w, f, x, rows, left, look, v.type, index, spread)
+        best, position = self.search(w, f, x, rows, left, look, v.type, index, spread)
         if not v.masks:
             v.store(w, best, w.at(elt, Y, at))
-            w.store(index, place, w.at("i64", P, at), 8)
+            w.store(index, position, w.at("i64", P, at), 8)
             return
         v.store_some(w, best, w.at(elt, Y, at), v.mask(w, count))
-        self.store_places(w, place, w.at("i64", P, at), count)
+        self.store_indices(w, position, w.at("i64", P, at), count)
 
     def weigh(self, name):
         """The step: some rows of the result of one plane a tile; buffers x and y. See `weigh` in pool.py for the
@@ -239,7 +239,7 @@ class PoolKernels:
         return w(f"shufflevector <{n} x i64> {first}, <{n} x i64> poison, <{n} x i32> zeroinitializer")
 
     def drop(self, name, summed):
-        """The step: one row a tile; buffers g, index, out. What goes to one place is `summed`, or the last stays."""
+        """The step: one row a tile; buffers g, index, out. What goes to one index is `summed`, or the last stays."""
         v, elt, n = self.v, self.element, self.lanes
         w, f = self.open(name, DROP_FIELDS)
         G, I, O = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in range(3)]
@@ -281,9 +281,9 @@ class PoolKernels:
                     table = w.mul(w.add(w.mul(sample, f["taps"]), k.i), f["count"])
                     index, weights = w.at("i64", I, table), w.at(elt, W, table)
                     with w.loop(0, f["count"]) as i:
-                        place = w.load("i64", w.at("i64", index, i.i))
-                        with w.when(w.is_("sge", place, 0)):
-                            weight, to = w.load(elt, w.at(elt, weights, i.i)), [w.at(elt, one, place) for one in sums]
+                        target = w.load("i64", w.at("i64", index, i.i))
+                        with w.when(w.is_("sge", target, 0)):
+                            weight, to = w.load(elt, w.at(elt, weights, i.i)), [w.at(elt, one, target) for one in sums]
                             parts = [w(f"fmul {elt} {w.load(elt, w.at(elt, one, i.i))}, {weight}") for one in sources]
                             made = [w(f"fadd {elt} {w.load(elt, at)}, {part}")
                                     for at, part in zip(to, parts, strict=True)]
@@ -316,9 +316,9 @@ class PoolKernels:
             with w.loop(0, f["count"]) as i:
                 row, first = w.at(self.element, g, w.mul(i.i, f["cols"])), w.mul(i.i, f["taps"])
                 with w.loop(0, f["taps"]) as j:
-                    place = w.add(first, j.i)
-                    weight = w.load(self.element, w.at(self.element, W, place))
-                    add(w.load("i64", w.at("i64", I, place)), row, self.v.spread(w, weight))
+                    offset = w.add(first, j.i)
+                    weight = w.load(self.element, w.at(self.element, W, offset))
+                    add(w.load("i64", w.at("i64", I, offset)), row, self.v.spread(w, weight))
         return self.v.declarations() + w.text()
 
     def sum_weighted_rows(self, name):
@@ -333,22 +333,22 @@ class PoolKernels:
         def summed(first, row, left, load, count):
             """The sums of so many vectors from column `left` on."""
             with w.loop(0, f["taps"], 1, [(v.type, "zeroinitializer")] * count) as j:
-                place = w.add(first, j.i)
-                weight = v.spread(w, w.load(elt, w.at(elt, W, place)))
-                source = w.at(elt, T, w.add(w.mul(w.load("i64", w.at("i64", I, place)), f["cols"]), left))
-                j.next = [v.fma(w, load(w.at(elt, source, i * n)), weight, held) for i, held in enumerate(j.values)]
+                offset = w.add(first, j.i)
+                weight = v.spread(w, w.load(elt, w.at(elt, W, offset)))
+                source = w.at(elt, T, w.add(w.mul(w.load("i64", w.at("i64", I, offset)), f["cols"]), left))
+                j.next = [v.fma(w, load(w.at(elt, source, i * n)), weight, total) for i, total in enumerate(j.values)]
             return [(made, w.at(elt, row, w.add(left, i * n))) for i, made in enumerate(j.values)]
 
         with w.loop("%begin", "%end") as t:
             first, row = w.mul(t.i, f["taps"]), w.at(elt, O, w.mul(t.i, f["cols"]))
             with w.loop(0, most, together) as c:
-                for made, to in summed(first, row, c.i, lambda place: v.load(w, place), VECTORS_SUMMED_TOGETHER):
+                for made, to in summed(first, row, c.i, lambda pointer: v.load(w, pointer), VECTORS_SUMMED_TOGETHER):
                     v.store(w, made, to)
             with w.loop(most, whole, n) as c:
-                for made, to in summed(first, row, c.i, lambda place: v.load(w, place), 1):
+                for made, to in summed(first, row, c.i, lambda pointer: v.load(w, pointer), 1):
                     v.store(w, made, to)
             with w.when(w.is_("slt", whole, f["cols"])):
-                for made, to in summed(first, row, whole, lambda place: v.load_some(w, place, some), 1):
+                for made, to in summed(first, row, whole, lambda pointer: v.load_some(w, pointer, some), 1):
                     v.store_some(w, made, to, some)
         return v.declarations() + w.text()
 
@@ -369,8 +369,8 @@ class PoolKernels:
                 with w.when(ragged):
                     v.store_some(w, "zeroinitializer", w.at(elt, row, whole), some)
 
-            def added(more, held, weight):
-                return w(f"fadd {v.type} {held}, {more}") if weight is None else v.fma(w, more, weight, held)
+            def added(more, total, weight):
+                return w(f"fadd {v.type} {total}, {more}") if weight is None else v.fma(w, more, weight, total)
 
             def add(at, more, weight=None):
                 row = w.at(elt, out, w.mul(at, f["cols"]))
@@ -383,54 +383,55 @@ class PoolKernels:
 
             yield w.at(elt, G, left), add
 
-    def scan(self, name, kind):
-        """The step: running results of a `kind` of one [count, inner] a tile; buffers x, for "recur" the factors, out,
-        and for extremes their places.
+    def scan(self, name, operation):
+        """The step: running results of an `operation` of one [count, inner] a tile; buffers x, for "recur" the factors,
+        out, and for extremes their indices.
 
         Sums and products are computed in double precision. Of equal extremes the last is taken, and a nan stays until
         the next.
         """
         v, elt, n = self.v, self.element, self.lanes
         w, f = self.open(name, SCAN_FIELDS)
-        types = {"recur": [elt] * 3, "max": [elt, elt, "i64"], "min": [elt, elt, "i64"]}.get(kind, [elt] * 2)
+        types = {"recur": [elt] * 3, "max": [elt, elt, "i64"], "min": [elt, elt, "i64"]}.get(operation, [elt] * 2)
         buffers = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in range(len(types))]
         single = w.is_("eq", f["inner"], 1)
 
-        def along(places, many, spread, load, store):
+        def along(pointers, many, spread, load, store):
             """One row, or some columns side by side, where `many` gives the type of so many."""
-            wide = many("double" if kind in ("sum", "prod") else elt)
+            wide = many("double" if operation in ("sum", "prod") else elt)
 
             def widened(value): return value if wide == many(elt) else w(f"fpext {many(elt)} {value} to {wide}")
             def narrowed(value): return value if wide == many(elt) else w(f"fptrunc {wide} {value} to {many(elt)}")
 
-            first = {"prod": "1.0", "max": LEAST, "min": MOST}.get(kind, "0.0")
+            first = {"prod": "1.0", "max": LEAST, "min": MOST}.get(operation, "0.0")
             carry = [(wide, spread("double" if wide != many(elt) else elt, first))]
-            if kind in ("max", "min"):
+            if operation in ("max", "min"):
                 carry.append((many("i64"), spread("i64", 0)))
             with w.loop(0, f["count"], 1, carry) as i:
                 at = w.mul(i.i, f["inner"])
-                x, *factor, out = [w.at(elt, place, at) for place in places[:2 + (kind == "recur")]]
+                x, *factor, out = [w.at(elt, pointer, at) for pointer in pointers[:2 + (operation == "recur")]]
                 value, last = widened(load(x)), i.values[0]
-                if kind == "sum":
+                if operation == "sum":
                     i.next = [w(f"fadd {wide} {last}, {value}")]
-                elif kind == "prod":
+                elif operation == "prod":
                     i.next = [w(f"fmul {wide} {last}, {value}")]
-                elif kind == "recur":
+                elif operation == "recur":
                     i.next = [w(f"fadd {wide} {value}, {w(f'fmul {wide} {load(factor[0])}, {last}')}")]
                 else:
-                    better, bits = w(f"fcmp {'oge' if kind == 'max' else 'ole'} {wide} {value}, {last}"), many("i1")
+                    test, bits = "oge" if operation == "max" else "ole", many("i1")
+                    better = w(f"fcmp {test} {wide} {value}, {last}")
                     better = w(f"or {bits} {better}, {w(f'fcmp uno {wide} {value}, {value}')}")
                     i.next = [w(f"select {bits} {better}, {t} {new}, {t} {old}")
                               for (t, _), new, old in zip(carry, (value, spread("i64", i.i)), i.values, strict=True)]
-                    store("i64", i.next[1], w.at("i64", places[2], at))
+                    store("i64", i.next[1], w.at("i64", pointers[2], at))
                 store(elt, narrowed(i.next[0]), out)
 
         with w.loop("%begin", "%end") as t:
             start = w.mul(t.i, w.mul(f["count"], f["inner"]))
-            places = [w.at(one, base, start) for one, base in zip(types, buffers, strict=True)]
+            pointers = [w.at(one, base, start) for one, base in zip(types, buffers, strict=True)]
             with w.when(single):
-                along(places, lambda one: one, lambda _, number: number, lambda place: w.load(elt, place),
-                      lambda one, value, place: w.store(one, value, place))
+                along(pointers, lambda one: one, lambda _, number: number, lambda pointer: w.load(elt, pointer),
+                      lambda one, value, pointer: w.store(one, value, pointer))
             with w.loop(0, w.pick(single, 0, f["inner"]), n) as j:
                 count = w.least(w.sub(f["inner"], j.i), n)
                 some = v.some(w, count)
@@ -439,27 +440,28 @@ class PoolKernels:
                     first = w(f"insertelement <{n} x {one}> poison, {one} {number}, i64 0")
                     return w(f"shufflevector <{n} x {one}> {first}, <{n} x {one}> poison, <{n} x i32> zeroinitializer")
 
-                def store(one, value, place, some=some, count=count):
+                def store(one, value, pointer, some=some, count=count):
                     if one == elt:
-                        v.store_some(w, value, place, some)
+                        v.store_some(w, value, pointer, some)
                     else:
-                        self.store_places(w, value, place, count)
+                        self.store_indices(w, value, pointer, count)
 
-                along([w.at(one, place, j.i) for one, place in zip(types, places, strict=True)],
-                      lambda one: f"<{n} x {one}>", spread, lambda place, some=some: v.load_some(w, place, some), store)
+                along([w.at(one, pointer, j.i) for one, pointer in zip(types, pointers, strict=True)],
+                      lambda one: f"<{n} x {one}>", spread,
+                      lambda pointer, some=some: v.load_some(w, pointer, some), store)
         return v.declarations() + w.text()
 
-    def store_places(self, w, value, place, count):
+    def store_indices(self, w, value, pointer, count):
         """The first `count` lanes of a vector of whole numbers."""
         n = self.lanes
         if self.v.masks:
-            w.do(f"call void @llvm.masked.store.v{n}i64.p0(<{n} x i64> {value}, ptr {place}, i32 8, "
+            w.do(f"call void @llvm.masked.store.v{n}i64.p0(<{n} x i64> {value}, ptr {pointer}, i32 8, "
                  f"<{n} x i1> {self.v.mask(w, count)})")
             return
         spare = w.spare(f"<{n} x i64>")
         w.store(f"<{n} x i64>", value, spare, 8)
         with w.loop(0, count) as i:
-            w.store("i64", w.load("i64", w.at("i64", spare, i.i)), w.at("i64", place, i.i))
+            w.store("i64", w.load("i64", w.at("i64", spare, i.i)), w.at("i64", pointer, i.i))
 
 
 class WeighedRows:
@@ -505,17 +507,17 @@ class WeighedRows:
     def taps_of(self, at, index):
         return self.word(at, index), self.word(at, self.w.add(index, 1))
 
-    def summed(self, kind, taps, weights, part):
-        """The sum of what `part(place)` gives, each times its weight; -0.0 changes nothing that is added to it."""
+    def summed(self, type, taps, weights, part):
+        """The sum of what `part(index)` gives, each times its weight; -0.0 changes nothing that is added to it."""
         w, v = self.w, self.v
-        zero = "-0.0" if kind == v.element else v.spread(w, "-0.0")
-        with w.loop(*taps, 1, [(kind, zero)]) as t:
-            place, weight = self.word(weights[0], t.i), self.number(weights[1], t.i)
-            weight = weight if kind == v.element else v.spread(w, weight)
-            product = w(f"fmul {kind} {part(place)}, {weight}")
-            t.next = [w(f"fadd {kind} {t.values[0]}, {product}")]
-        nothing = "0.0" if kind == v.element else "zeroinitializer"
-        return w.pick(w.is_("slt", *taps), t.values[0], nothing, kind)
+        zero = "-0.0" if type == v.element else v.spread(w, "-0.0")
+        with w.loop(*taps, 1, [(type, zero)]) as t:
+            index, weight = self.word(weights[0], t.i), self.number(weights[1], t.i)
+            weight = weight if type == v.element else v.spread(w, weight)
+            product = w(f"fmul {type} {part(index)}, {weight}")
+            t.next = [w(f"fadd {type} {t.values[0]}, {product}")]
+        nothing = "0.0" if type == v.element else "zeroinitializer"
+        return w.pick(w.is_("slt", *taps), t.values[0], nothing, type)
 
     # --- rows, and columns of one -----------------------------------------------------------------------------------
 
@@ -545,10 +547,10 @@ class WeighedRows:
         across = self.taps_of(f["across_at"], c)
         size = None if count is None else w(f"fmul {elt} {count}, {self.number(f['across_counts'], c)}")
 
-        def mean(kind, total):
+        def mean(type, total):
             if size is None:
                 return total
-            return w(f"fdiv {kind} {total}, {size if kind == elt else v.spread(w, size)}")
+            return w(f"fdiv {type} {total}, {size if type == elt else v.spread(w, size)}")
 
         def one():
             total = self.summed(elt, across, weights, lambda at: w.load(elt, w.at(elt, row, at)))
@@ -559,11 +561,11 @@ class WeighedRows:
             return mean(v.type, total)
 
         def channels():
-            place = w.at(elt, to, w.mul(c, f["inner"]))
+            first = w.at(elt, to, w.mul(c, f["inner"]))
             with w.loop(0, self.inner_whole, v.lanes) as i:
-                v.store(w, vector(i.i), w.at(elt, place, i.i))
+                v.store(w, vector(i.i), w.at(elt, first, i.i))
             with w.when(w.is_("slt", self.inner_whole, f["inner"])):       # there is room behind the row
-                v.store_some(w, vector(self.inner_whole), w.at(elt, place, self.inner_whole), self.inner_some)
+                v.store_some(w, vector(self.inner_whole), w.at(elt, first, self.inner_whole), self.inner_some)
 
         w.either(self.single, one, channels)
 
@@ -580,10 +582,10 @@ class WeighedRows:
 
         with w.loop(0, f["runs"]) as r:
             first, end, source = [self.word(f["runs_at"], w.add(w.mul(r.i, 3), i)) for i in range(3)]
-            place = w.at(elt, to, w.mul(first, f["inner"]))
+            first_result = w.at(elt, to, w.mul(first, f["inner"]))
 
             def beside():
-                v.move(w, place, w.at(elt, row, source), w.mul(w.sub(end, first), f["inner"]))
+                v.move(w, first_result, w.at(elt, row, source), w.mul(w.sub(end, first), f["inner"]))
 
             def summed_up():
                 with w.loop(first, end) as c:

@@ -1,14 +1,14 @@
-"""Rows in order as native steps: sorted, the largest or smallest of each, and the one at a given place of the order.
+"""Rows in order as native steps: sorted, the largest or smallest of each, and the one of a given rank.
 
     ranks     short rows: each element is compared with all of its row, by vectors; as many are smaller, so far back it
               goes, and equal ones go there one after the other
-    digits    long rows: keys with their places are dealt out by a few bits at a time, the lowest first, as often as the
-              elements of the row differ in those bits
+    digits    long rows: keys with their indices are dealt out by a few bits at a time, the lowest first, as often as
+              the elements of the row differ in those bits
     leaders   the few best of a row: vectors are compared with the last of the best so far, and what is better goes in
               among them, which happens seldom
     best      more of them: of the highest bits it is counted how often each value comes, those that may be among the
               best by these are put aside, and they are ranked, or sorted by digits
-    select    one place of the order: the same, but those are put aside that have the value in question, and so on with
+    select    one rank: the same, but those are put aside that have the value in question, and so on with
               the next bits until few are left, which are ranked
 
 What the results hold are the elements themselves: those of keys that stand for several are read again. A tile is a
@@ -53,7 +53,7 @@ class Way(NamedTuple):
 
 def sort(dtype, shape, descending):
     """A LibraryCall for the rows of a contiguous array in order, and where each element was; or None. The buffers are
-    x, the values and the places."""
+    x, the values and the indices."""
     return _call(dtype, shape, [_ranks, _digits], 0, shape[-1] if shape else 0, AT_FIRST, descending)
 
 
@@ -62,11 +62,11 @@ def topk(dtype, shape, count, largest):
     return _call(dtype, shape, [_ranks, _leaders, _best, _digits], 0, count, AT_FIRST, largest)
 
 
-def pick(dtype, shape, which, place):
-    """A LibraryCall for one element of each row: the one at `place` of the order ("kthvalue"), the middle one, or NaN
+def pick(dtype, shape, which, rank):
+    """A LibraryCall for one element of each row: the one at `rank` of the order ("kthvalue"), the middle one, or NaN
     if there is any ("median"), or the middle one of the others ("nanmedian"); or None."""
     asked = {"kthvalue": AT_FIRST, "median": AT_MEDIAN, "nanmedian": AT_NANMEDIAN}[which]
-    return _call(dtype, shape, [_ranks, _select], place, 1, asked, False)
+    return _call(dtype, shape, [_ranks, _select], rank, 1, asked, False)
 
 
 def _call(dtype, shape, ways, first, count, asked, descending):

@@ -7,9 +7,9 @@ from ..memory.allocator import CACHE_LINE_BYTES
 from .sort_keys import Keys
 
 ORDER_FIELDS = "rows each n first count pick flip room_bytes".split()
-AT_FIRST, AT_MEDIAN, AT_NANMEDIAN = range(3)      # which place of the order: `first`, or one that NaNs decide on
+AT_FIRST, AT_MEDIAN, AT_NANMEDIAN = range(3)      # which rank: `first`, or one that NaNs decide on
 RANKED_VECTORS = 4            # of a row that are compared with an element together
-SELECTED_RANKS = 64           # candidates that are ranked when a place is looked for,
+SELECTED_RANKS = 64           # candidates that are ranked when one rank is looked for,
 BEST_RANKS = 192              # and when several are; more are sorted by digits
 BEST_AT = 64                  # bytes of working memory before the best of a row, with room for one that is above all
 SHORT_DIGIT, LONG_DIGIT = 8, 11        # bits
@@ -17,7 +17,7 @@ VALUES_TOGETHER = 16          # of a digit, whose counts are added up where one 
 
 
 class OrderKernels:
-    """The LLVM text of the steps. Their buffers are x, the values, the places and working memory."""
+    """The LLVM text of the steps. Their buffers are x, the values, the indices and working memory."""
 
     word = "order"
     drivers = inner = ()
@@ -46,7 +46,7 @@ class OrderKernels:
                 "declare i64 @llvm.smin.i64(i64, i64)\ndeclare i64 @llvm.smax.i64(i64, i64)\n" + w.text())
 
     def every_row(self, w, f, buffers, keys, write):
-        """Call `write(x, values, places, room)`, which writes what is done with a row, for all rows of the tiles."""
+        """Call `write(x, values, indices, room)`, which writes what is done with a row, for all rows of the tiles."""
         X, V, P, R = buffers
         with w.loop("%begin", "%end") as t:
             room, start = w.at("i8", R, w.mul(t.i, f["room_bytes"])), w.mul(t.i, f["each"])
@@ -64,46 +64,46 @@ class OrderKernels:
         apart = w.up(n, RANKED_VECTORS * keys.lanes)
         asks = w.pick(w.is_("ne", f["pick"], AT_FIRST), n, 0)         # NaNs are counted where they matter
 
-        def row(x, values, places, room):
-            held, ranks, seen, order = [w.at(keys.type, room, w.mul(apart, i)) for i in range(4)]
-            keys.make(w, x, n, f["flip"], held)
+        def row(x, values, indices, room):
+            row_keys, ranks, seen, order = [w.at(keys.type, room, w.mul(apart, i)) for i in range(4)]
+            keys.make(w, x, n, f["flip"], row_keys)
             with w.loop(0, asks, 1, [("i64", 0)]) as i:
-                nan = w(f"icmp eq {keys.type} {w.load(keys.type, w.at(keys.type, held, i.i))}, {keys.top}")
+                nan = w(f"icmp eq {keys.type} {w.load(keys.type, w.at(keys.type, row_keys, i.i))}, {keys.top}")
                 i.next = [w.add(i.values[0], w.one_if(nan))]
-            first = self.place(w, f, keys, i.values[0])
-            self.put_in_order(w, keys, held, n, ranks, seen, order)
+            first = self.rank_asked(w, f, keys, i.values[0])
+            self.put_in_order(w, keys, row_keys, n, ranks, seen, order)
             with w.loop(0, f["count"]) as i:
                 at = self.wide(w, keys, w.load(keys.type, w.at(keys.type, order, w.add(first, i.i))))
-                w.store("i64", at, w.at("i64", places, i.i))
+                w.store("i64", at, w.at("i64", indices, i.i))
                 w.store(keys.raw, w.load(keys.raw, w.at(keys.raw, x, at)), w.at(keys.raw, values, i.i))
 
         self.every_row(w, f, buffers, keys, row)
         return self.text(w)
 
     def wide(self, w, keys, number):
-        """A place, held as a key is, as i64."""
+        """An index or a rank, of the type of the keys, as i64."""
         return number if keys.type == "i64" else w(f"zext i32 {number} to i64")
 
-    def place(self, w, f, keys, nans):
-        """Which place of the order a row is asked for, if so many of its elements are NaN."""
+    def rank_asked(self, w, f, keys, nans):
+        """Which rank a row is asked for, if so many of its elements are NaN."""
         if not keys.infinity:
             nans = 0
-        held = w.sub(f["n"], nans)
+        numbers = w.sub(f["n"], nans)
         middle = w(f"ashr i64 {w.sub(f['n'], 1)}, 1")
-        median = w.pick(w.is_("eq", nans, 0), middle, held)
-        nanmedian = w(f"ashr i64 {w.most(w.sub(held, 1), 0)}, 1")
+        median = w.pick(w.is_("eq", nans, 0), middle, numbers)
+        nanmedian = w(f"ashr i64 {w.most(w.sub(numbers, 1), 0)}, 1")
         asked = w.pick(w.is_("eq", f["pick"], AT_MEDIAN), median, nanmedian)
         return w.pick(w.is_("eq", f["pick"], AT_FIRST), f["first"], asked)
 
-    def put_in_order(self, w, keys, held, n, ranks, seen, order):
-        """Write to `order` the places that put the `n` keys at `held` in order. All have room for whole vectors."""
+    def put_in_order(self, w, keys, keys_at, n, ranks, seen, order):
+        """Write to `order` the indices that put the `n` keys at `keys_at` in order. All have room for whole vectors."""
         vector, lanes = keys.vector, keys.lanes
         masks = vector.replace(keys.type, "i1")
         with w.loop(0, n, RANKED_VECTORS * lanes) as i:
             offsets = [w.add(i.i, number * lanes) for number in range(RANKED_VECTORS)]
-            own = [w.load(vector, w.at(keys.type, held, at), keys.key_bytes) for at in offsets]
+            own = [w.load(vector, w.at(keys.type, keys_at, at), keys.key_bytes) for at in offsets]
             with w.loop(0, n, 1, [(vector, "zeroinitializer")] * RANKED_VECTORS) as j:
-                other = keys.spread(w, w.load(keys.type, w.at(keys.type, held, j.i)))
+                other = keys.spread(w, w.load(keys.type, w.at(keys.type, keys_at, j.i)))
                 less = [w(f"icmp slt {vector} {other}, {one}") for one in own]
                 j.next = [w(f"sub {vector} {count}, {w(f'sext {masks} {one} to {vector}')}")
                           for count, one in zip(j.values, less, strict=True)]
@@ -112,9 +112,9 @@ class OrderKernels:
                 w.store(vector, "zeroinitializer", w.at(keys.type, seen, at), keys.key_bytes)
         with w.loop(0, n) as i:
             rank = self.wide(w, keys, w.load(keys.type, w.at(keys.type, ranks, i.i)))
-            place = w.at(keys.type, seen, rank)
-            equals = w.load(keys.type, place)                                 # that came before
-            w.store(keys.type, w(f"add {keys.type} {equals}, 1"), place)
+            count_at = w.at(keys.type, seen, rank)
+            equals = w.load(keys.type, count_at)                                 # that came before
+            w.store(keys.type, w(f"add {keys.type} {equals}, 1"), count_at)
             at = w.at(keys.type, order, w.add(rank, self.wide(w, keys, equals)))
             w.store(keys.type, i.i if keys.type == "i64" else w(f"trunc i64 {i.i} to i32"), at)
 
@@ -126,9 +126,9 @@ class OrderKernels:
 
     def count_up(self, w, counts, value):
         """One more of `value`; gives how many there were."""
-        place = w.at("i32", counts, value)
-        before = w.load("i32", place)
-        w.store("i32", w(f"add i32 {before}, 1"), place)
+        count_at = w.at("i32", counts, value)
+        before = w.load("i32", count_at)
+        w.store("i32", w(f"add i32 {before}, 1"), count_at)
         return before
 
     def digit(self, w, number, shift, bits):
@@ -140,29 +140,29 @@ class OrderKernels:
         w, f, buffers = self.open(name)
         n, flip = f["n"], f["flip"]
 
-        def row(x, values, places, room):
+        def row(x, values, indices, room):
             other = w.at("i8", room, w.mul(n, keys.pair_bytes))
-            if keys.paired:                        # the places of all elements have room for as many pairs
-                other = w.pick(w.is_("eq", n, f["count"]), places, other, "ptr")
+            if keys.paired:                        # the indices of all elements have room for as many pairs
+                other = w.pick(w.is_("eq", n, f["count"]), indices, other, "ptr")
             self.put_by_digits(w, keys, bits, n, lambda at: (keys.at(w, w.at(keys.raw, x, at), flip), at), room, other,
-                               lambda *given: self.give_element(w, f, keys, x, values, places, *given))
+                               lambda *given: self.give_element(w, f, keys, x, values, indices, *given))
 
         self.every_row(w, f, buffers, keys, row)
         return self.text(w)
 
-    def give_element(self, w, f, keys, x, values, places, at, key, place):
-        """Write the element with `key`, which stood at `place`, as number `at` of a row of the results, if it is that
+    def give_element(self, w, f, keys, x, values, indices, at, key, index):
+        """Write the element with `key`, which stood at `index`, as number `at` of a row of the results, if it is that
         long."""
         with w.when(w.is_("slt", at, f["count"])):
             element, shared = keys.element(w, key, f["flip"])
-            w.store("i64", place, w.at("i64", places, at))
+            w.store("i64", index, w.at("i64", indices, at))
             w.store(keys.raw, element, w.at(keys.raw, values, at))
             if shared is not None:
                 with w.when(shared):
-                    w.store(keys.raw, w.load(keys.raw, w.at(keys.raw, x, place)), w.at(keys.raw, values, at))
+                    w.store(keys.raw, w.load(keys.raw, w.at(keys.raw, x, index)), w.at(keys.raw, values, at))
 
     def put_by_digits(self, w, keys, bits, n, first_get, room, other, give):
-        """Put in order what `first_get(i)`, (key, place), finds for i up to `n`: `give(at, key, place)` says what
+        """Put in order what `first_get(i)`, (key, index), finds for i up to `n`: `give(at, key, index)` says what
         becomes of each. At `room` and at `other` there is room for as many; what `give` writes may go to `other`."""
         passes, size = ceil(keys.bits / bits), 1 << bits
         all_counts, differing = w.spare(f"[{passes * size} x i32]"), w.spare(f"[{passes} x i64]")
@@ -174,8 +174,8 @@ class OrderKernels:
         first, used = first_get(0)[0], 0
         for number in range(passes):               # those in which the elements differ
             w.store("i64", number, w.at("i64", differing, used))
-            place = w.add(self.digit(w, first, number * bits, bits), number * size)
-            alike = w(f"zext i32 {w.load('i32', w.at('i32', all_counts, place))} to i64")
+            index = w.add(self.digit(w, first, number * bits, bits), number * size)
+            alike = w(f"zext i32 {w.load('i32', w.at('i32', all_counts, index))} to i64")
             used = w.add(used, w.one_if(w.is_("ne", alike, n)))
         last, high = w.sub(w.most(used, 1), 1), 32 if keys.paired else 0
 
@@ -184,13 +184,13 @@ class OrderKernels:
             which = w.load("i64", w.at("i64", differing, number))
             counts, shift = w.at("i32", all_counts, w.mul(which, size)), w.add(w.mul(which, bits), key_at)
             with w.loop(0, size, 1, [("i32", 0)]) as v:
-                place = w.at("i32", counts, v.i)
-                v.next = [w(f"add i32 {w.load('i32', place)}, {v.values[0]}")]
-                w.store("i32", v.values[0], place)
+                count_at = w.at("i32", counts, v.i)
+                v.next = [w(f"add i32 {w.load('i32', count_at)}, {v.values[0]}")]
+                w.store("i32", v.values[0], count_at)
             with w.loop(0, n) as i:
-                key, place = get(i.i)
+                key, index = get(i.i)
                 at = self.count_up(w, counts, self.digit(w, key, shift, bits))
-                put(w(f"zext i32 {at} to i64"), key, place)
+                put(w(f"zext i32 {at} to i64"), key, index)
 
         def by_turns():
             odd = w.is_("ne", w(f"and i64 {last}, 1"), 0)             # what is dealt out last stands in `room`
@@ -220,7 +220,7 @@ class OrderKernels:
         samples = w.is_("ne", f["first"], 0)
         by_element = {"float32": "float", "float64": "double"}.get(dtype)
 
-        def row(x, values, places, room):
+        def row(x, values, indices, room):
             own = Leaders(w, keys, x, count, room, flip)
             with w.loop(w.pick(samples, 0, 1), 2) as turn:
                 final, bound = w.is_("eq", turn.i, 1), w.load(keys.type, w.at(keys.type, own.keys_at, last))
@@ -240,8 +240,8 @@ class OrderKernels:
                 with w.loop(w.pick(final, whole, n), n) as i:
                     own.consider(i.i, last)
             with w.loop(0, count) as i:
-                at = w.load("i64", w.at("i64", own.places_at, i.i))
-                w.store("i64", at, w.at("i64", places, i.i))
+                at = w.load("i64", w.at("i64", own.indices_at, i.i))
+                w.store("i64", at, w.at("i64", indices, i.i))
                 w.store(keys.raw, w.load(keys.raw, w.at(keys.raw, x, at)), w.at(keys.raw, values, i.i))
 
         self.every_row(w, f, buffers, keys, row)
@@ -251,19 +251,19 @@ class OrderKernels:
         """Whether some vectors from `at` on may have a key above the one at `bound`. Those that LLVM can compare, as
         `element`, are compared as they are; of NaNs it is not decided."""
         bound, better = w.load(keys.type, bound), "zeroinitializer"
-        kind = keys.vector.replace(keys.type, element or keys.type)
+        type = keys.vector.replace(keys.type, element or keys.type)
         if element:
             bound = w(f"xor {keys.type} {bound}, {flip}")
             sign = w(f"ashr {keys.type} {bound}, {keys.bits - 1}")
             bound = w(f"xor {keys.type} {bound}, {w(f'and {keys.type} {sign}, {keys.top}')}")
-        bound = w(f"bitcast {keys.vector} {keys.spread(w, bound)} to {kind}")
+        bound = w(f"bitcast {keys.vector} {keys.spread(w, bound)} to {type}")
         for number in range(RANKED_VECTORS):
-            place = w.at(keys.raw, x, w.add(at, number * keys.lanes))
+            pointer = w.at(keys.raw, x, w.add(at, number * keys.lanes))
             if element:
-                one = w(f"fcmp {'ult' if flip else 'ugt'} {kind} {w.load(kind, place, keys.bytes)}, {bound}")
+                one = w(f"fcmp {'ult' if flip else 'ugt'} {type} {w.load(type, pointer, keys.bytes)}, {bound}")
             else:
-                key = keys.key(w, keys.load(w, place, kind), kind, flip and keys.constant(kind, flip))
-                one = w(f"icmp sgt {kind} {key}, {bound}")
+                key = keys.key(w, keys.load(w, pointer, type), type, flip and keys.constant(type, flip))
+                one = w(f"icmp sgt {type} {key}, {bound}")
             one = w(f"sext {keys.vector.replace(keys.type, 'i1')} {one} to {keys.vector}")
             better = w(f"or {keys.vector} {better}, {one}")
         bits = f"i{8 * self.target.vector_bytes}"
@@ -278,11 +278,11 @@ class OrderKernels:
         n, counts = f["n"], w.spare(f"[{size} x i32]")
         few = [w.spare(f"[{BEST_RANKS} x {keys.type}]") for _ in range(3)]
 
-        def row(x, values, places, room):
+        def row(x, values, indices, room):
             own = Candidates(w, keys, x, n, room, f["flip"])
             self.clear(w, counts, size)
             with w.loop(0, n) as i:
-                self.count_up(w, counts, self.digit(w, own.held(i.i)[1], shift, bits))
+                self.count_up(w, counts, self.digit(w, own.key_of(i.i)[1], shift, bits))
             value, _ = self.value_of(w, counts, size, w.sub(f["count"], 1))
             kept = own.keep(n, lambda at: at, lambda digits: w.is_("sle", self.digit(w, digits, shift, bits), value))
 
@@ -290,26 +290,27 @@ class OrderKernels:
                 self.put_in_order(w, keys, own.keys_at, kept, *few)
                 with w.loop(0, f["count"]) as i:
                     own.give(self.wide(w, keys, w.load(keys.type, w.at(keys.type, few[2], i.i))),
-                             w.at(keys.raw, values, i.i), w.at("i64", places, i.i))
+                             w.at(keys.raw, values, i.i), w.at("i64", indices, i.i))
 
             def by_digits():
                 more = w.at("i8", room, own.nbytes)
                 other = w.at("i8", more, w.mul(n, keys.pair_bytes))
-                self.put_by_digits(w, keys, SHORT_DIGIT, kept, lambda at: (own.held(at)[1], own.place(at)), more, other,
-                                   lambda *given: self.give_element(w, f, keys, x, values, places, *given))
+                self.put_by_digits(w, keys, SHORT_DIGIT, kept, lambda at: (own.key_of(at)[1], own.index_of(at)),
+                                   more, other,
+                                   lambda *given: self.give_element(w, f, keys, x, values, indices, *given))
 
             w.either(w.is_("sle", kept, BEST_RANKS), by_ranks, by_digits)
 
         self.every_row(w, f, buffers, keys, row)
         return self.text(w)
 
-    def value_of(self, w, counts, size, place):
-        """(which value of a digit has the element at `place` of the order, how many are below) by `counts` of them."""
+    def value_of(self, w, counts, size, rank):
+        """(which value of a digit has the element at `rank` of the order, how many are below) by `counts` of them."""
         def search(begin, end, step, start, count):
-            """The last of every so many values with at most `place` below it, from `start` below on."""
+            """The last of every so many values with at most `rank` below it, from `start` below on."""
             with w.loop(begin, end, step, [("i64", start), ("i64", begin), ("i64", start)]) as v:
                 total, value, below = v.values
-                here = w.is_("sle", total, place)
+                here = w.is_("sle", total, rank)
                 v.next = [w.add(total, w(f"zext i32 {count(w.at('i32', counts, v.i))} to i64")),
                           w.pick(here, v.i, value), w.pick(here, total, below)]
             return v.values[1:]
@@ -320,45 +321,45 @@ class OrderKernels:
         return search(block, w.least(size, w.add(block, VALUES_TOGETHER)), 1, below, lambda at: w.load("i32", at))
 
     def select(self, name, dtype, bits):
-        """The step: one element of each row, by its place in ascending order; digits of so many bits are counted."""
+        """The step: one element of each row, by its rank in ascending order; digits of so many bits are counted."""
         keys = Keys(dtype, self.target)
         levels, size = ceil(keys.bits / bits), 1 << bits
         w, f, buffers = self.open(name)
         n, counts = f["n"], w.spare(f"[{size} x i32]")
         few = [w.spare(f"[{SELECTED_RANKS} x {keys.type}]") for _ in range(3)]
 
-        def row(x, values, places, room):
+        def row(x, values, indices, room):
             own = Candidates(w, keys, x, n, room, 0)
             shift = keys.bits - bits
             self.clear(w, counts, size)
             with w.loop(0, n, 1, [("i64", 0)]) as i:
-                key, digits = own.held(i.i)
+                key, digits = own.key_of(i.i)
                 self.count_up(w, counts, self.digit(w, digits, shift, bits))
                 nan = w(f"icmp eq {keys.type} {key}, {keys.top}")
                 i.next = [w.add(i.values[0], w.one_if(nan))]
-            place = self.place(w, f, keys, i.values[0])
-            value, below = self.value_of(w, counts, size, place)
+            rank = self.rank_asked(w, f, keys, i.values[0])
+            value, below = self.value_of(w, counts, size, rank)
             kept = own.keep(n, lambda at: at, lambda digits: w.is_("eq", self.digit(w, digits, shift, bits), value))
-            with w.loop(1, levels, 1, [("i64", kept), ("i64", w.sub(place, below))]) as level:
-                count, place = level.values
+            with w.loop(1, levels, 1, [("i64", kept), ("i64", w.sub(rank, below))]) as level:
+                count, rank = level.values
                 many = w.is_("sgt", count, SELECTED_RANKS)
                 looked, sizes = w.pick(many, count, 0), w.pick(many, size, 0)
                 shift = w.most(w.sub(keys.bits - bits, w.mul(level.i, bits)), 0)
                 self.clear(w, counts, sizes)
                 with w.loop(0, looked) as i:
-                    self.count_up(w, counts, self.digit(w, own.held(i.i)[1], shift, bits))
-                value, below = self.value_of(w, counts, sizes, place)
-                kept = own.keep(looked, own.place,
+                    self.count_up(w, counts, self.digit(w, own.key_of(i.i)[1], shift, bits))
+                value, below = self.value_of(w, counts, sizes, rank)
+                kept = own.keep(looked, own.index_of,
                                 lambda digits: w.is_("eq", self.digit(w, digits, shift, bits), value))
-                level.next = [w.pick(many, kept, count), w.sub(place, below)]
-            count, place = level.values
+                level.next = [w.pick(many, kept, count), w.sub(rank, below)]
+            count, rank = level.values
 
             def ranked():
                 self.put_in_order(w, keys, own.keys_at, count, *few)
-                own.give(self.wide(w, keys, w.load(keys.type, w.at(keys.type, few[2], place))), values, places)
+                own.give(self.wide(w, keys, w.load(keys.type, w.at(keys.type, few[2], rank))), values, indices)
 
             w.either(w.is_("sle", count, SELECTED_RANKS), ranked,
-                     lambda: own.give(place, values, places))                              # or all are equal
+                     lambda: own.give(rank, values, indices))                              # or all are equal
 
         self.every_row(w, f, buffers, keys, row)
         return self.text(w)
@@ -372,34 +373,34 @@ class Candidates:
         self.w, self.keys, self.x, self.keys_at = w, keys, x, room
         keys.make(w, x, n, flip, room)
         at = w.up(w.mul(w.up(n, RANKED_VECTORS * keys.lanes), keys.key_bytes), CACHE_LINE_BYTES)
-        self.places_at, self.nbytes = w.at("i8", room, at), w.up(w.add(at, w.mul(n, 8)), CACHE_LINE_BYTES)
+        self.indices_at, self.nbytes = w.at("i8", room, at), w.up(w.add(at, w.mul(n, 8)), CACHE_LINE_BYTES)
 
-    def held(self, number):
+    def key_of(self, number):
         """(key, the same as `digits`) of a candidate."""
         key = self.w.load(self.keys.type, self.w.at(self.keys.type, self.keys_at, number))
         wide = key if self.keys.type == "i64" else self.w(f"sext i32 {key} to i64")
         return key, self.keys.digits(self.w, wide)
 
-    def place(self, number):
+    def index_of(self, number):
         """Where a candidate stands in its row."""
-        return self.w.load("i64", self.w.at("i64", self.places_at, number))
+        return self.w.load("i64", self.w.at("i64", self.indices_at, number))
 
-    def keep(self, count, place_of, suits):
+    def keep(self, count, index_of, suits):
         """Of the first `count` keep those that `suits(digits)` says; gives how many. They move up, in their order."""
         w, keys = self.w, self.keys
         with w.loop(0, count, 1, [("i64", 0)]) as i:
-            (key, digits), to = self.held(i.i), i.values[0]
-            place = place_of(i.i)
+            (key, digits), to = self.key_of(i.i), i.values[0]
+            index = index_of(i.i)
             w.store(keys.type, key, w.at(keys.type, self.keys_at, to))
-            w.store("i64", place, w.at("i64", self.places_at, to))
+            w.store("i64", index, w.at("i64", self.indices_at, to))
             i.next = [w.add(to, w.one_if(suits(digits)))]
         return i.values[0]
 
-    def give(self, number, value, place):
+    def give(self, number, value_to, index_to):
         """Write a candidate to the results."""
-        w, at = self.w, self.place(number)
-        w.store("i64", at, place)
-        w.store(self.keys.raw, w.load(self.keys.raw, w.at(self.keys.raw, self.x, at)), value)
+        w, at = self.w, self.index_of(number)
+        w.store("i64", at, index_to)
+        w.store(self.keys.raw, w.load(self.keys.raw, w.at(self.keys.raw, self.x, at)), value_to)
 
 
 class Leaders:
@@ -408,21 +409,21 @@ class Leaders:
     def __init__(self, w, keys, x, count, room, flip):
         self.w, self.keys, self.x, self.flip = w, keys, x, flip
         self.keys_at = w.at("i8", room, BEST_AT)
-        self.places_at = w.at("i8", self.keys_at, w.up(w.mul(count, keys.key_bytes), CACHE_LINE_BYTES))
+        self.indices_at = w.at("i8", self.keys_at, w.up(w.mul(count, keys.key_bytes), CACHE_LINE_BYTES))
         w.store(keys.type, -1 - keys.lowest, w.at(keys.type, self.keys_at, -1))     # nothing is above it
 
-    def key(self, place):
+    def key(self, index):
         w, keys = self.w, self.keys
-        return keys.key(w, keys.load(w, w.at(keys.raw, self.x, place), keys.type), keys.type, self.flip)
+        return keys.key(w, keys.load(w, w.at(keys.raw, self.x, index), keys.type), keys.type, self.flip)
 
-    def consider(self, place, last):
-        """Put in the element at `place`, if it is better than that at `last`."""
+    def consider(self, index, last):
+        """Put in the element at `index`, if it is better than that at `last`."""
         w, keys = self.w, self.keys
-        key, bound = self.key(place), w.load(keys.type, w.at(keys.type, self.keys_at, last))
+        key, bound = self.key(index), w.load(keys.type, w.at(keys.type, self.keys_at, last))
         with w.when(w(f"icmp sgt {keys.type} {key}, {bound}")):
-            self.insert(key, place, last)
+            self.insert(key, index, last)
 
-    def insert(self, key, place, end):
+    def insert(self, key, index, end):
         """Put a key in among those before `end`, after its equals; the last goes out."""
         w, keys = self.w, self.keys
         before, turn, move, done = w.block, w.name("turn"), w.name("move"), w.name("end")
@@ -431,13 +432,13 @@ class Leaders:
         w.label(turn)
         mark = len(w.lines)
         prior = w(f"add i64 {at}, -1")
-        held = w.load(keys.type, w.at(keys.type, self.keys_at, prior))
-        w.do(f"br i1 {w(f'icmp slt {keys.type} {held}, {key}')}, label %{move}, label %{done}")
+        prior_key = w.load(keys.type, w.at(keys.type, self.keys_at, prior))
+        w.do(f"br i1 {w(f'icmp slt {keys.type} {prior_key}, {key}')}, label %{move}, label %{done}")
         w.label(move)
-        w.store(keys.type, held, w.at(keys.type, self.keys_at, at))
-        w.store("i64", w.load("i64", w.at("i64", self.places_at, prior)), w.at("i64", self.places_at, at))
+        w.store(keys.type, prior_key, w.at(keys.type, self.keys_at, at))
+        w.store("i64", w.load("i64", w.at("i64", self.indices_at, prior)), w.at("i64", self.indices_at, at))
         w.do(f"br label %{turn}")
         w.lines.insert(mark, f"  {at} = phi i64 [ {end}, %{before} ], [ {prior}, %{move} ]")
         w.label(done)
         w.store(keys.type, key, w.at(keys.type, self.keys_at, at))
-        w.store("i64", place, w.at("i64", self.places_at, at))
+        w.store("i64", index, w.at("i64", self.indices_at, at))

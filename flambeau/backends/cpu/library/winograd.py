@@ -10,21 +10,21 @@ Convolutional Neural Networks", 2015, section 4.1) compute it with 16:
            0 -1  1  0           1/2 -1/2  1/2             0  1 -1 -1
            0  1  0 -1           0    0    1
 
-Summed over input channels, each of the 16 places is a product of matrices: filters [output, input channel] by inputs
-[input channel, tile]. These steps (winograd_kernels.py has their text) make a convolution, or a gradient of the input,
-which is one with the filters mirrored and the channels exchanged:
+Summed over input channels, each of the 16 elements of a tile is a product of matrices: filters [output, input channel]
+by inputs [input channel, tile]. These steps (winograd_kernels.py has their text) make a convolution, or a gradient of
+the input, which is one with the filters mirrored and the channels exchanged:
 
-    filters     G g G^T of all filters, to working memory: [place, output channel, input channel]
+    filters     G g G^T of all filters, to working memory: [element, output channel, input channel]
     inputs      only where there are many filters: B^T d B of all tiles, to working memory
-    tiles       for each block of tiles: B^T d B of its inputs, to the thread's room: [place, input channel, tile]; 16
-                products by the kernels of gemm.py: [place, output channel, tile]; A^T m A, to the output
+    tiles       for each block of tiles: B^T d B of its inputs, to the thread's room: [element, input channel, tile]; 16
+                products by the kernels of gemm.py: [element, output channel, tile]; A^T m A, to the output
     direct      the convolution along taps (conv.py), where some output was not finite
 
 The gradient of the filter, with h the gradient of Y, is G^T [ (A h A^T) * (B^T d B) ] G, and products sum over tiles:
 
     inputs, gradients       only where there are many channels: B^T d B and A h A^T of all tiles, to working memory
-    products                for each share of the tiles: both, to its room, and their 16 products: [share, place, input
-                            channel, output channel]
+    products                for each share of the tiles: both, to its room, and their 16 products: [share, element,
+                            input channel, output channel]
     weights                 G^T m G of the sum of all shares, to the weight's gradient
     direct                  as above
 
@@ -32,7 +32,7 @@ Vectors go along tiles, those of a row side by side, so that images are read and
 in `products`, along channels.
 
 An infinity or a NaN of the input would spread over its tile, and a sum of large inputs may overflow where no product
-of the convolution does. All of these leave an output that is not finite, since every place counts in some output; so
+of the convolution does. All of these leave an output that is not finite, since every element counts in some output; so
 the steps look for such, and then everything is computed again as it is defined. Otherwise results differ from the sum
 along taps by rounding alone. The order of sums is fixed by the shapes, and does not depend on the number of threads.
 """
@@ -53,8 +53,8 @@ from .winograd_kernels import (
     FLAT_TAPS,
     MIRRORED_TAPS,
     STRIDED_TAPS,
+    TILE_ELEMENTS,
     TILE_FIELDS,
-    TILE_PLACES,
     WEIGHT_FIELDS,
     WinogradKernels,
 )
@@ -110,7 +110,7 @@ def cut(machine, job):
     number of threads must not decide, since results depend on it."""
     y, m, channels, lanes, size, threads = job.y, job.m, job.channels, machine.lanes, machine.size, get_num_threads()
     u_row = up(channels, lanes) + lanes                   # no power of two, where rows would meet in the cache
-    filter_bytes, each = TILE_PLACES * m * u_row * size, TILE_PLACES * channels * size
+    filter_bytes, each = TILE_ELEMENTS * m * u_row * size, TILE_ELEMENTS * channels * size
     out_h, out_w = y.size[3:]
     tile_w, all_tiles = -(-out_w // 2), y.size[0] * -(-out_h // 2) * -(-out_w // 2)
     fitting = MAX_NEAR_BYTES // each - 2 * lanes          # tiles of a block at most, unless they are elsewhere
@@ -130,13 +130,14 @@ def cut(machine, job):
     row_blocks, wide = -(-rows_of_tiles // rows), up(rows * cols, lanes)
     m_tile = up(-(-m // channel_parts(row_blocks, m, threads, apart)), MAX_KERNEL_ROWS)
     product_bytes = MAX_PRODUCT_BYTES if apart else MAX_OUTPUT_BYTES
-    m_part = up(even_part(m_tile, max(MAX_KERNEL_ROWS, product_bytes // (TILE_PLACES * wide * size))), MAX_KERNEL_ROWS)
+    m_part = even_part(m_tile, max(MAX_KERNEL_ROWS, product_bytes // (TILE_ELEMENTS * wide * size)))
+    m_part = up(m_part, MAX_KERNEL_ROWS)
     width = widest(machine, m_part, wide, min(channels, MAX_PRODUCT_K))
     f = dict.fromkeys(TILE_FIELDS, 0)
     f.update(input_fields(machine, job, channels, rows, cols, apart, channels, FLAG_BYTES + up(filter_bytes, 64)),
              block=even_part(channels, MAX_PRODUCT_K), m=m, m_tile=m_tile, m_tiles=-(-m // m_tile), m_part=m_part,
              y_0=job.start, y_n=y.step[0], y_m=y.step[1], y_h=y.step[3], y_w=y.step[4], out_h=out_h, out_w=out_w,
-             u_row=u_row, u_place=m * u_row, p_room=TILE_PLACES * m_part * wide + lanes, width=width,
+             u_row=u_row, u_element=m * u_row, p_room=TILE_ELEMENTS * m_part * wide + lanes, width=width,
              height=machine.rows(width))
     return f
 
@@ -146,18 +147,18 @@ def channel_parts(blocks, m, threads, apart):
     long. In the thread's room, each part transforms the inputs anew."""
     def cost(parts):
         rounds = -(-blocks * parts // threads) + late_share(threads)
-        again = 0.01 if apart else INPUT_CYCLES / (TILE_PLACES / 2 * m)
+        again = 0.01 if apart else INPUT_CYCLES / (TILE_ELEMENTS / 2 * m)
         return rounds * threads / (blocks * parts) * (1 + again * parts)
     return min(range(1, max(1, m // MIN_CHANNEL_PART) + 1), key=cost) if blocks < PIECES_A_THREAD * threads else 1
 
 
-def input_fields(machine, job, channels, rows, cols, apart, held, at):
+def input_fields(machine, job, channels, rows, cols, apart, kept, at):
     """The fields of `inputs`, which the steps that may do its work have too: blocks of `rows` of `cols` tiles, of which
-    the thread's room has place for `held` channels, or working memory from byte `at` on for all, if `apart`."""
+    the thread's room has room for `kept` channels, or working memory from byte `at` on for all, if `apart`."""
     x, lanes, (images, _, _, out_h, out_w) = job.x, machine.lanes, job.y.size
     tile_h, col_blocks = -(-out_h // 2), -(-out_w // 2 // cols)
     pitch, part = up(2 * cols + 2, lanes), even_part(channels, 32)
-    room = TILE_PLACES * (channels if apart else held) * (up(rows * cols, lanes) + lanes) + lanes
+    room = TILE_ELEMENTS * (channels if apart else kept) * (up(rows * cols, lanes) + lanes) + lanes
     low_h, low_w = [min(tap[i] for tap in job.taps) for i in (2, 3)]
     return dict(rows=rows, row_blocks=-(-images * col_blocks * tile_h // rows), all=images * col_blocks * tile_h,
                 tile_h=tile_h, cols=cols, col_blocks=col_blocks, channels=channels, x_n=x.step[0], x_c=x.step[1],
@@ -172,7 +173,7 @@ def pays(machine, job, cycles):
     lanes, m, channels, (images, _, _, out_h, out_w) = machine.lanes, job.m, job.channels, job.y.size
     rows, tile_w = images * -(-out_h // 2), -(-out_w // 2)
     calls = 1 + CALL_CYCLES / (12 * min(channels, MAX_PRODUCT_K))
-    products = TILE_PLACES * m * channels * rows * tile_w / (2 * lanes) * calls
+    products = TILE_ELEMENTS * m * channels * rows * tile_w / (2 * lanes) * calls
     transforms = rows * -(-tile_w // lanes) * (channels * INPUT_CYCLES + m * OUTPUT_CYCLES)
     filters = m * channels * (10 + FILTER_CYCLES / lanes)
     return products + transforms + filters + STEP_CYCLES < cycles
@@ -192,7 +193,7 @@ def steps(machine, job, f, filter_at, direct):
                            ("to_tiles",), ("from_tiles",), ("filter_block", how)],
                           kernels(heights, f["height"], widths, f["width"]))
     turned = dict(m=f["m"], channels=f["channels"], a_m=job.a_m, a_c=job.a_c, a_0=first, a_h=below, a_w=right,
-                  u_row=f["u_row"], u_place=f["u_place"], filters_of=filters_of)
+                  u_row=f["u_row"], u_element=f["u_element"], filters_of=filters_of)
     scratch = f["v_at"] + (f["row_blocks"] * f["v_block"] if f["apart"] else 0)
     fields = [f[name] for name in TILE_FIELDS]
 
@@ -202,7 +203,7 @@ def steps(machine, job, f, filter_at, direct):
     return [call(filters, -(-f["m"] // FILTERS_TOGETHER), FILTERS_TOGETHER * f["channels"] * 20,
                  [turned[name] for name in FILTER_FIELDS]),
             *[call(fn, f["row_blocks"] * f["parts"], f["rows"] * f["cols"] * f["part"] * 10, fields) for fn in inputs],
-            call(tiles, f["row_blocks"] * f["m_tiles"], PIECE_CYCLES, fields, TILE_PLACES / 36),
+            call(tiles, f["row_blocks"] * f["m_tiles"], PIECE_CYCLES, fields, TILE_ELEMENTS / 36),
             if_not_finite(direct, scratch)]
 
 
@@ -247,13 +248,13 @@ def cut_weight(machine, job):
     rows_of_tiles = images * -(-out_h // 2) * -(-tile_w // cols)
     rows = even_part(rows_of_tiles, max(1, SHARE_TILES // cols))
     row_blocks, p_row = -(-rows_of_tiles // rows), up(m, lanes)
-    share_bytes = TILE_PLACES * channels * p_row * size
+    share_bytes = TILE_ELEMENTS * channels * p_row * size
     shares = max(1, min(MAX_SHARES, row_blocks // 4, MAX_SHARE_BYTES // share_bytes))
     share = -(-row_blocks // shares)
     shares = -(-row_blocks // share)
     c_tile, m_tile = even_part(channels, 64), up(even_part(m, 128), lanes)
     c_tiles, m_tiles = -(-channels // c_tile), -(-m // m_tile)
-    apart_bytes = TILE_PLACES * row_blocks * rows * cols * (channels + p_row) * size
+    apart_bytes = TILE_ELEMENTS * row_blocks * rows * cols * (channels + p_row) * size
     weight_rooms = 9 * CHANNELS_TOGETHER * p_row, (m + 4) * up(9 * CHANNELS_TOGETHER, lanes)
     if c_tiles * m_tiles > 2 and apart_bytes > MAX_APART_BYTES or share_bytes > MAX_FILTER_BYTES \
             or not in_room(size, *weight_rooms):
@@ -265,16 +266,16 @@ def cut_weight(machine, job):
         c_tiles = -(-channels // c_tile)
     apart = c_tiles * m_tiles > 2 and apart_bytes <= MAX_APART_BYTES
     g_row = p_row if apart else m_tile
-    g_place = rows * cols * g_row
+    g_element = rows * cols * g_row
     width = widest(machine, c_tile, m_tile, rows * cols)
     f = dict.fromkeys(WEIGHT_FIELDS, 0)
     f.update(input_fields(machine, job, channels, rows, cols, apart, c_tile, FLAG_BYTES + shares * share_bytes))
     f.update(c_tile=c_tile, c_tiles=c_tiles, m=m, m_tile=m_tile, m_tiles=m_tiles, shares=shares, share=share,
              g_n=g.step[0], g_m=g.step[1], g_h=g.step[3], g_w=g.step[4], out_h=out_h, out_w=out_w, g_row=g_row,
-             g_place=g_place, g_at=f["v_at"] + apart * row_blocks * f["v_block"],
-             g_block=up(TILE_PLACES * g_place * size, 64), g_room=1 if apart else TILE_PLACES * g_place + lanes,
-             t_row=m_tile, t_room=4 * cols * m_tile + 4 * lanes, p_at=FLAG_BYTES, p_row=p_row, p_place=channels * p_row,
-             p_share=TILE_PLACES * channels * p_row, w_m=9 * channels,
+             g_element=g_element, g_at=f["v_at"] + apart * row_blocks * f["v_block"],
+             g_block=up(TILE_ELEMENTS * g_element * size, 64), g_room=1 if apart else TILE_ELEMENTS * g_element + lanes,
+             t_row=m_tile, t_room=4 * cols * m_tile + 4 * lanes, p_at=FLAG_BYTES, p_row=p_row,
+             p_element=channels * p_row, p_share=TILE_ELEMENTS * channels * p_row, w_m=9 * channels,
              w_lines=weight_rooms[1], height=machine.rows(width), width=width)
     return f
 
@@ -285,9 +286,9 @@ def pays_for_weight(machine, f):
     tiles = f["all"] * f["cols"]
     positions = f["all"] // (f["tile_h"] * f["col_blocks"]) * f["out_h"] * f["out_w"]
     direct = m * channels * 9 * positions / (2 * lanes)
-    products = TILE_PLACES * m * channels * tiles / (2 * lanes) * (1 + CALL_CYCLES / (12 * SHARE_TILES))
+    products = TILE_ELEMENTS * m * channels * tiles / (2 * lanes) * (1 + CALL_CYCLES / (12 * SHARE_TILES))
     transforms = f["all"] * -(-f["cols"] // lanes) * channels * INPUT_CYCLES + tiles * m / lanes * GRADIENT_CYCLES
-    weights = m * channels * (f["shares"] * TILE_PLACES + 9 * lanes) / lanes
+    weights = m * channels * (f["shares"] * TILE_ELEMENTS + 9 * lanes) / lanes
     return products + transforms + weights + STEP_CYCLES < direct
 
 
@@ -308,6 +309,6 @@ def weight_steps(machine, f, direct):
 
     beforehand = (f["row_blocks"] * f["parts"], each * f["part"]), (f["row_blocks"] * f["m_tiles"], each * f["m_tile"])
     return [*[call(fn, *how) for fn, how in zip(apart, beforehand, strict=False)],
-            call(products, f["shares"] * f["c_tiles"] * f["m_tiles"], PIECE_CYCLES, TILE_PLACES / 36),
+            call(products, f["shares"] * f["c_tiles"] * f["m_tiles"], PIECE_CYCLES, TILE_ELEMENTS / 36),
             call(weights, -(-f["channels"] // CHANNELS_TOGETHER), CHANNELS_TOGETHER * f["m"] * 12),
             if_not_finite(direct, scratch)]

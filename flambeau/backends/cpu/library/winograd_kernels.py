@@ -7,19 +7,19 @@ from .blocking import up
 from .conv_kernels import TapKernels
 from .gemm_micro import MAX_KERNEL_ROWS, MAX_KERNEL_VECTORS
 
-TILE_PLACES = 16              # of a transformed tile
+TILE_ELEMENTS = 16              # of a transformed tile
 FLAG_BYTES = 64               # at the head of working memory
 FILTERS_TOGETHER = 16         # output channels of one tile of `filters`
 CHANNELS_TOGETHER = 8         # input channels of one tile of `weights`
 FLAT_TAPS, MIRRORED_TAPS, STRIDED_TAPS = range(3)     # how the taps of a filter lie: in order, backwards, in strides
 
-FILTER_FIELDS = "m channels a_m a_c a_0 a_h a_w u_row u_place filters_of".split()
+FILTER_FIELDS = "m channels a_m a_c a_0 a_h a_w u_row u_element filters_of".split()
 INPUT_FIELDS = ("rows row_blocks all tile_h cols col_blocks channels x_n x_c x_h x_w size_h size_w low_h low_w pitch "
                 "x_room v_room v_at v_block parts part apart plane_of forth_of").split()
-TILE_FIELDS = [*INPUT_FIELDS, *("block m m_tile m_tiles m_part y_0 y_n y_m y_h y_w out_h out_w u_row u_place p_room "
+TILE_FIELDS = [*INPUT_FIELDS, *("block m m_tile m_tiles m_part y_0 y_n y_m y_h y_w out_h out_w u_row u_element p_room "
                                 "height width kernels back_of").split()]
 WEIGHT_FIELDS = [*INPUT_FIELDS, *("c_tile c_tiles m m_tile m_tiles shares share g_n g_m g_h g_w out_h out_w g_row "
-                                  "g_place g_at g_block g_room t_row t_room p_at p_row p_place p_share w_m w_lines "
+                                  "g_element g_at g_block g_room t_row t_room p_at p_row p_element p_share w_m w_lines "
                                   "height width kernels gradients_of weights_of").split()]
 
 
@@ -51,7 +51,7 @@ class WinogradKernels(TapKernels):
             count = w.least(FILTERS_TOGETHER, w.sub(f["m"], first))
             source = w.at(elt, A, w.add(f["a_0"], w.mul(first, f["a_m"])))
             to = w.at(elt, U, w.mul(first, f["u_row"]))
-            w.do(f"call void {w.function(f['filters_of'])}(ptr {to}, i64 {f['u_row']}, i64 {f['u_place']}, "
+            w.do(f"call void {w.function(f['filters_of'])}(ptr {to}, i64 {f['u_row']}, i64 {f['u_element']}, "
                  f"ptr {source}, i64 {f['a_m']}, i64 {f['a_c']}, i64 {f['a_h']}, i64 {f['a_w']}, i64 {count}, "
                  f"i64 {f['channels']})")
         return self.v.declarations() + w.text()
@@ -69,11 +69,11 @@ class WinogradKernels(TapKernels):
 
         def taps(lines):
             """The nine taps of `lanes` filters, each a vector."""
-            held = {}
+            loaded = {}
             for start in starts:
                 loads = [w.load(small, w.at(elt, line, start), v.bytes) for line in lines]
-                held.update(zip(range(start, start + group), self.turned(w, loads), strict=True))
-            return [held[8 - i if how == MIRRORED_TAPS else i] for i in range(9)]
+                loaded.update(zip(range(start, start + group), self.turned(w, loads), strict=True))
+            return [loaded[8 - i if how == MIRRORED_TAPS else i] for i in range(9)]
 
         def spread(a, b, c):
             """G times a column of three."""
@@ -90,18 +90,18 @@ class WinogradKernels(TapKernels):
                     with w.loop(0, 3) as r:
                         for i, line in enumerate(lines):
                             for s in range(3):
-                                place = w.at(elt, line, w.add(w.mul(r.i, "%h"), w.mul(s, "%w")))
-                                w.store(elt, w.load(elt, place), w.at(elt, nine, w.add(w.mul(r.i, 3), 9 * i + s)))
+                                pointer = w.at(elt, line, w.add(w.mul(r.i, "%h"), w.mul(s, "%w")))
+                                w.store(elt, w.load(elt, pointer), w.at(elt, nine, w.add(w.mul(r.i, 3), 9 * i + s)))
                     lines = [w.at(elt, nine, 9 * i) for i in range(n)]
                 elif how == MIRRORED_TAPS:
                     lines = [w.at(elt, line, -8) for line in lines]
                 g = taps(lines)
                 columns = [spread(g[s], g[s + 3], g[s + 6]) for s in range(3)]
-                place = to
+                pointer = to
                 for r in range(4):
                     for one in spread(*[column[r] for column in columns]):
-                        v.store(w, one, place)
-                        place = w.at(elt, place, "%place")
+                        v.store(w, one, pointer)
+                        pointer = w.at(elt, pointer, "%place")
                 k.next = [w.at(elt, source, "%m"), w.at(elt, to, "%row")]
         return v.declarations() + w.text()
 
@@ -119,11 +119,11 @@ class WinogradKernels(TapKernels):
         def plus(a, b): return w(f"fadd {v.type} {a}, {b}")
         def spread(a, b, c, d): return [minus(a, c), plus(b, c), minus(c, b), minus(b, d)]
 
-        def line(place):
+        def line(pointer):
             """d B for a row of inputs: vectors of every other one, from the first four on."""
             four = []
             for start in (0, 2):
-                low, high = [v.load(w, w.at(elt, place, start + part)) for part in (0, n)]
+                low, high = [v.load(w, w.at(elt, pointer, start + part)) for part in (0, n)]
                 four += [w(f"shufflevector {v.type} {low}, {v.type} {high}, <{n} x i32> "
                            f"<{_list(range(odd, 2 * n, 2))}>") for odd in (0, 1)]
             return spread(*four)
@@ -139,11 +139,11 @@ class WinogradKernels(TapKernels):
                 source, to, *above = i.values
                 below = [*line(source), *line(w.at(elt, source, "%pitch"))]
                 columns = [spread(above[s], above[s + 4], below[s], below[s + 4]) for s in range(4)]
-                place = to
+                pointer = to
                 for r in range(4):
                     for s in range(4):
-                        v.store(w, columns[s][r], place)
-                        place = w.at(elt, place, "%place")
+                        v.store(w, columns[s][r], pointer)
+                        pointer = w.at(elt, pointer, "%place")
                 i.next = [w.at(elt, source, far), w.at(elt, to, "%cols"), *below]
         return v.declarations() + w.text()
 
@@ -173,10 +173,10 @@ class WinogradKernels(TapKernels):
             lines = [w.pick(direct, to, "%line", "ptr"),
                      w.pick(w.both(direct, both), second, w.at(elt, "%line", line_row), "ptr")]
             with w.loop(0, "%cols", n, [(v.type, check)]) as j:
-                place, m = w.at(elt, source, j.i), []
+                pointer, m = w.at(elt, source, j.i), []
                 for _ in range(16):
-                    m.append(v.load(w, place))
-                    place = w.at(elt, place, "%place")
+                    m.append(v.load(w, pointer))
+                    pointer = w.at(elt, pointer, "%place")
                 columns = [gather(*m[s::4]) for s in range(4)]
                 check = j.values[0]
                 for r in range(2):
@@ -230,7 +230,7 @@ class WinogradKernels(TapKernels):
         return w.loop(w.div(first, f["tile_h"]), w.add(w.div(w.sub(end, 1), f["tile_h"]), 1))
 
     def piece(self, w, f, block, number):
-        """(image, first output column, first row of tiles, rows of tiles, place of its first tile in the block)."""
+        """(image, first output column, first row of tiles, rows of tiles, index of its first tile in the block)."""
         first, end = block[:2]
         start = w.mul(number, f["tile_h"])
         top, bottom = w.most(start, first), w.least(w.add(start, f["tile_h"]), end)
@@ -238,13 +238,13 @@ class WinogradKernels(TapKernels):
         return (image, w.mul(w.mul(part, f["cols"]), 2), w.sub(top, start), w.sub(bottom, top),
                 w.mul(w.sub(top, first), f["cols"]))
 
-    def transform(self, w, f, block, X, channel, until, x_room, V, first, held):
-        """B^T d B of the inputs of a block, some channels of it: [place, channel, tile], with rows that run over. V has
-        room for `held` channels from `first` on."""
+    def transform(self, w, f, block, X, channel, until, x_room, V, first, kept):
+        """B^T d B of the inputs of a block, some channels of it: [element, channel, tile], with rows that run over. V
+        has room for `kept` channels from `first` on."""
         v, elt, n = self.v, self.element, self.lanes
         _, _, count, wide = block
         v_row = w.add(wide, n)
-        v_place = w.mul(held, v_row)
+        v_element = w.mul(kept, v_row)
         wide_x = w.add(w.mul(f["cols"], 2), 2)
         V = w.at(elt, V, w.mul(w.sub(channel, first), v_row))
         with self.pieces(w, f, block) as p:
@@ -257,15 +257,15 @@ class WinogradKernels(TapKernels):
                 w.do(f"call void {w.function(f['plane_of'])}(ptr {x_room}, i64 {f['pitch']}, i64 0, ptr {source}, "
                      f"i64 {f['x_h']}, i64 {f['x_w']}, i64 {f['size_h']}, i64 {f['size_w']}, i64 {low}, "
                      f"i64 {high}, i64 {left}, i64 {wide_x}, i64 1)")
-                w.do(f"call void {w.function(f['forth_of'])}(ptr {to}, i64 {v_place}, i64 {rows}, i64 {f['cols']}, "
+                w.do(f"call void {w.function(f['forth_of'])}(ptr {to}, i64 {v_element}, i64 {rows}, i64 {f['cols']}, "
                      f"ptr {x_room}, i64 {f['pitch']})")
                 c.next = [w.at(elt, source, f["x_c"]), w.at(elt, to, v_row)]
         # nothing is left behind the last tile: its products are looked at
-        with w.loop(0, TILE_PLACES, 1, [("ptr", w.at(elt, V, count))]) as q:
+        with w.loop(0, TILE_ELEMENTS, 1, [("ptr", w.at(elt, V, count))]) as q:
             with w.loop(channel, until, 1, [("ptr", q.values[0])]) as c:
                 v.store(w, "zeroinitializer", c.values[0])
                 c.next = [w.at(elt, c.values[0], v_row)]
-            q.next = [w.at(elt, q.values[0], v_place)]
+            q.next = [w.at(elt, q.values[0], v_element)]
 
     def tiles(self, name):
         """The step of the convolution itself; buffers x, weight, y and working memory."""
@@ -293,11 +293,11 @@ class WinogradKernels(TapKernels):
             block = self.block_of(w, f, number)
             wide = block[3]
             v_row = w.add(wide, n)
-            v_place, p_place = w.mul(f["channels"], v_row), w.mul(f["m_part"], wide)
+            v_element, p_element = w.mul(f["channels"], v_row), w.mul(f["m_part"], wide)
             with w.when(w(f"xor i1 {apart}, true")):
                 self.transform(w, f, block, X, 0, f["channels"], x_room, v_room, 0, f["channels"])
             V = w.pick(apart, w.at("i8", w.at("i8", room, f["v_at"]), w.mul(number, f["v_block"])), v_room, "ptr")
-            v.store(w, "zeroinitializer", w.at(elt, p_room, w.mul(TILE_PLACES, p_place)))
+            v.store(w, "zeroinitializer", w.at(elt, p_room, w.mul(TILE_ELEMENTS, p_element)))
             w.store("i64", v_row, w.at("i64", step, 1))
             with w.loop(0, MAX_KERNEL_ROWS) as i:
                 w.store("i64", w.mul(i.i, wide), w.at("i64", c_rows, i.i))
@@ -308,22 +308,22 @@ class WinogradKernels(TapKernels):
                 m = w.least(f["m_part"], w.sub(end_m, part.i))
                 strips = w.count_of(m, f["height"])
                 low, taller = w.div(m, strips), w.rem(m, strips)
-                with w.loop(0, TILE_PLACES) as q, w.loop(0, f["channels"], f["block"]) as c:
+                with w.loop(0, TILE_ELEMENTS) as q, w.loop(0, f["channels"], f["block"]) as c:
                     k = w.least(f["block"], w.sub(f["channels"], c.i))
                     more = w.one_if(w.is_("ne", c.i, 0))
-                    a = w.at(elt, U, w.add(w.add(w.mul(q.i, f["u_place"]), w.mul(part.i, f["u_row"])), w.sub(c.i, 1)))
-                    b = w.at(elt, V, w.add(w.mul(q.i, v_place), w.mul(w.sub(c.i, 1), v_row)))
-                    to = w.at(elt, p_room, w.mul(q.i, p_place))
+                    a = w.at(elt, U, w.add(w.add(w.mul(q.i, f["u_element"]), w.mul(part.i, f["u_row"])), w.sub(c.i, 1)))
+                    b = w.at(elt, V, w.add(w.mul(q.i, v_element), w.mul(w.sub(c.i, 1), v_row)))
+                    to = w.at(elt, p_room, w.mul(q.i, p_element))
                     self.products_of(w, kernels, strips, low, taller, wider, thin, panels, k, step, a, a_rows,
                                      f["u_row"], b, columns, to, c_rows, wide, more)
                 # what is read behind the products of the last channel is looked at too
-                with w.when(w.is_("slt", m, f["m_part"])), w.loop(0, TILE_PLACES) as q:
-                    v.store(w, "zeroinitializer", w.at(elt, p_room, w.add(w.mul(q.i, p_place), w.mul(m, wide))))
-                self.put_tiles(w, f, block, Y, part.i, m, p_room, p_place, line, check)
+                with w.when(w.is_("slt", m, f["m_part"])), w.loop(0, TILE_ELEMENTS) as q:
+                    v.store(w, "zeroinitializer", w.at(elt, p_room, w.add(w.mul(q.i, p_element), w.mul(m, wide))))
+                self.put_tiles(w, f, block, Y, part.i, m, p_room, p_element, line, check)
         self.note(w, room, check)
         return v.declarations() + w.text()
 
-    def put_tiles(self, w, f, block, Y, first_m, m, p_room, p_place, line, check):
+    def put_tiles(self, w, f, block, Y, first_m, m, p_room, p_element, line, check):
         """The outputs of a block of tiles, `m` channels from `first_m` on."""
         elt, wide = self.element, block[3]
         with self.pieces(w, f, block) as p:
@@ -336,7 +336,7 @@ class WinogradKernels(TapKernels):
             with w.loop(0, m, 1, [("ptr", y), ("ptr", w.at(elt, p_room, at))]) as i:
                 to, source = i.values
                 w.do(f"call void {w.function(f['back_of'])}(ptr {to}, i64 {f['y_h']}, i64 {f['y_w']}, "
-                     f"i64 {high}, i64 {across}, ptr {source}, i64 {p_place}, i64 {f['cols']}, ptr {line}, "
+                     f"i64 {high}, i64 {across}, ptr {source}, i64 {p_element}, i64 {f['cols']}, ptr {line}, "
                      f"ptr {check})")
                 i.next = [w.at(elt, to, f["y_m"]), w.at(elt, source, wide)]
 
@@ -359,16 +359,16 @@ class WinogradKernels(TapKernels):
                 corner = w.at(elt, source, k.i)
                 four = [v.load(w, w.at(elt, w.at(elt, corner, below), right)) for right in (0, "%far")
                         for below in (0, second)]
-                columns, place = (spread(*four[:2]), spread(*four[2:])), w.at(elt, to, k.i)
+                columns, pointer = (spread(*four[:2]), spread(*four[2:])), w.at(elt, to, k.i)
                 for r in range(4):
                     for one in spread(columns[0][r], columns[1][r]):
-                        v.store(w, one, place)
-                        place = w.at(elt, place, "%place")
+                        v.store(w, one, pointer)
+                        pointer = w.at(elt, pointer, "%place")
             j.next = [w.at(elt, source, w.mul("%far", 2)), w.at(elt, to, "%row")]
         return v.declarations() + w.text()
 
     def turn_gradients(self, w, f, block, G, first_m, m, t_room, to):
-        """A g A^T of a block of tiles, `m` channels from `first_m` on: [place, tile, channel]."""
+        """A g A^T of a block of tiles, `m` channels from `first_m` on: [element, tile, channel]."""
         v, elt, n = self.v, self.element, self.lanes
         with self.pieces(w, f, block) as p:
             image, col, row, rows, at = self.piece(w, f, block, p.i)
@@ -398,7 +398,7 @@ class WinogradKernels(TapKernels):
                     w.either(w.is_("eq", f["g_w"], 1), turn, gather)
                 tile = w.add(at, w.mul(i.i, f["cols"]))
                 w.do(f"call void {w.function(f['gradients_of'])}(ptr {w.at(elt, to, w.mul(tile, f['g_row']))}, "
-                     f"i64 {f['g_place']}, i64 {f['g_row']}, ptr {t_room}, i64 {f['t_row']}, i64 {f['cols']}, "
+                     f"i64 {f['g_element']}, i64 {f['g_row']}, ptr {t_room}, i64 {f['t_row']}, i64 {f['cols']}, "
                      f"i64 {w.up(m, n)})")
 
     def gradients(self, name):
@@ -417,7 +417,7 @@ class WinogradKernels(TapKernels):
 
     def products(self, name):
         """The step of the products: a share of the tiles, some channels of each kind; sums go to working memory, as
-        [share, place, input channel, output channel]. Buffers x, g, the weight's gradient, working memory."""
+        [share, element, input channel, output channel]. Buffers x, g, the weight's gradient, working memory."""
         elt, n = self.element, self.lanes
         w, f = self.open(name, WEIGHT_FIELDS)
         X, G, room = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in (0, 1, 3)]
@@ -450,7 +450,7 @@ class WinogradKernels(TapKernels):
             panels, strips = w.count_of(vectors, f["width"]), w.count_of(count_c, f["height"])
             thin, wider = w.div(vectors, panels), w.rem(vectors, panels)
             low, taller = w.div(count_c, strips), w.rem(count_c, strips)
-            held = w.pick(apart, f["channels"], f["c_tile"])
+            kept = w.pick(apart, f["channels"], f["c_tile"])
             with w.loop(first_block, last_block) as number:
                 block = self.block_of(w, f, number.i)
                 v_row = w.add(block[3], n)
@@ -464,10 +464,10 @@ class WinogradKernels(TapKernels):
                 more = w.one_if(w.is_("ne", number.i, first_block))
                 with w.loop(0, MAX_KERNEL_ROWS) as i:
                     w.store("i64", w.mul(i.i, v_row), w.at("i64", a_rows, i.i))
-                with w.loop(0, TILE_PLACES) as q:
-                    a = w.at(elt, V, w.sub(w.mul(w.mul(q.i, held), v_row), 1))
-                    b = w.at(elt, g, w.sub(w.mul(q.i, f["g_place"]), f["g_row"]))
-                    to = w.at(elt, sums, w.mul(q.i, f["p_place"]))
+                with w.loop(0, TILE_ELEMENTS) as q:
+                    a = w.at(elt, V, w.sub(w.mul(w.mul(q.i, kept), v_row), 1))
+                    b = w.at(elt, g, w.sub(w.mul(q.i, f["g_element"]), f["g_row"]))
+                    to = w.at(elt, sums, w.mul(q.i, f["p_element"]))
                     self.products_of(w, kernels, strips, low, taller, wider, thin, panels, block[2], step, a, a_rows,
                                      v_row, b, columns, to, c_rows, f["p_row"], more)
         return "\n".join([self.v.declarations(), self.turn(), self.gather(), w.text()])
@@ -508,21 +508,21 @@ class WinogradKernels(TapKernels):
 
         with w.loop(0, "%wide", n, [(v.type, v.load(w, "%check"))]) as k:
             source = w.at(elt, "%from", k.i)
-            carry = [("ptr", source), *[(v.type, "zeroinitializer")] * TILE_PLACES]
+            carry = [("ptr", source), *[(v.type, "zeroinitializer")] * TILE_ELEMENTS]
             with w.loop(0, "%shares", 1, carry) as s:
                 share, *sums = s.values
-                place, made = share, []
+                pointer, made = share, []
                 for one in sums:
-                    made.append(w(f"fadd {v.type} {one}, {v.load(w, place)}"))
-                    place = w.at(elt, place, "%place")
+                    made.append(w(f"fadd {v.type} {one}, {v.load(w, pointer)}"))
+                    pointer = w.at(elt, pointer, "%place")
                 s.next = [w.at(elt, share, "%share"), *made]
-            m, check, place = s.values[1:], k.values[0], w.at(elt, "%to", k.i)
+            m, check, pointer = s.values[1:], k.values[0], w.at(elt, "%to", k.i)
             columns = [gather(*m[i::4]) for i in range(4)]
             for r in range(3):
                 for one in gather(*[column[r] for column in columns]):
                     check = v.fma(w, one, "zeroinitializer", check)
-                    v.store(w, one, place)
-                    place = w.at(elt, place, "%row")
+                    v.store(w, one, pointer)
+                    pointer = w.at(elt, pointer, "%row")
             k.next = [check]
         v.store(w, k.values[0], "%check")
         return v.declarations() + w.text()
@@ -544,7 +544,7 @@ class WinogradKernels(TapKernels):
                 source = w.at(elt, w.at("i8", room, f["p_at"]), w.mul(w.add(first, c.i), f["p_row"]))
                 nine = w.at(elt, lines, w.mul(w.mul(9, c.i), f["p_row"]))
                 w.do(f"call void {w.function(f['weights_of'])}(ptr {nine}, "
-                     f"i64 {f['p_row']}, ptr {source}, i64 {f['p_place']}, i64 {f['p_share']}, i64 {f['shares']}, "
+                     f"i64 {f['p_row']}, ptr {source}, i64 {f['p_element']}, i64 {f['p_share']}, i64 {f['shares']}, "
                      f"i64 {f['p_row']}, ptr {check})")
             taps = w.mul(count, 9)
             w.do(f"call void @turn(ptr {turned}, i64 {line}, ptr {lines}, i64 {f['p_row']}, i64 {f['m']}, i64 {taps})")

@@ -37,7 +37,7 @@ from ....loops.target import CACHE_LINE_BYTES
 from . import array_pool as spare_arrays
 from .address import address
 from .array_pool import class_size, exceeds_peak
-from .limits import available, held, limit
+from .limits import available, limit, resident_bytes
 
 PAGE_BYTES = mmap.PAGESIZE
 MAX_SMALL_BYTES = 256 << 10     # up to here blocks are carved out of slabs
@@ -94,8 +94,8 @@ class SizeClass:
         self.blocks = self.idle = 0         # how many there are, and how many were idle when it was last counted
         self.calls = self.misses = 0
         self.calls_then = self.since = 0    # how many calls `_trim` has seen, and when it last saw more
-        kind = type("Block", (Block, self.raw), {"__slots__": (), "nbytes": size, "__del__": _method(self.free.append)})
-        self.plain_take = map(kind.from_address, map(_addressof, starmap(self.free.pop, repeat(())))).__next__
+        cls = type("Block", (Block, self.raw), {"__slots__": (), "nbytes": size, "__del__": _method(self.free.append)})
+        self.plain_take = map(cls.from_address, map(_addressof, starmap(self.free.pop, repeat(())))).__next__
         self.noticed = 0                    # of how many that lie idle it was told that they came back
         self.choose_take()
 
@@ -297,7 +297,7 @@ def make_room(nbytes):
     """
     if nbytes > available():
         empty_cache()
-    return nbytes <= limit() - max(held(), allocated())
+    return nbytes <= limit() - max(resident_bytes(), allocated())
 
 
 def has_room(nbytes):
@@ -590,8 +590,9 @@ def failure(nbytes, spec=None, said=""):
     what = said if nbytes is None else f"you tried to allocate {nbytes} bytes ({bytes_in_words(nbytes)})"
     now = stats()
     error = OutOfMemoryError(
-        f"can't allocate memory: {what or 'there is none left'}. This process holds {bytes_in_words(held())} of the "
-        f"{bytes_in_words(limit())} that it may have; {bytes_in_words(now['allocated_bytes.all.current'])} are "
+        f"can't allocate memory: {what or 'there is none left'}. "
+        f"This process holds {bytes_in_words(resident_bytes())} of the {bytes_in_words(limit())} that it may have; "
+        f"{bytes_in_words(now['allocated_bytes.all.current'])} are "
         f"allocated and {bytes_in_words(now['reserved_bytes.all.current'])} reserved in the CPU's cache.")
     error.nbytes, error.spec = nbytes, spec
     return error

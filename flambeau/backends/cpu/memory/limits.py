@@ -15,7 +15,7 @@ def limit():
     return min([total, *(_number(folder, ceiling) for folder, ceiling, _, _ in _groups())])
 
 
-def held():
+def resident_bytes():
     """The bytes of memory that this process holds now."""
     words = text_of("/proc/self/statm").split()
     return int(words[1]) * os.sysconf("SC_PAGE_SIZE") if words else 0
@@ -37,8 +37,8 @@ def _groups():
     """The control groups that bound us: (folder, file of the limit, file of the usage, field of the cached files)."""
     found = []
     for line in text_of("/proc/self/cgroup").splitlines():
-        number, kinds, path = line.split(":", 2)
-        if "memory" in kinds.split(","):
+        number, controllers, path = line.split(":", 2)
+        if "memory" in controllers.split(","):
             tops = [f"{CGROUP_FOLDER}/memory"]
             files = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
         elif number == "0":

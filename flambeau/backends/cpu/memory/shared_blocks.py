@@ -91,7 +91,7 @@ def nameless_file():
         raise
 
 
-def places(sizes):
+def part_offsets(sizes):
     """(where parts of these sizes start in a block, how long the block is)"""
     starts, end = [], 0
     for size in sizes:

@@ -54,10 +54,10 @@ def from_units(units, mean, std, system):
         log = logarithm(real(1) - u1)
         sine, cosine = sine_and_cosine(real(2 * math.pi) * u2)
     else:
-        kind = "f" if units.dtype == FLOAT32 else ""
-        log = system("log" + kind, real(1) - u1)
+        suffix = "f" if units.dtype == FLOAT32 else ""
+        log = system("log" + suffix, real(1) - u1)
         angle = (2 * math.pi * u2.astype(np.float64)).astype(units.dtype)
-        sine, cosine = system("sin" + kind, angle), system("cos" + kind, angle)
+        sine, cosine = system("sin" + suffix, angle), system("cos" + suffix, angle)
     radius = np.sqrt(real(-2) * log)
     out = np.empty((len(u1), 2, 8), units.dtype)
     np.multiply(radius, cosine, out=out[:, 0])
@@ -111,7 +111,7 @@ def text(target):
     pairs = w.down("%blocks", 2)
     for first, last, at_once in ((0, pairs, 2), (pairs, "%blocks", 1)):
         with w.loop(first, last, at_once) as k:
-            _blocks(w, *[w.at("i32", place, w.mul(k.i, 16)) for place in ("%words", "%out")], at_once)
+            _blocks(w, *[w.at("i32", base, w.mul(k.i, 16)) for base in ("%words", "%out")], at_once)
     return "\n".join([f"declare {v} @llvm.{name}.v{lanes}f32({', '.join([v] * count)})"
                       for lanes, v in ((8, "<8 x float>"), (16, "<16 x float>"))
                       for name, count in (("fma", 3), ("sqrt", 1))] + [w.text()])
@@ -142,7 +142,7 @@ def _blocks(w, words, out, at_once):
     k = FloatWords(w, lanes)
 
     def unit(start):
-        """One in [0, 1) from the low 24 bits of each word: eight of each block, from the block's place `start` on."""
+        """One in [0, 1) from the low 24 bits of each word: eight of each block, from the block's word `start` on."""
         found = [w.load("<8 x i32>", w.at("i32", words, start + 16 * block), 4) for block in range(at_once)]
         if at_once == 2:
             found = [w(f"shufflevector <8 x i32> {found[0]}, <8 x i32> {found[1]}, <16 x i32> {_counted(0, 16)}")]

@@ -355,26 +355,26 @@ class MersenneTwister(RandomStream):
         with self._lock:
             if n >= SMALL_PERMUTATION:      # a 32-bit word modulo so large a range would favour small numbers
                 return rounded(self._permutation64(n), dtype)
-            places = np.arange(n, dtype=np.uint32)      # at step i, swap what is at i and at places[i]
+            targets = np.arange(n, dtype=np.uint32)      # at step i, swap what is at i and at targets[i]
             if n:
-                places[:-1] += self._fill(n - 1, np.uint32, self._word) % (np.uint32(n) - places[:-1])
+                targets[:-1] += self._fill(n - 1, np.uint32, self._word) % (np.uint32(n) - targets[:-1])
         if n >= 4096:
-            return rounded(swapped(places), dtype)
+            return rounded(swapped(targets), dtype)
         order = list(range(n))
-        for i, place in enumerate(places.tolist()):
-            order[i], order[place] = order[place], order[i]
+        for i, target in enumerate(targets.tolist()):
+            order[i], order[target] = order[target], order[i]
         return rounded(np.array(order, np.int64), dtype)
 
     def _permutation64(self, n):
-        """Each number goes to a random place up to its own, and what was there moves to the end."""
+        """Each number goes to a random index up to its own, and what was there moves to the end."""
         out = np.empty(n, np.int64)
         order = memoryview(out)             # no list: 200 million Python integers would not fit
         for start in range(0, n, CHUNK_SAMPLES):
             stop = min(start + CHUNK_SAMPLES, n)
-            places = self._word64(stop - start) % np.arange(start + 1, stop + 1, dtype=UINT64)
-            for i, place in enumerate(places.tolist(), start):
-                order[i] = order[place]
-                order[place] = i
+            targets = self._word64(stop - start) % np.arange(start + 1, stop + 1, dtype=UINT64)
+            for i, target in enumerate(targets.tolist(), start):
+                order[i] = order[target]
+                order[target] = i
         return out
 
     # ------------------------------------------------------------------ one sample from one unit
@@ -599,22 +599,22 @@ def lined_up_room(shape, dtype):
     return allocator.blank(make_spec(dtypes.from_numpy(dtype), shape if isinstance(shape, tuple) else (shape,)))[0]
 
 
-def swapped(places):
-    """0 to n - 1 after swapping i with places[i] >= i for each i in turn, without a loop over n.
+def swapped(targets):
+    """0 to n - 1 after swapping i with targets[i] >= i for each i in turn, without a loop over n.
 
-    Step i leaves for good, at i, what it finds at its place: what the last earlier step with that place put
-    there, or else the place's own number. A step k puts down what stood at k just before it: `stood[k]`,
-    which in turn is what the last earlier step with place k put there, or k.
+    Step i leaves for good, at i, what it finds at its target: what the last earlier step with that target put
+    there, or else the target's own number. A step k puts down what stood at k just before it: `stood[k]`,
+    which in turn is what the last earlier step with target k put there, or k.
     """
-    n = len(places)
-    keys = places.astype(UINT64) << UINT64(32)
+    n = len(targets)
+    keys = targets.astype(UINT64) << UINT64(32)
     keys |= np.arange(n, dtype=UINT64)
-    keys.sort()                             # by place, then by step, as plain integers: the fast sort
-    step, place = keys.astype(np.uint32), (keys >> UINT64(32)).astype(np.uint32)
+    keys.sort()                             # by target, then by step, as plain integers: the fast sort
+    step, target = keys.astype(np.uint32), (keys >> UINT64(32)).astype(np.uint32)
 
     stood = np.arange(n, dtype=np.uint32)
-    moving = step != place
-    stood[place[moving]] = step[moving]     # the last of equal places wins
+    moving = step != target
+    stood[target[moving]] = step[moving]     # the last of equal targets wins
     open_ = np.flatnonzero(stood != np.arange(n, dtype=np.uint32))
     while len(open_):                       # follow the references, doubling the reach each time
         here = stood[open_]
@@ -622,8 +622,8 @@ def swapped(places):
         stood[open_] = there
         open_ = open_[here != there]
 
-    found = place.copy()
-    again = np.flatnonzero(place[1:] == place[:-1])
+    found = target.copy()
+    again = np.flatnonzero(target[1:] == target[:-1])
     found[again + 1] = stood[step[again]]
     out = np.empty(n, np.uint32)
     out[step] = found

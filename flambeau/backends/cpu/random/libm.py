@@ -68,7 +68,7 @@ def _map(name, type):
 def _scale():
     w = LLVMWriter("define void @scale64(ptr %values, i64 %count, double %scale, double %low)")
     with w.loop(0, "%count") as k:
-        place = w.at("double", "%values", k.i)
-        w.store("double", w(f"call double @llvm.fma.f64(double {w.load('double', place)}, double %scale, double %low)"),
-                place)
+        pointer = w.at("double", "%values", k.i)
+        scaled = w(f"call double @llvm.fma.f64(double {w.load('double', pointer)}, double %scale, double %low)")
+        w.store("double", scaled, pointer)
     return "declare double @llvm.fma.f64(double, double, double)\n" + w.text()

@@ -15,7 +15,7 @@ from ....base.locks import in_child
 from ..llvm_writer import LLVMWriter
 from . import box_muller, libm
 
-STATE_WORDS, SHIFT = 624, 397      # of the twister: a word follows from those 624, 623 and 227 places before it
+STATE_WORDS, SHIFT = 624, 397      # of the twister: a word follows from those 624, 623 and 227 words before it
 POSITION_BYTES = 4 * STATE_WORDS   # where NumPy's state has the number of the next word
 LANES = 16                         # words at a time; a vector of some machine vectors
 MIN_NATIVE_WORDS = 1 << 13         # that are worth asking for compiled code
@@ -145,9 +145,9 @@ def _vector(type, lanes):
 
 
 def _twisted(w, this, following, shifted, lanes):
-    """The word that follows from the words at three places; of several in a row."""
+    """The word that follows from the words at three pointers; of several in a row."""
     t = _vector("i32", lanes)
-    a, b, c = [w.load(t, place, 4) for place in (this, following, shifted)]
+    a, b, c = [w.load(t, pointer, 4) for pointer in (this, following, shifted)]
     high = w(f"and {t} {a}, {_splat(-2**31, 'i32', lanes)}")
     low = w(f"and {t} {b}, {_splat(2**31 - 1, 'i32', lanes)}")
     half = w(f"lshr {t} {w(f'or {t} {high}, {low}')}, {_splat(1, 'i32', lanes)}")
@@ -165,8 +165,8 @@ def _twist():
         whole = first + (last - first) // LANES * LANES
         for start, end, lanes in ((first, whole, LANES), (whole, last, 1)):
             with w.loop(start, end, lanes) as k:
-                places = [w.at("i32", "%state", w.add(k.i, more)) for more in (0, 1, away)]
-                _twisted(w, *places, lanes)
+                pointers = [w.at("i32", "%state", w.add(k.i, more)) for more in (0, 1, away)]
+                _twisted(w, *pointers, lanes)
 
     walk(0, STATE_WORDS - SHIFT, SHIFT)
     walk(STATE_WORDS - SHIFT, STATE_WORDS - 1, SHIFT - STATE_WORDS)

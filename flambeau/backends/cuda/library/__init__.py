@@ -6,7 +6,7 @@ of what lies badly, or the reference.
 
     gemm                                                        products.py
     affine(epilogue)                                            affine.py; "bias" or "relu"
-    scan(dim), running(kind, dim)                               scans.py; `kind`: "sum prod max min logaddexp recur"
+    scan(dim), running(operation, dim)                          scans.py; "sum prod max min logaddexp recur"
     add_rows(skip), sum_rows(), sum_weighted_rows()             rows.py
     convolve(stride, padding, dilation, groups, transposed)     conv.py
     convolve_weight(stride, padding, dilation, groups)          conv.py
@@ -30,7 +30,7 @@ __all__ = ["HostCall", "LaunchCall", "ask", "can", "forget"]
 
 def ask(name, dtype, args, outs, params, index=0):
     """The calls of a function by its name, over operands and results as (shape, strides), on device `index`; None where
-    there are none. The places are the operands, then the results, then the scratch memory of the calls, if any."""
+    there are none. The addresses are the operands, then the results, then the scratch memory of the calls, if any."""
     def whole(laid):
         return tuple([(tuple(shape), tuple(strides)) for shape, strides in laid])
     cudnn = library_switches.cudnn
@@ -63,8 +63,8 @@ def _answer(name, dtype, args, outs, params, index, _switches):
     if name == "scan":
         return scans.scan("sum", dtype, args, outs, *params)
     if name == "running":
-        kind, dim = params
-        return scans.scan(kind, dtype, args, outs, dim)
+        operation, dim = params
+        return scans.scan(operation, dtype, args, outs, dim)
     if name == "convolve":
         return conv.convolve(dtype, *args, *outs, *params, index)
     if name == "convolve_weight":

@@ -56,8 +56,8 @@ class ProposedKernel(ctypes.Structure):
 
 def affine(dtype, a, b, bias, c, epilogue, index=0):
     """[HostCall] or [LaunchCall] for c = a @ b + bias, matrices and a vector as (shape, strides); None where there is
-    none. The places are those of a, b, bias and c. The epilogue "relu" leaves nothing below zero; small products alone
-    have it, and "bias" is the other."""
+    none. The addresses are those of a, b, bias and c. The epilogue "relu" leaves nothing below zero; small products
+    alone have it, and "bias" is the other."""
     if dtype.name not in CUDA_TYPES or len(c[0]) != 2 or bias != ((c[0][1],), (1,)):
         return None
     if products.is_small(a, c):
@@ -96,10 +96,10 @@ class AffineProduct:
         self.call, self.dtype, self.index = call, dtype, index
         self.library = blas_lt()
         self.handle = _handles.get(index) or _handles.setdefault(index, _made(self.library, "cublasLtCreate"))
-        kind, (m, n, k) = CUDA_TYPES[dtype.name], (call.m, call.n, call.k)
-        self.a = self._new("cublasLtMatrixLayout", kind, *((k, m) if call.a.way else (m, k)), call.a.ld)
-        self.b = self._new("cublasLtMatrixLayout", kind, *((n, k) if call.b.way else (k, n)), call.b.ld)
-        self.c = self._new("cublasLtMatrixLayout", kind, m, n, call.c.ld)
+        data_type, (m, n, k) = CUDA_TYPES[dtype.name], (call.m, call.n, call.k)
+        self.a = self._new("cublasLtMatrixLayout", data_type, *((k, m) if call.a.way else (m, k)), call.a.ld)
+        self.b = self._new("cublasLtMatrixLayout", data_type, *((n, k) if call.b.way else (k, n)), call.b.ld)
+        self.c = self._new("cublasLtMatrixLayout", data_type, m, n, call.c.ld)
         self.products = {}     # compute type → a description of the product
         self.kernels = {}      # (compute type, math mode, how even each address is) → [ProposedKernel], the best first
         self.using = new_lock()                   # a description holds the address of the bias for the time of a call
@@ -159,15 +159,15 @@ class AffineProduct:
                 self._set(found, attribute, ctypes.c_int32(value))
         return found
 
-    def _new(self, kind, *given):
+    def _new(self, object_name, *given):
         """A description of cuBLASLt's, there as long as this."""
-        made = _made(self.library, f"{kind}Create", *given)
-        weakref.finalize(self, getattr(self.library, f"{kind}Destroy"), made).atexit = False
+        made = _made(self.library, f"{object_name}Create", *given)
+        weakref.finalize(self, getattr(self.library, f"{object_name}Destroy"), made).atexit = False
         return made
 
-    def _set(self, what, attribute, value, kind="Desc"):
-        check(getattr(self.library, f"cublasLtMatmul{kind}SetAttribute")(
-            what, attribute, ctypes.addressof(value), ctypes.sizeof(value)), f"cublasLtMatmul{kind}SetAttribute")
+    def _set(self, what, attribute, value, object_name="Desc"):
+        check(getattr(self.library, f"cublasLtMatmul{object_name}SetAttribute")(
+            what, attribute, ctypes.addressof(value), ctypes.sizeof(value)), f"cublasLtMatmul{object_name}SetAttribute")
 
 
 def _made(library, name, *given):

@@ -24,7 +24,7 @@ STRIDED = ("q", "k", "v", "out", "grad", "dq", "dk", "dv")
 
 def attention(dtype, args, outs, params, properties, index=0):
     """A LaunchCall for (average, logarithms of sums) of query, key and value [samples, heads, steps, features], and a
-    mask if there is one, all (shape, strides); None where there is none. The places are those of query, key, value,
+    mask if there is one, all (shape, strides); None where there is none. The addresses are those of query, key, value,
     mask, average and logarithms."""
     scale, causal, groups, mask = params
     names = ("q", "k", "v", "out")
@@ -46,7 +46,7 @@ def attention(dtype, args, outs, params, properties, index=0):
 
 
 def attention_backward(dtype, args, outs, params, properties, index=0):
-    """LaunchCalls for the gradients of query, key and value; None where there are none. The places are those of the
+    """LaunchCalls for the gradients of query, key and value; None where there are none. The addresses are those of the
     average's gradient, query, key, value, average, logarithms, a mask if there is one, and of the three gradients."""
     scale, causal, groups, mask = params
     names = ("grad", "q", "k", "v", "out", "dq", "dk", "dv")
@@ -66,10 +66,10 @@ def attention_backward(dtype, args, outs, params, properties, index=0):
     if fast is not None:
         return [first, *fast]
     calls = [first]
-    for kind, blocks in (("keys", samples * shared * -(-keys // TILE)), ("queries", samples * heads
+    for part, blocks in (("keys", samples * shared * -(-keys // TILE)), ("queries", samples * heads
                                                                        * -(-queries // TILE))):
-        calls.append(LaunchCall(_source(kind, dtype, size, width, causal, mask, names), f"attention_{kind}",
-                                (blocks, 1, 1), (TILE_THREADS, 1, 1), _shared(kind, dtype, size, width), ints, scratch))
+        calls.append(LaunchCall(_source(part, dtype, size, width, causal, mask, names), f"attention_{part}",
+                                (blocks, 1, 1), (TILE_THREADS, 1, 1), _shared(part, dtype, size, width), ints, scratch))
     return calls
 
 
@@ -107,9 +107,9 @@ def _bits(number):
     return struct.unpack("q", struct.pack("d", float(number)))[0]
 
 
-def _source(kind, dtype, size, width, causal, mask, names):
-    text = {"forward": _FORWARD, "delta": _DELTA, "keys": _KEYS, "queries": _QUERIES}[kind]
-    extra = ("samples",) if kind == "delta" else ()
+def _source(part, dtype, size, width, causal, mask, names):
+    text = {"forward": _FORWARD, "delta": _DELTA, "keys": _KEYS, "queries": _QUERIES}[part]
+    extra = ("samples",) if part == "delta" else ()
     exp, log = ("exp", "log") if dtype.name == "float64" else ("expf", "logf")
     text = (_COMMON + text).replace("EXP", exp).replace("LOG", log).replace("SIZE", str(size)) \
         .replace("WIDTH", str(width)).replace("CAUSAL", str(int(causal))).replace("TILE", str(TILE)) \
@@ -117,12 +117,12 @@ def _source(kind, dtype, size, width, causal, mask, names):
     return tensor_attention.opening(dtype, names, mask, extra) + text
 
 
-def _shared(kind, dtype, size, width):
+def _shared(part, dtype, size, width):
     """Bytes of shared memory that a kernel needs."""
     word = 8 if dtype.name == "float64" else 4
     row = {"forward": 2 * (size + 1) + width + 1, "keys": 2 * (size + 1) + 2 * (width + 1) + 2,
-           "queries": 2 * (size + 1) + 2 * (width + 1) + 2}[kind]
-    tiles = {"forward": 1, "keys": 2, "queries": 1}[kind]
+           "queries": 2 * (size + 1) + 2 * (width + 1) + 2}[part]
+    tiles = {"forward": 1, "keys": 2, "queries": 1}[part]
     return word * TILE * (row + tiles * (TILE + 1))
 
 

@@ -166,12 +166,12 @@ def _picture(laid, layout):
 
 
 def _planned(made, way, dtype, x, weight, y, stride, padding, dilation, groups, layout):
-    library, kind = made.library, CUDNN_TYPES[dtype.name]
+    library, data_type = made.library, CUDNN_TYPES[dtype.name]
     half = dtype.itemsize == 2
     math = TENSOR_MATH if half else FMA_MATH if dtype.name == "float32" and not library_switches.cudnn.allow_tf32 else \
         DEFAULT_MATH_TYPE
-    described = {"x": _tensor(library, kind, x, layout), "y": _tensor(library, kind, y, layout),
-                 "w": _filter(library, kind, weight, layout)}
+    described = {"x": _tensor(library, data_type, x, layout), "y": _tensor(library, data_type, y, layout),
+                 "w": _filter(library, data_type, weight, layout)}
     how = _made(library.cudnnCreateConvolutionDescriptor)
     sums = CUDNN_TYPES["float64" if dtype.name == "float64" else "float32"]
     call(library.cudnnSetConvolutionNdDescriptor, how, len(stride), _ints(padding), _ints(stride), _ints(dilation),
@@ -217,16 +217,16 @@ def _made(create):
     return handle.value
 
 
-def _tensor(library, kind, laid, layout):
+def _tensor(library, data_type, laid, layout):
     made, (shape, _) = _made(library.cudnnCreateTensorDescriptor), laid
     strides = (channels_last_strides if layout == NHWC else contiguous_strides)(shape)
-    call(library.cudnnSetTensorNdDescriptor, made, kind, len(shape), _ints(shape), _ints(strides))
+    call(library.cudnnSetTensorNdDescriptor, made, data_type, len(shape), _ints(shape), _ints(strides))
     return made
 
 
-def _filter(library, kind, laid, layout):
+def _filter(library, data_type, laid, layout):
     made, (shape, _) = _made(library.cudnnCreateFilterDescriptor), laid
-    call(library.cudnnSetFilterNdDescriptor, made, kind, layout, len(shape), _ints(shape))
+    call(library.cudnnSetFilterNdDescriptor, made, data_type, layout, len(shape), _ints(shape))
     return made
 
 

@@ -1,7 +1,7 @@
 """Pooling by the largest, and elements added where an index says: a thread for each window, a block for each row.
 
 Of equals the first is taken, of nans the last, as in PyTorch. `drop` adds in the order of the elements: a block takes
-some at a time; of those that want the same place the first adds, then the next. Sums are in shared memory where a row
+some at a time; of those that have the same index the first adds, then the next. Sums are in shared memory where a row
 fits there, in float32 for 16-bit floats.
 """
 from math import prod
@@ -11,20 +11,20 @@ from . import elements
 
 POOL_THREADS = 256
 DROP_THREADS = 256
-SLOTS = 2048                       # in which the elements of a block claim their places
-MAX_HELD_BYTES = 96 << 10          # of sums in shared memory
+SLOTS = 2048                       # in which the elements of a block claim their indices
+MAX_SHARED_SUM_BYTES = 96 << 10    # of sums in shared memory
 
 
-def max_pool(dtype, x, y, places, maps):
-    """A LaunchCall for the largest element of each window and its place in the flattened spatial dimensions; None where
-    there is none. `x`, `y` and `places` are (shape, strides); `maps` are windows (base/axis_maps.py), one to three."""
+def max_pool(dtype, x, y, indices, maps):
+    """A LaunchCall for the largest element of each window and its index in the flattened spatial dimensions; None where
+    there is none. `x`, `y` and `indices` are (shape, strides); `maps` are windows (base/axis_maps.py), one to three."""
     n = len(maps)
     if not elements.is_known(dtype) or dtype.name == "bool" or n > 3 or any(m[0] != "window" for m in maps) \
             or 0 in x[0] or 0 in y[0] or len(x[0]) - n > 2:
         return None
     lead = 2 - (len(x[0]) - n)
     sizes, strides = [], []
-    for laid in (x, y, places):
+    for laid in (x, y, indices):
         shape, by = laid
         shape, by = (1,) * lead + tuple(shape), (0,) * lead + tuple(by)
         sizes.append(shape[:2] + (1,) * (3 - n) + shape[2:])
@@ -80,16 +80,16 @@ extern "C" __global__ void __launch_bounds__(THREADS) max_pool(const Params p) {
 
 def drop(dtype, rows, count, size, shared):
     """A LaunchCall that adds the elements of g [rows, count] at index [rows, count] of zeros [rows, size]; None where
-    there is none. All are contiguous and every index is in range; a `shared` index has one row. The places are those of
-    g, index and out."""
+    there is none. All are contiguous and every index is in range; a `shared` index has one row. The addresses are
+    those of g, index and out."""
     if not elements.is_known(dtype) or dtype.name == "bool" or not rows or not count or not size or rows >= 2**31:
         return None
     nbytes = size * max(4, dtype.itemsize)
-    held = nbytes <= MAX_HELD_BYTES
+    in_shared = nbytes <= MAX_SHARED_SUM_BYTES
     text = elements.opening(dtype) + elements.params(["g", "index", "out"], ["count", "size", "index_row"]) \
         + f"typedef {'W' if dtype.itemsize >= 4 or elements.is_float(dtype) else 'int'} S;\n" \
-        + _DROP.replace("THREADS", str(DROP_THREADS)).replace("SLOTS", str(SLOTS)).replace("HELD", str(int(held)))
-    return LaunchCall(text, "drop", (rows, 1, 1), (DROP_THREADS, 1, 1), nbytes if held else 0,
+        + _DROP.replace("THREADS", str(DROP_THREADS)).replace("SLOTS", str(SLOTS)).replace("HELD", str(int(in_shared)))
+    return LaunchCall(text, "drop", (rows, 1, 1), (DROP_THREADS, 1, 1), nbytes if in_shared else 0,
                       (count, size, 0 if shared else count))
 
 

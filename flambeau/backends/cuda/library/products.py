@@ -74,7 +74,7 @@ class Side(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A product as cuBLAS takes it: C (m × n) of A and B, `count` times; `turned`: the operands change places.
+    """A product as cuBLAS takes it: C (m × n) of A and B, `count` times; `turned`: the operands are exchanged.
 
     `outer` are the offsets in elements of A, B and C of every call.
     """
@@ -92,7 +92,7 @@ class Call(NamedTuple):
 
 def gemm(dtype, a, b, c, index=0):
     """[HostCall] or [LaunchCall] for c = a @ b, all (shape, strides) with leading dimensions that broadcast; None where
-    there is none. The places are those of a, b and c."""
+    there is none. The addresses are those of a, b and c."""
     if dtype.name not in CUDA_TYPES:
         return None
     if is_small(a, c):
@@ -342,7 +342,7 @@ def parts_of(call, size):
 
 def _bound(call, dtype, index):
     """`fn(addresses, stream)` that has cuBLAS compute `call`."""
-    kind, size = CUDA_TYPES[dtype.name], dtype.itemsize
+    type, size = CUDA_TYPES[dtype.name], dtype.itemsize
     a, b, c = call.a, call.b, call.c
     left, right = (1, 0) if call.turned else (0, 1)
     calls = [(part.m, part.n, part.k, part.adds, (outer[left] + part.at[0]) * size, (outer[right] + part.at[1]) * size,
@@ -357,15 +357,15 @@ def _bound(call, dtype, index):
         one, zero = SCALARS[compute]
         for m, n, k, adds, at_a, at_b, at_c in calls:
             first, second, result = addresses[left] + at_a, addresses[right] + at_b, addresses[2] + at_c
-            held = one if adds else zero
+            beta = one if adds else zero
             if call.count == 1:
                 status = made.library.cublasGemmEx_64(
-                    made.handle, a.way, b.way, m, n, k, one, first, kind, a.ld, second, kind, b.ld, held, result, kind,
+                    made.handle, a.way, b.way, m, n, k, one, first, type, a.ld, second, type, b.ld, beta, result, type,
                     c.ld, compute, DEFAULT_ALGORITHM)
             else:
                 status = made.library.cublasGemmStridedBatchedEx_64(
-                    made.handle, a.way, b.way, m, n, k, one, first, kind, a.ld, a.step, second, kind, b.ld, b.step,
-                    held, result, kind, c.ld, c.step, call.count, compute, DEFAULT_ALGORITHM)
+                    made.handle, a.way, b.way, m, n, k, one, first, type, a.ld, a.step, second, type, b.ld, b.step,
+                    beta, result, type, c.ld, c.step, call.count, compute, DEFAULT_ALGORITHM)
             check(status, "cublasGemmEx")
 
     return multiply

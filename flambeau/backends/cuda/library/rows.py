@@ -1,8 +1,9 @@
 """Rows added up where an index says: gradients of embeddings, `index_add`; always in the same order.
 
-Every block owns some rows of the result, reads the whole index, which stands in the second cache, and notes the places
-of those that are meant for its rows, in order. It then adds them up row by row, in registers, and writes each row once,
-zeros where there is nothing. So no two blocks write to the same row, and every row is added in the order of the index.
+Every block owns some rows of the result, reads the whole index, which stands in the second cache, and notes the
+positions of those that are meant for its rows, in order. It then adds them up row by row, in registers, and writes each
+row once, zeros where there is nothing. So no two blocks write to the same row, and every row is added in the order of
+the index.
 
 Where the index is long and the rows are many, the index is sorted first (sort.py), and each run of equals is added up
 by a warp, or for narrow rows by a lane; a run of more than 32 single elements by the lanes of a warp. 16-bit floats are
@@ -14,14 +15,14 @@ from . import elements, sort
 
 ADDING_THREADS = 256
 ROWS_OF_A_BLOCK = (32, 64, 128, 256)         # few where there are few rows, more where the index is long
-HITS = 2048                                  # places that a block notes before it adds them up
+HITS = 2048                                  # positions that a block notes before it adds them up
 MAX_INDEX_READS = 64 << 20                   # elements of the index that blocks read in all before it is sorted
 
 
 def add_rows(dtype, count, cols, size, skip):
     """LaunchCalls that add the rows of g [count, cols] at index [count] of zeros [size, cols]; None where there are
-    none. What is sent to row `skip` is left out. All are contiguous and every index is in range; the places are those
-    of g, index and out."""
+    none. What is sent to row `skip` is left out. All are contiguous and every index is in range; the addresses are
+    those of g, index and out."""
     if not elements.is_known(dtype) or dtype.name == "bool" or not count or not cols or not size or count >= 2**31:
         return None
     rows = next((r for r in ROWS_OF_A_BLOCK if size <= 512 * r), ROWS_OF_A_BLOCK[-1])
@@ -37,7 +38,7 @@ def add_rows(dtype, count, cols, size, skip):
 def sum_weighted_rows(dtype, count, cols, taps):
     """A LaunchCall for the sums [count, cols] of rows of a table: for each, those that its row of index says, each
     times a number of its row of weight [count, taps]; None where there is none. All are contiguous and every index is
-    in range; the places are those of table, index, weight and out."""
+    in range; the addresses are those of table, index, weight and out."""
     if not elements.is_float(dtype) or not count or not cols or not taps:
         return None
     text = elements.opening(dtype) + elements.params(["table", "index", "weight", "out"], ["count", "cols", "taps"]) \
@@ -63,10 +64,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) sum_weighted_rows(const Pa
 def _by_sorting(dtype, count, cols, size, skip):
     bits = max(1, (size - 1).bit_length())
     # of int64, the sign is turned to sort: the lowest bits are as they were
-    calls, keys, places = sort.by_digits(dtypes.int64, count, 1, bits, False, ["values", "x", "places"], keeps=True)
+    calls, keys, indices = sort.by_digits(dtypes.int64, count, 1, bits, False, ["values", "x", "places"], keeps=True)
     nbytes = size * cols * dtype.itemsize
     params = elements.params(["g", "index", "out", "scratch"], ["count", "cols", "skip", "keys", "places", "nbytes"])
-    ints, scratch = (count, cols, skip, keys, places, nbytes), calls[0].scratch
+    ints, scratch = (count, cols, skip, keys, indices, nbytes), calls[0].scratch
     opening = elements.opening(dtype) + params + f"typedef {'W' if elements.is_float(dtype) else 'E'} S;\n"
     clear = LaunchCall(opening + _CLEAR.replace("THREADS", str(ADDING_THREADS)), "clear",
                        (min(4096, -(-nbytes // (16 * ADDING_THREADS))) or 1, 1, 1), (ADDING_THREADS, 1, 1), 0, ints,

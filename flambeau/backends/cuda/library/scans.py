@@ -1,4 +1,4 @@
-"""Running results along a dimension: sums, products, extremes with their places, first-order recurrences.
+"""Running results along a dimension: sums, products, extremes with their indices, first-order recurrences.
 
 A running result is a chain of states, each joined with the next element's, and joining is associative: a row is cut
 into pieces that are joined beside each other, and what comes before a piece is joined to it afterwards. Rows (elements
@@ -38,18 +38,18 @@ _STATES = {
               "return State{r.f * l.v + r.v, l.f * r.f};"),
 }
 _SUMMED_WIDELY = {"sum", "prod", "logaddexp", "recur"}
-RUNNING = tuple(_STATES)      # the kinds of running results
+RUNNING = tuple(_STATES)      # the operations of running results
 
 
-def scan(kind, dtype, args, outs, dim):
-    """Calls for the running `kind` along `dim`; None where the operands do not all lie alike, one behind the other.
+def scan(operation, dtype, args, outs, dim):
+    """Calls for a running `operation` along `dim`; None where the operands do not all lie alike, one behind the other.
 
-    The places are those of the operands (for "recur" also the factors) and of the results (for extremes also their
-    places along `dim`, int64).
+    The addresses are those of the operands (for "recur" also the factors) and of the results (for extremes also their
+    indices along `dim`, int64).
     """
-    if not elements.is_known(dtype) or kind not in _STATES or dtype.name == "bool":
+    if not elements.is_known(dtype) or operation not in _STATES or dtype.name == "bool":
         return None
-    if kind in ("logaddexp", "recur") and not elements.is_float(dtype):
+    if operation in ("logaddexp", "recur") and not elements.is_float(dtype):
         return None
     (shape, strides), rank = args[0], len(args[0][0])
     turn = sorted(range(rank), key=lambda d: (-strides[d], d))                 # dimensions as they lie in memory
@@ -60,7 +60,7 @@ def scan(kind, dtype, args, outs, dim):
     outer, count, inner = prod(size[:at]), size[at], prod(size[at + 1:])
     if inner > 1:
         blocks = outer * -(-inner // COLUMNS)
-        return [LaunchCall(source(kind, dtype), "scan_columns", (blocks, 1, 1), (COLUMNS, SEGMENTS, 1), 0,
+        return [LaunchCall(source(operation, dtype), "scan_columns", (blocks, 1, 1), (COLUMNS, SEGMENTS, 1), 0,
                            (count, inner))]
     threads = next(t for t in (32, 64, 128, 256) if t == 256 or t * elements_per_thread(dtype) >= count)
     piece = threads * elements_per_thread(dtype)
@@ -69,11 +69,12 @@ def scan(kind, dtype, args, outs, dim):
         parts = min(threads, -(-count // piece), -(-4 * ENOUGH_BLOCKS // outer))
     each = -(-count // (parts * piece)) * piece
     parts = -(-count // each)
-    launch = LaunchCall(source(kind, dtype, threads, parts > 1), "scan_rows", (outer * parts, 1, 1), (threads, 1, 1), 0,
+    text = source(operation, dtype, threads, parts > 1)
+    launch = LaunchCall(text, "scan_rows", (outer * parts, 1, 1), (threads, 1, 1), 0,
                         (count, parts, each), STATE_BYTES * outer * parts if parts > 1 else 0)
     if parts == 1:
         return [launch]
-    return [launch._replace(source=source(kind, dtype, threads, True, "fold_parts"), name="fold_parts"), launch]
+    return [launch._replace(source=source(operation, dtype, threads, True, "fold_parts"), name="fold_parts"), launch]
 
 
 def elements_per_thread(dtype):
@@ -86,14 +87,14 @@ def _lies(laid, turn):
     return all(n == 1 or s == one for n, s, one in zip(shape, strides, contiguous_strides(shape), strict=True))
 
 
-def source(kind, dtype, threads=0, parted=False, name="scan_rows"):
+def source(operation, dtype, threads=0, parted=False, name="scan_rows"):
     """The text of a kernel: with `threads` of a block that goes along rows, which may be `parted`, or that folds such
     parts; without, of the one that goes down columns."""
-    holds, start, made, join = _STATES[kind]
-    wide = "double" if kind in _SUMMED_WIDELY and dtype.name == "float32" else "W"
-    extreme = kind in ("max", "min")
+    holds, start, made, join = _STATES[operation]
+    wide = "double" if operation in _SUMMED_WIDELY and dtype.name == "float32" else "W"
+    extreme = operation in ("max", "min")
     shuffled = [f"s.{field} = __shfl_up_sync(0xffffffffu, s.{field}, by);" for field in "vif" if f" {field};" in holds]
-    addresses = ["x"] + ["factor"] * (kind == "recur") + ["out"] + ["place"] * extreme
+    addresses = ["x"] + ["factor"] * (operation == "recur") + ["out"] + ["place"] * extreme
     ints = ["count", "parts", "each"] if threads else ["count", "inner"]
     return elements.opening(dtype) + elements.params(addresses + ["scratch"] * parted, ints) + f"""
 typedef {wide} S;
@@ -108,7 +109,7 @@ __device__ __forceinline__ State up(State s, int by) {{
     return s;
 }}
 __device__ __forceinline__ E factor_at(const Params &p, long long at) {{
-    return {"((const E *)p.factor)[at]" if kind == "recur" else "0"};
+    return {"((const E *)p.factor)[at]" if operation == "recur" else "0"};
 }}
 __device__ __forceinline__ void put(const Params &p, long long at, State s) {{
     ((E *)p.out)[at] = narrow((W)s.v);{" ((long long *)p.place)[at] = s.i;" * extreme}

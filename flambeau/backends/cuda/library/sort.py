@@ -1,9 +1,9 @@
 """Sorting rows, and the largest of each row: by digits of keys that compare as elements do, NaN above all.
 
-Short rows are sorted in shared memory, a block each, by exchanging pairs (a bitonic network) of keys with their places,
-so that equal elements keep their order. Longer ones are sorted by eight bits of the key at a time, the lowest first:
-one kernel counts how often every value of every digit comes, and then one for each digit moves the elements, in order.
-Places in other rows are the highest digits. What travels is the elements themselves and their places.
+Short rows are sorted in shared memory, a block each, by exchanging pairs (a bitonic network) of keys with their
+indices, so that equal elements keep their order. Longer ones are sorted by eight bits of the key at a time, the lowest
+first: one kernel counts how often every value of every digit comes, and then one for each digit moves the elements, in
+order. Indices of other rows are the highest digits. What travels is the elements themselves and their indices.
 
 Note [Looking back]: where the elements of a tile go depends on how many with the same value stand in the tiles before.
 A block takes its tile by counting up a ticket, so those before it have begun. For every value it writes down how many
@@ -32,7 +32,8 @@ MAX_SELECTED = 1024
 
 def sort(dtype, laid, descending):
     """LaunchCalls for the elements along the last dimension of an operand (shape, strides) in order, and where they
-    were (int64); None where there are none. All are contiguous; the places are those of the operand and both results.
+    were (int64); None where there are none. All are contiguous; the addresses are those of the operand and both
+    results.
     """
     shape, _ = laid
     if not elements.is_known(dtype) or not shape or 0 in shape:
@@ -51,7 +52,7 @@ def sort(dtype, laid, descending):
 
 def by_digits(dtype, n, rows, bits, descending, addresses, keeps=False):
     """(LaunchCalls that sort rows of n elements by the lowest so many bits of their keys, where the elements stand in
-    the scratch memory, and where their places do). `addresses` names the places of the calls: "x" is what is sorted,
+    the scratch memory, and where their indices do). `addresses` names those of the calls: "x" is what is sorted,
     and the results are "values" and "places", unless it `keeps` them in the scratch memory alone."""
     total = n * rows
     each = SORT_THREADS * _items(dtype)
@@ -59,7 +60,7 @@ def by_digits(dtype, n, rows, bits, descending, addresses, keeps=False):
     more = -(-(rows - 1).bit_length() // DIGIT_BITS)
     digits = passes + more
     size = dtype.itemsize
-    # scratch: elements and places, twice; how often each value of a digit comes, and a ticket, for each digit; what is
+    # scratch: elements and indices, twice; how often each value of a digit comes, and a ticket, for each digit; what is
     # written down for each value of each tile, twice
     spans = [total * size, total * 4] * 2 + [257 * digits * 4] + [256 * tiles * 4] * 2
     offsets, at = [], 0
@@ -86,8 +87,8 @@ def by_digits(dtype, n, rows, bits, descending, addresses, keeps=False):
 
 def topk(dtype, laid, k, largest):
     """[LaunchCall] for the k largest (or smallest) along the last dimension of an operand (shape, strides) in order,
-    and where they were (int64); None where there is none. All are contiguous; the places are those of the operand and
-    both results."""
+    and where they were (int64); None where there is none. All are contiguous; the addresses are those of the operand
+    and both results."""
     shape, _ = laid
     if not elements.is_known(dtype) or dtype.name == "bool" or not shape or 0 in shape or not 0 < k <= MAX_SELECTED:
         return None

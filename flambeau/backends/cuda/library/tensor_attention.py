@@ -36,9 +36,9 @@ def backward(dtype, laid, causal, mask, properties, ints, scratch):
     (samples, heads, queries, size), (_, shared, keys, _) = laid["q"][0], laid["k"][0]
     names = ("grad", "q", "k", "v", "out", "dq", "dk", "dv")
     nbytes = _row_bytes(size) * (2 * OWNED + 4 * BACKWARD_STEP) + 16 * BACKWARD_STEP
-    return [LaunchCall(_source(text, dtype, size, causal, mask, names, BACKWARD_STEP), f"attention_{kind}",
+    return [LaunchCall(_source(text, dtype, size, causal, mask, names, BACKWARD_STEP), f"attention_{part}",
                        (blocks, 1, 1), (TENSOR_THREADS, 1, 1), nbytes, ints, scratch)
-            for text, kind, blocks in ((_KEYS_TEXT, "keys", samples * shared * -(-keys // OWNED)),
+            for text, part, blocks in ((_KEYS_TEXT, "keys", samples * shared * -(-keys // OWNED)),
                                        (_QUERIES_TEXT, "queries", samples * heads * -(-queries // OWNED)))]
 
 
@@ -61,8 +61,8 @@ def opening(dtype, names, mask, extra=()):
         ["grad", "q", "k", "v", "out", "rest", *room, "dq", "dk", "dv", "scratch"]
     ints = ["heads", "groups", "queries", "keys", *[f"{name}_{by}" for name in names for by in ("b", "h", "t")],
             *[f"mask_{by}" for by in "bhqk" if room], "scale", *extra]
-    kind = "unsigned char" if mask == "bool" else "E"
-    value = f"((const {kind} *)p.mask)[b * p.mask_b + h * p.mask_h + query * p.mask_q + key * p.mask_k]"
+    element = "unsigned char" if mask == "bool" else "E"
+    value = f"((const {element} *)p.mask)[b * p.mask_b + h * p.mask_h + query * p.mask_q + key * p.mask_k]"
     says = {None: "score", "bool": f"{value} ? score : LEAST", "float": f"score + widen({value}) * factor"}[mask]
     lines = [f"__device__ __forceinline__ long long {name}_row(const Params &p, long long b, long long h, long long t) "
              f"{{ return b * p.{name}_b + h * p.{name}_h + t * p.{name}_t; }}" for name in names]
@@ -78,10 +78,10 @@ __device__ __forceinline__ W masked(const Params &p, W score, W factor, long lon
 
 
 def _source(text, dtype, size, causal, mask, names, step):
-    kind = "bf16" if dtype.name == "bfloat16" else "f16"
+    element = "bf16" if dtype.name == "bfloat16" else "f16"
     aligned = " && ".join([f"((p.{name} & 15) | ((p.{name}_b | p.{name}_h | p.{name}_t) & 7)) == 0"
                            for name in names if name in ("q", "k", "v", "grad")])
-    return opening(dtype, names, mask) + (_TENSOR_COMMON + text).replace("KIND", kind).replace("SIZE", str(size)) \
+    return opening(dtype, names, mask) + (_TENSOR_COMMON + text).replace("KIND", element).replace("SIZE", str(size)) \
         .replace("PADDED", str(-(-size // 16) * 16)).replace("PAD", str(PAD)).replace("CAUSAL", str(int(causal))) \
         .replace("STEP", str(step)).replace("OWNED", str(OWNED)).replace("THREADS", str(TENSOR_THREADS)) \
         .replace("ALIGNED", f"SIZE % 8 == 0 && {aligned}".replace("SIZE", str(size)))
