@@ -122,17 +122,17 @@ def test_swallowed_errors_are_said_at_exit(tmp_path, variable):
 
 
 def test_a_larger_result_is_recorded_as_quickly_as_others_while_nobody_watches():
-    from flambeau.tensor import find
+    from flambeau.base.entry import LONG_WAY, ONE_RESULT
+    from flambeau.base.op import known
     x, y = torch.ones(3, 1), torch.ones(7)
 
     def entry():
         x * y                                     # which makes one, if there is none
-        return next(e for key, e in find.entries.items()
-                    if getattr(e, "input_specs", None) == (x._spec, y._spec) and e.op is torch.mul)
-    assert entry().quick
+        return next(e for e in known[torch.mul].entries.values() if e.input_specs == (x._spec, y._spec))
+    assert entry().way == ONE_RESULT
     with torch.watch(ignore=["broadcast"]):
-        assert not entry().quick
-    assert entry().quick and (x * y).shape == (3, 7)
+        assert entry().way == LONG_WAY
+    assert entry().way == ONE_RESULT and (x * y).shape == (3, 7)
 
 
 def test_a_bar_around_a_loader_is_not_the_line_of_its_loop(tmp_path):
