@@ -64,7 +64,8 @@ def call(op, args, kwargs, public=None):
                 inside, args, kwargs = found
                 with inside:
                     return call(op, args, kwargs, public)
-    facts = known.get(op) or prepared(op)
+    table = known                         # a local, as in `call_cached`
+    facts = table.get(op) or prepared(op)
     key = None
     if kwargs and kwargs.get("pin_memory") and accelerator() is not None:
         return new_pinned(call(op, args, {**kwargs, "pin_memory": False}, public))

@@ -24,9 +24,9 @@ cdef class KnownCall:
 cpdef function(op, tuple args, dict kwargs)
 
 
-@cython.locals(facts=Facts, entry=Entry, full=tuple)
+@cython.locals(table=dict, facts=Facts, entry=Entry, full=tuple)
 cpdef call_cached(op, tuple args, dict kwargs, public)
 
 
-@cython.locals(facts=Facts, row=dict, entry=Entry, full=tuple)
+@cython.locals(table=dict, facts=Facts, row=dict, entry=Entry, full=tuple)
 cpdef operands(op, tuple args, public)

@@ -64,7 +64,8 @@ def function(op, args, kwargs):
 def call_cached(op, args, kwargs, public):
     """`call`, shorter for a call of a primitive that is like one before: no mode and no `__torch_function__` takes part
     in it, and its Entry is known."""
-    facts = known.get(op)
+    table = known                         # a local: of an imported name Python makes an object for each `table.get`
+    facts = table.get(op)
     if facts is not None and not facts.composite and not overrides.regions and "pin_memory" not in kwargs:
         _, entry, full, inputs = find(op, facts, args, kwargs)
         if entry is not None:
@@ -91,7 +92,8 @@ def operands(op, args, public):
         second = right._spec
     else:
         second = two
-    facts = known.get(op)
+    table = known                         # as in `call_cached`
+    facts = table.get(op)
     row = facts.operands.get(first) if facts is not None else None
     found: KnownCall = row.get(second) if row is not None else None
     if found is None or found is OTHERWISE or found.asks and overrides.regions:
