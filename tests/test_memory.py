@@ -9,6 +9,7 @@ from hypothesis import given, settings as tuned, strategies as st
 import flambeau as torch
 from flambeau import memory
 from flambeau.base import observers, settings, spec as specs
+from flambeau.base.op import known
 from flambeau.tensor import infer
 from flambeau.trace.planning import plan
 from flambeau.trace.recording import update
@@ -311,14 +312,15 @@ def test_tables_are_bounded_over_ever_new_shapes(monkeypatch):
     monkeypatch.setattr(update, "MAX_UPDATES", 100)
     monkeypatch.setattr(plan, "MAX_REMEMBERED_TRACES", 100)
     monkeypatch.setattr(interpret, "MAX_REMEMBERED_ENTRIES", 100)
-    for table in infer.entries, infer.calls, update.update_entries, interpret._programs, plan._plans, plan._sightings:
+    for table in update.update_entries, interpret._programs, plan._plans, plan._sightings:
         table.clear()                                   # what other tests have left
     specs.make_room()
     monkeypatch.setattr(specs, "_limit", 0)
     held, base, most = len(specs._interned), torch.arange(5000.0), {}
 
     def count():
-        counted = {"entries": len(infer.entries), "calls": len(infer.calls), "updates": len(update.update_entries),
+        counted = {"entries": sum(len(facts.entries) for facts in known.values()),
+                   "given": sum(len(facts.given) for facts in known.values()), "updates": len(update.update_entries),
                    "specs": len(specs._interned) - held, "programs": len(interpret._programs),
                    "plans": len(plan._plans) + len(plan._sightings),
                    "tables": max(len(table) for table in infer.tables)}
@@ -334,7 +336,7 @@ def test_tables_are_bounded_over_ever_new_shapes(monkeypatch):
             assert made.sum().item() == (n // 2) * (n // 2 - 1) + n - n // 2
         count()
     # Each spec stands under two keys, and those that the other tables hold stay until these are emptied, too.
-    for name, bound in {"entries": 402, "calls": 402, "updates": 102, "specs": max(2000, held), "programs": 101,
+    for name, bound in {"entries": 402, "given": 402, "updates": 102, "specs": max(2000, held), "programs": 101,
                         "plans": 101, "tables": 500}.items():
         assert most[name] <= bound, most
     assert most["specs"] > 100 and most["entries"] > 100

@@ -9,8 +9,9 @@ as (storage, version, spec, offset): tuples cost a third of an object to make an
 """
 import zlib
 
+from ..base.entry import OUR_OPERATIONS
 from ..base.errors import here, line_of, name_of
-from ..base.op import OUR_OPERATIONS, door, known
+from ..base.op import door, known
 from .base_node import Node, refresh
 from .edges import accumulator
 from .modes import modes

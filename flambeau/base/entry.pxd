@@ -1,8 +1,17 @@
 cdef class Entry:
-    cdef public object op, casts, template, simple, param_at, pick, wrap, input_specs, deltas, look, device, compiles
+    cdef public object op, casts, template, simple, param_at, pick, wrap, input_specs, device, compiles
     cdef public object compute, fits, rounded, nbytes, weight
-    cdef public tuple outs, zeros
+    cdef public tuple outs, zeros, deltas
     cdef public dict recipes
     cdef public dict singles          # how traces of such a call alone ran: see SingleRun in trace/running/key.py
-    cdef public bint many, quick, larger, checked, several
+    cdef public bint many, larger
+    cdef public int way
     cdef public long long traces, latest
+
+
+cdef class Facts:
+    cdef public bint composite, pointwise, lists, ruled, follows, several, blind, fits_by_name
+    cdef public object of, in_place, no_overlap, overlap_ok
+    cdef public tuple typed, defaults
+    cdef public frozenset typed_names
+    cdef public dict pickers, entries, given, operands

@@ -40,6 +40,7 @@ from typing import Any
 import numpy as np
 
 from . import dtypes, function, shapes
+from .entry import Facts
 from .errors import need, warn
 from .locks import new_lock
 from .spec import CPU, Spec, spec
@@ -97,31 +98,6 @@ NUMPY_PARAMETERS = {"axis": "dim", "axes": "dim", "keepdims": "keepdim", "self":
 FACTOR_PARAMETERS = ("alpha", "beta", "value")         # the numbers that PyTorch once took before the tensors
 
 
-class Facts:
-    """What every call asks of an operation, in slots, which are quicker to read than the declaration's headings."""
-
-    __slots__ = ("composite", "pointwise", "typed", "typed_names", "lists", "of", "ruled", "follows", "several",
-                 "defaults", "in_place", "no_overlap", "blind", "overlap_ok", "pickers", "fits_by_name")
-
-    def __init__(self, op):
-        self.composite, self.pointwise, self.lists = op.composite, op.pointwise, op.lists
-        # whether a number counts by its type alone, at each place (and at places that are too many) and by name
-        self.typed = op.scalar_at + (False,) * 64 if not op.pointwise else (True,) * (len(op.defaults) + 64)
-        self.typed_names = frozenset(name for name, typed in zip(op.arg_names, self.typed) if typed)
-        self.of = getattr(op, "of", None)
-        self.ruled = op.differentiable
-        # with rules it is a node of its own, and with old orders of its arguments these have to be found first
-        self.follows = op.by_specs is True and not op.differentiable and not op.deprecated \
-            and OUR_OPERATIONS in op.__module__
-        self.several = op.returns is not None
-        self.defaults = op.defaults
-        self.in_place = op.__name__ + "_"
-        self.no_overlap, self.blind, self.overlap_ok = op.no_overlap, op.blind, op.overlap_ok
-        self.fits_by_name = all(name in op.kwonly for name in op.must_fit)
-        self.pickers: dict = {}           # (number of positional arguments, names of the others) → what orders them
-
-
-OUR_OPERATIONS = f"{__name__.partition('.')[0]}.ops."     # where those are declared that are known to go by specs
 known: dict = {}              # operation → its Facts, once it was called
 _preparing = new_lock()       # see Note [First use] in once.py
 

@@ -14,8 +14,8 @@ from ..autograd.node import checksum
 from ..base import dtypes, settings
 from ..base.errors import COMPILER_FOLDER, PACKAGE, here, line_of, warn
 from ..base.observers import observing, who_looked
+from ..base.op import known
 from ..base.spec import as_device
-from ..tensor.find import calls, entries
 from ..tensor.tensor import Tensor
 from ..trace import on_host
 from ..trace.planning import plan as plans
@@ -293,10 +293,11 @@ class Capture:
     def _forget_entries(self):
         """Entries that were made with a Traced in their key are of no use to any other call."""
         for entry in self.recording.fixed_entries:
-            for key in [key for key, found in entries.copy().items() if found is entry]:
-                entries.pop(key, None)
-            for key in [key for key, found in calls.copy().items() if found[0] is entry]:
-                calls.pop(key, None)
+            facts = known[entry.op]
+            for key in [key for key, found in facts.entries.copy().items() if found is entry]:
+                facts.entries.pop(key, None)
+            for key in [key for key, found in facts.given.copy().items() if found[0] is entry]:
+                facts.given.pop(key, None)
 
 
 def history(t):

@@ -14,6 +14,7 @@ from ..backends.cpu.memory.allocator import explained as out_of_memory
 from ..backends.devices import accelerator, execute as by_reference
 from ..base import observers
 from ..base.arguments import DERIVED_BASES, underived
+from ..base.entry import ANY_VIEW, CHECKED, ONE_RESULT, ONE_VIEW, SEVERAL_RESULTS
 from ..base.op import door, known
 from ..base.spec import META
 from ..trace import on_host
@@ -63,19 +64,15 @@ def call(op, args, kwargs, public=None):
                 inside, args, kwargs = found
                 with inside:
                     return call(op, args, kwargs, public)
-    facts = known.get(op) or prepared(op)
+    table = known                         # a local, as in `call_cached`
+    facts = table.get(op) or prepared(op)
     key = None
     if kwargs and kwargs.get("pin_memory") and accelerator() is not None:
         return new_pinned(call(op, args, {**kwargs, "pin_memory": False}, public))
     if not facts.composite:
         key, entry, full, inputs = find(op, facts, args, kwargs)
         if entry is not None:
-            if entry.fits is not None and (kwargs or not facts.fits_by_name):
-                check_fits(entry, full)
-            params = entry.pick(full) if entry.pick is not None else ()
-            if entry.quick:
-                return record_one(entry, full, inputs, params)
-            return record(entry, op, full, inputs, params)
+            return record(entry, full, inputs, kwargs or not facts.fits_by_name)
     out, derived = kwargs.pop("out", None) if kwargs else None, False
     for a in (*args, *kwargs.values()) if kwargs else args:
         c = a.__class__
@@ -165,26 +162,32 @@ def call_primitive(op, args, given=None, binder=None):
         entry = infer_entry(op, args, key)
     if binder is not None and overrides.modes_active == overrides.calls_observed:        # there is no real mode
         remember(given, entry, binder)
-    if entry.fits is not None:
+    return record(entry, args, inputs, True)
+
+
+def record(entry, args, inputs, must_fit):
+    """Record a call of any kind; its results, with their history. `must_fit`: whether it has numbers that may not fit
+    into the dtype of the computation, where the operation asks for it."""
+    op, way = entry.op, entry.way
+    if way == ONE_VIEW:
+        return view_one(entry, args, inputs[0], 0)
+    if way == ANY_VIEW:
+        return view_any(entry, op, args, inputs[0], 0)
+    if must_fit and entry.fits is not None:
         check_fits(entry, args)
     params = entry.pick(args) if entry.pick is not None else ()
-    if entry.quick:
-        return record_one(entry, args, inputs, params)
-    return record(entry, op, args, inputs, params)
-
-
-def record(entry, op, args, inputs, params):
-    """Record a call of any kind; its results, with their history."""
-    if entry.look is not None:
-        return view_one(entry, args, inputs[0], 0)
-    if entry.deltas is not None:
-        return view_any(entry, op, args, inputs[0], 0)
-    if entry.checked:
+    if way == CHECKED:
         verify(op, args, entry.device)
-        if not entry.many:
-            return record_one(entry, args, inputs, params)
-    if entry.several:
+        way = SEVERAL_RESULTS if entry.many else ONE_RESULT
+    if way == ONE_RESULT:
+        return record_one(entry, args, inputs, params)
+    if way == SEVERAL_RESULTS:
         return named(op, record_several(entry, args, inputs, params))
+    return record_long(entry, op, args, inputs, params)
+
+
+def record_long(entry, op, args, inputs, params):
+    """Record a call that is more than an instruction: run here and now, told to `watch`, or of no device."""
     site = _local.trace.site or here()
     if entry.larger:
         door.noticed("larger_result", op, entry, inputs, site)

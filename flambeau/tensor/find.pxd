@@ -1,4 +1,5 @@
 cimport cython
+from flambeau.base.entry cimport Facts
 from flambeau.trace.value cimport TensorBase
 
 
@@ -7,4 +8,4 @@ cdef set tensor_types
 
 
 @cython.locals(parts=list, inputs=list, typed=tuple, at=Py_ssize_t, found=tuple)
-cpdef tuple find(op, facts, tuple args, kwargs, bint bound=*)
+cpdef tuple find(op, Facts facts, tuple args, kwargs, bint bound=*)

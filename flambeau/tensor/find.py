@@ -9,8 +9,8 @@ NumPy scalar, is made the plain one here. A list counts as a tuple, and a tuple 
 the classes count too, and tensors in it are the whole numbers they hold. A list of tensors is the tuple of their specs.
 Everything else counts as itself.
 
-`find` makes the key. `calls` has it from the arguments as they were given, so that a call like one before need not be
-bound; `entries` has it from all arguments.
+`find` makes the key. The operation's `given` has it from the arguments as they were given, so that a call like one
+before need not be bound; its `entries` has it from all arguments: Note [What a call gives] in base/entry.py.
 """
 from ..base import dtypes
 from ..base.arguments import (
@@ -29,8 +29,6 @@ from .messages import call_words
 from .overrides import tensor_types
 from .tensor import Tensor
 
-entries: dict = {}            # (operation, specs and parameters of a call) → Entry
-calls: dict = {}              # (operation, arguments as they were given) → (Entry, what binds such arguments)
 number_types = frozenset(NUMBER_CLASSES)
 plain_types = {*NUMBER_CLASSES, type(None), str, dtypes.dtype, device}
 UNKNOWN_KEY = (None, None, None, None)
@@ -46,7 +44,7 @@ def find(op, facts, args, kwargs, bound=False):
     """
     # No variable of this function may stand in a comprehension's inside: Python would keep it in a cell, and read it
     # more slowly everywhere.
-    parts, inputs, typed, at = [op], [], facts.typed, 0
+    parts, inputs, typed, at = [], [], facts.typed, 0
     for a in args:
         c = a.__class__
         if c is Tensor or c in tensor_types:
@@ -101,7 +99,7 @@ def find(op, facts, args, kwargs, bound=False):
     if bound:
         key = tuple(parts)
         try:
-            return key, entries.get(key), args, inputs
+            return key, facts.entries.get(key), args, inputs
         except TypeError:
             raise TypeError(call_words(op, args) + ": an argument of a type it cannot take") from None
     if kwargs:
@@ -117,7 +115,7 @@ def find(op, facts, args, kwargs, bound=False):
             elif c is int and not LEAST_INT <= a <= MOST_INT:
                 beyond_64_bits(a)
     key = tuple(parts)
-    found = calls.get(key)
+    found = facts.given.get(key)
     if found is None:
         return key, None, None, None
     entry, binder = found

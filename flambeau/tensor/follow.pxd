@@ -2,7 +2,7 @@ cimport cython
 from flambeau.autograd.walk cimport by_rules, fetch
 from flambeau.autograd.edges cimport requires
 from flambeau.autograd.slots cimport NodeBase, RecipeBase
-from flambeau.base.entry cimport Entry
+from flambeau.base.entry cimport Entry, Facts
 from flambeau.tensor.recorder cimport record_one, record_several
 from flambeau.tensor.views cimport view_one
 from flambeau.trace.running cimport quick
@@ -14,14 +14,14 @@ from flambeau.trace.value cimport TensorBase, looks
 cdef object Tensor, NO_VALUE, WANTS_GRADIENT, modes, CPU, Size
 cdef list new_tensors_go_to
 cdef dict latest, questions, known
-cdef int NUMBER
+cdef int NUMBER, CHECKED, ONE_VIEW
 cdef set tensor_types, plain_types, sighted
 
 
 cdef class TapedCall:
     cdef public Entry entry
     cdef public tuple args, places, inputs, params
-    cdef public bint is_view, owned
+    cdef public bint owned
 
     @cython.locals(args=list, at=Py_ssize_t, number=Py_ssize_t)
     cdef tuple with_tensors(self, list held)
@@ -32,7 +32,8 @@ cdef class Tape:
     cdef public object made, several
 
 
-@cython.locals(step=TapedCall, args=tuple, inputs=tuple, number=Py_ssize_t, seen=TensorBase, wants_args=bint, made=list)
+@cython.locals(step=TapedCall, entry=Entry, args=tuple, inputs=tuple, number=Py_ssize_t, seen=TensorBase,
+               wants_args=bint, made=list)
 cdef follow(TraceBase trace, Tape tape, list held)
 
 
@@ -58,5 +59,5 @@ cdef noted(list key, held)
 cdef bint is_new(tuple key) except -1
 
 
-@cython.locals(trace=TraceBase, key=list, given=list, whole=tuple, table=dict)
+@cython.locals(trace=TraceBase, facts=Facts, key=list, given=list, whole=tuple, table=dict)
 cpdef followed(op, tuple args, kwargs)

@@ -20,6 +20,7 @@ from ..autograd.modes import modes
 from ..autograd.node import NUMBER
 from ..autograd.walk import by_rules, fetch
 from ..base import errors
+from ..base.entry import CHECKED, ONE_VIEW
 from ..base.op import door, known
 from ..base.spec import CPU, Size, _default_devices as new_tensors_go_to
 from ..trace.recording.record import _local
@@ -49,14 +50,14 @@ questions = vars(overrides)   # the module's dict: saves one attribute lookup pe
 
 class TapedCall:
     """One operation of a Tape: `args` are all its arguments, with NO_VALUE where tensors go, `places` the (position,
-    number of the tensor) of those, `inputs` the numbers of its tensors. It `is_view`, and then perhaps `owned`: made a
-    tensor of its own, since nothing else holds what it looks at."""
+    number of the tensor) of those, `inputs` the numbers of its tensors. A view may be `owned`: made a tensor of its
+    own, since nothing else holds what it looks at."""
 
-    __slots__ = ("entry", "args", "places", "inputs", "params", "is_view", "owned")
+    __slots__ = ("entry", "args", "places", "inputs", "params", "owned")
 
-    def __init__(self, entry, args, places, inputs, params, is_view, owned):
+    def __init__(self, entry, args, places, inputs, params, owned):
         self.entry, self.args, self.places, self.inputs = entry, args, places, inputs
-        self.params, self.is_view, self.owned = params, is_view, owned
+        self.params, self.owned = params, owned
 
     def with_tensors(self, held):
         """All arguments, with tensors out of the list `held`."""
@@ -84,21 +85,22 @@ def follow(trace, tape, held):
     wants_args = modes.grad or trace.tape is not None         # only nodes and tapes ask for all arguments
     args = None
     for step in tape.steps:
-        if wants_args or step.entry.checked:
+        entry = step.entry
+        if wants_args or entry.way == CHECKED:
             args = step.with_tensors(held)
-            if step.entry.checked:
-                verify(step.entry.op, args, step.entry.device)
-        if not step.is_view:
-            inputs = tuple([held[number] for number in step.inputs])
-            if step.entry.many:
-                held.extend(record_several(step.entry, args, inputs, step.params))
-            else:
-                held.append(record_one(step.entry, args, inputs, step.params))
-        else:
-            seen = view_one(step.entry, args, held[step.inputs[0]], 0)
+            if entry.way == CHECKED:
+                verify(entry.op, args, entry.device)
+        if entry.way == ONE_VIEW:
+            seen = view_one(entry, args, held[step.inputs[0]], 0)
             if step.owned:
                 seen._base = seen._view_of = None
             held.append(seen)
+            continue
+        inputs = tuple([held[number] for number in step.inputs])
+        if entry.many:
+            held.extend(record_several(entry, args, inputs, step.params))
+        else:
+            held.append(record_one(entry, args, inputs, step.params))
     if tape.several is None:
         return held[tape.made]
     made = [None if number is None else held[number] for number in tape.made]
@@ -164,7 +166,7 @@ def _as_tape(taken, given, made):
             number_of[id(one)] = count
             count += 1
         plain = tuple([NO_VALUE if isinstance(a, Tensor) else a for a in args])
-        steps.append(TapedCall(entry, plain, places, numbers, params, moved == 0, moved == 0 and result._base is None))
+        steps.append(TapedCall(entry, plain, places, numbers, params, moved == 0 and result._base is None))
     several = made.__class__ if isinstance(made, (tuple, list)) else None
     if several not in (None, list, tuple) and not hasattr(several, "_make"):
         return False

@@ -124,7 +124,13 @@ def operator(op, name, reverse):
 
 def unary(op):
     """The operator of one operand."""
-    return lambda self: call(op, (self,), {}, None if self.__class__ is Tensor else spelled(op, op))
+    primitive = not op.composite
+
+    def form(self):
+        if primitive and type(self) is Tensor:
+            return operands(op, (self,), None)
+        return call(op, (self,), {}, None if self.__class__ is Tensor else spelled(op, op))
+    return form
 
 
 def inverted(op):

@@ -20,7 +20,7 @@ from types import FunctionType
 from ..autograd import engine
 from ..base import observers
 from ..base.locks import new_lock
-from . import about, create, dlpack, find, infer, interop, overrides, random
+from . import about, create, dlpack, infer, interop, overrides, random
 from .subclass import UNASKED_ATTRIBUTES
 from .tensor import Tensor
 
@@ -66,8 +66,7 @@ def _count(change):
     with _lock:
         overrides.modes_active += change
         if overrides.modes_active > overrides.calls_observed or change > 0 and overrides.modes_active == 1:
-            for table in (find.calls, *infer.tables):
-                table.clear()
+            infer.forget_ways()
         if change > 0 and overrides.modes_active == 1:
             overrides.count_region(1)
             _exchange()

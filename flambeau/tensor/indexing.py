@@ -10,15 +10,14 @@ import numpy as np
 
 from ..autograd.modes import modes
 from ..base.errors import line_of, name_of, user_frame, warn
-from ..base.op import NUMBER_CLASSES
+from ..base.op import NUMBER_CLASSES, known
 from ..base.spec import CPU
 from ..trace.recording.record import _local
 from ..trace.running.quick import here
 from ..trace.value import TensorBase
 from .create import from_array
-from .find import entries
 from .forms import declared
-from .infer import infer_entry, tables
+from .infer import infer_entry, prepared, tables
 from .messages import said
 from .overrides import has_override, overrides_off
 from .reading import array_of
@@ -111,10 +110,9 @@ def at(source, dim, number, nth):
         raise IndexError(f"index {number} is out of bounds for dimension {nth} with size {size}"
                          + said(source))
     op = declared["select"]
-    key = (op, spec, dim)                     # one entry for all positions: they differ in their start only
-    entry = entries.get(key)
-    if entry is None:
-        entry = prepared(op, (source, dim, 0), key)
+    key = (spec, dim)                         # one entry for all positions: they differ in their start only
+    facts = known.get(op) or prepared(op)
+    entry = facts.entries.get(key) or infer_entry(op, (source, dim, 0), key)
     moved = (number if number >= 0 else number + size) * spec.strides[dim]
     return view_one(entry, (source, dim, number), source, moved)
 
@@ -135,18 +133,11 @@ def cut(source, dim, part):
     high = max(low, high)
     length = (high - low + step - 1) // step
     op = declared["_slice"]
-    key = (op, spec, dim, length, step)
-    entry = entries.get(key)
-    if entry is None:
-        entry = prepared(op, (source, dim, 0, max(0, (length - 1) * step + 1), step), key)
+    key = (spec, dim, length, step)
+    facts = known.get(op) or prepared(op)
+    entry = facts.entries.get(key) or infer_entry(op, (source, dim, 0, max(0, (length - 1) * step + 1), step), key)
     moved = low * spec.strides[dim]
     return view_one(entry, (source, dim, low, high, step), source, moved)
-
-
-def prepared(op, args, key):
-    if not op.prepared:
-        op.prepare()
-    return infer_entry(op, args, key)
 
 
 # --- reading an index ---------------------------------------------------------------------------------------

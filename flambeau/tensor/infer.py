@@ -1,28 +1,41 @@
-"""What a call will give, before there is data: its Entry, found again by the operation, specs and parameters.
+"""What a call will give, before there is data: its Entry, which its operation keeps for the next call of its kind.
 
-What of the arguments decides it is Note [Keys] in find.py. For one or two operands each operation has a table of what
-`find` has said of them before, by their specs, with no key at all: Note [Known calls] in known_calls.py.
+What of the arguments decides it is Note [Keys] in find.py, and where it is kept Note [What a call gives] in
+base/entry.py.
 """
 from operator import itemgetter
 
 from ..base import dtypes, limited_dtypes, shapes
 from ..base.arguments import fitted_places, fitting, rounded_places
-from ..base.entry import Entry
+from ..base.entry import ANY_VIEW, CHECKED, LONG_WAY, ONE_RESULT, ONE_VIEW, SEVERAL_RESULTS, Entry
 from ..base.errors import need
 from ..base.op import check_devices, known
 from ..base.spec import META, Spec, make_room, on_too_many, spec
-from .find import calls, entries, number_types
+from .find import number_types
 from .messages import explained
 from .tensor import Tensor
 
 MAX_REMEMBERED_CALLS = 50_000     # some three KiB each, with what is remembered elsewhere
-tables: list = []             # what is remembered of it elsewhere
+n_entries = n_given = 0       # how many all operations have by now; about, where threads count at once
+tables: list = []             # what is remembered of calls elsewhere
 
 
 def forget():
     """Infer every call anew, since what it gives may have changed."""
-    entries.clear()
-    calls.clear()
+    global n_entries
+    forget_ways()
+    for facts in known.copy().values():                   # to which another thread may add
+        facts.entries.clear()
+    n_entries = 0
+
+
+def forget_ways():
+    """Have every call go by way of `call`, which asks modes, and find its Entry anew."""
+    global n_given
+    for facts in known.copy().values():
+        facts.given.clear()
+        facts.operands.clear()
+    n_given = 0
     for table in tables:
         table.clear()
 
@@ -37,11 +50,13 @@ def prepared(op):
     return known[op]
 
 
-def remember(given, entry, binder):
-    """Have `find` find `entry` for calls whose arguments, as given, have the key `given`; `binder` then binds them."""
-    if len(calls) > MAX_REMEMBERED_CALLS:
-        calls.clear()
-    calls[given] = (entry, binder)
+def remember(key, entry, binder):
+    """Have `find` find `entry` for calls whose arguments, as given, have this key; `binder` then binds them."""
+    global n_given
+    if n_given > MAX_REMEMBERED_CALLS:
+        forget_ways()
+    known[entry.op].given[key] = (entry, binder)
+    n_given += 1
 
 
 def check_fits(entry, args):
@@ -104,8 +119,8 @@ def empty_entry(op, kinds, template, param_at):
     entry.zeros = (0,) * len(kinds)
     entry.simple = not param_at and not op.kwonly and not any(t.__class__ is tuple for t in template)
     entry.wrap = None
-    entry.quick = entry.larger = entry.checked = entry.several = False
-    entry.deltas = entry.look = entry.fits = entry.rounded = None
+    entry.larger = False
+    entry.deltas = entry.fits = entry.rounded = None
     entry.recipes = {}
     return entry
 
@@ -155,23 +170,21 @@ def infer_entry(op, args, key):
     entry.compiles = entry.device is not META and entry.device.backend.compiles \
         and all(s.device is entry.device for s in (*kinds, *(entry.outs or ())))
     entry.larger = _is_larger(entry) and (all_larger_noticed or _lacks_dimension(*kinds))
-    entry.quick = _is_quick(entry)
-    plain = _is_plain(entry)
-    entry.checked = plain and op.verify is not None
-    entry.several = plain and entry.many
+    entry.way = way_of(entry)
     return _remembered(key, entry)
 
 
-def _is_quick(entry):
-    """Whether `record_one` does for a call: one result, and nothing to verify."""
-    return _is_plain(entry) and not entry.many and entry.op.verify is None
-
-
-def _is_plain(entry):
-    """Whether a call, once its data is verified, is an instruction and nothing else: it is neither run nor asked
-    about."""
-    return entry.outs is not None and entry.device is not META and not entry.op.eager and not entry.op.effect \
-        and not entry.larger
+def way_of(entry):
+    """The way in which calls of an entry are recorded: see base/entry.py."""
+    op, outs = entry.op, entry.outs
+    if entry.deltas is not None:
+        common = not entry.many and op.differentiable and outs[0].dtype is entry.input_specs[0].dtype
+        return ONE_VIEW if common else ANY_VIEW
+    if outs is None or entry.device is META or op.eager or op.effect or entry.larger:
+        return LONG_WAY
+    if op.verify is not None:
+        return CHECKED
+    return SEVERAL_RESULTS if entry.many else ONE_RESULT
 
 
 # --- results that are larger than both operands: see `larger_result` in watch/noticed.py ------------------------------
@@ -184,12 +197,12 @@ def notice_all_larger(wanted):
     """Look at every call whose result is larger than both of its operands, or no longer."""
     global all_larger_noticed
     all_larger_noticed = wanted
-    for entry in list(entries.values()):
-        if getattr(entry, "outs", None) is not None and entry.op.pointwise and _is_larger(entry):
-            entry.larger = wanted or _lacks_dimension(*entry.input_specs)
-            entry.quick = _is_quick(entry)
-    for table in tables:                                  # which hold quick ones
-        table.clear()
+    for op, facts in known.copy().items():
+        for entry in list(facts.entries.values()) if op.pointwise else ():
+            if entry.outs is not None and _is_larger(entry):
+                entry.larger = wanted or _lacks_dimension(*entry.input_specs)
+                entry.way = way_of(entry)
+    forget_ways()                                         # some of which lead to `record_one` alone
 
 
 def _is_larger(entry):
@@ -220,10 +233,11 @@ def _picker(positions):
 
 def _remembered(key, entry):
     """Keep the entry for the next call of its kind. A program with ever new shapes starts afresh now and then."""
-    if len(entries) > MAX_REMEMBERED_CALLS:
+    global n_entries
+    if n_entries > MAX_REMEMBERED_CALLS:
         make_room()
-    entries[key] = entry
-    return entry
+    n_entries += 1
+    return known[entry.op].entries.setdefault(key, entry)
 
 
 def _view_entry(op, entry, seen, key):
@@ -234,25 +248,24 @@ def _view_entry(op, entry, seen, key):
     entry.outs = tuple(spec(look[3] if len(look) > 3 else view.dtype, tuple(look[0]), tuple(look[1]), view.device)
                        for look in looks)
     entry.deltas = tuple(look[2] for look in looks)
-    if len(looks) == 1 and not entry.many and op.differentiable and entry.outs[0].dtype is view.dtype:
-        entry.look = (entry.outs[0], entry.deltas[0])
     entry.device = view.device
     entry.casts = None
+    entry.way = way_of(entry)
     return _remembered(key, entry)
 
 
 def ruled_entry(op, args):
     """What `add_history` needs to know of a composite's call, kept by the specs of its tensors and where they stand."""
     template, tensors = tensor_slots(op, args)
-    key = (op, template, *[t._spec for t in tensors])
-    entry = entries.get(key)
+    key = (template, *[t._spec for t in tensors])
+    entry = known[op].entries.get(key)
     if entry is None:
         entry = Entry()
         entry.op = op
-        entry.input_specs = key[2:]
+        entry.input_specs = key[1:]
         entry.template = template
         entry.param_at = tuple(at for at, slot in enumerate(template) if slot is None)
         entry.recipes = {}
         entry.outs = None
-        entry = entries.setdefault(key, entry)
+        entry = _remembered(key, entry)
     return entry, tensors

@@ -1,5 +1,5 @@
 cimport cython
-from flambeau.base.entry cimport Entry
+from flambeau.base.entry cimport Entry, Facts
 from flambeau.tensor.find cimport find
 from flambeau.tensor.recorder cimport record_one
 from flambeau.tensor.views cimport view_one
@@ -9,7 +9,8 @@ from flambeau.trace.value cimport TensorBase
 cdef object Tensor, LEAST_INT, MOST_INT
 cdef set tensor_types
 cdef frozenset number_types
-cdef dict known_calls
+cdef int ONE_RESULT, ONE_VIEW
+cdef dict known
 cdef KnownCall OTHERWISE
 
 
@@ -23,9 +24,9 @@ cdef class KnownCall:
 cpdef function(op, tuple args, dict kwargs)
 
 
-@cython.locals(entry=Entry, full=tuple)
+@cython.locals(table=dict, facts=Facts, entry=Entry, full=tuple)
 cpdef call_cached(op, tuple args, dict kwargs, public)
 
 
-@cython.locals(table=dict, row=dict, entry=Entry, full=tuple)
+@cython.locals(table=dict, facts=Facts, row=dict, entry=Entry, full=tuple)
 cpdef operands(op, tuple args, public)

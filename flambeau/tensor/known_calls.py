@@ -2,13 +2,14 @@
 
 A part of the compiled core: see Note [One source, two speeds] in base/core.py.
 
-Note [Known calls]: `x + y`, `x.add(y)`, `torch.add(x, y)` and `2 ** x` are found in one table, that of the operation:
+Note [Known calls]: `x + y`, `x.add(y)`, `torch.add(x, y)` and `2 ** x` are found in the operation's table `operands`:
 what the first operand is → what the second is → a KnownCall. Of a tensor that is its spec, of a number its class, and
 None where there is no second. All other calls of a primitive that are like one before are found by their arguments
 (`find`), and the rest goes through `call`, after which a call of this kind is known. While a mode takes part nothing is
 remembered, and tables are emptied before it begins (function_modes.py).
 """
 from ..base.arguments import LEAST_INT, MOST_INT, beyond_64_bits
+from ..base.entry import ONE_RESULT, ONE_VIEW
 from ..base.op import door, known
 from ..base.spec import CPU
 from ..trace.value import TensorBase
@@ -17,14 +18,11 @@ from .autocast import cast_of_operation, cast_on_accelerators
 from .call import call, record
 from .find import find, number_types
 from .follow import followed
-from .infer import check_fits, tables
+from .infer import check_fits
 from .overrides import tensor_types
 from .recorder import record_one
 from .tensor import Tensor
 from .views import view_one
-
-known_calls: dict = {}        # operation → the table of its calls: see Note [Known calls]
-tables.append(known_calls)
 
 
 class KnownCall:
@@ -66,16 +64,17 @@ def function(op, args, kwargs):
 def call_cached(op, args, kwargs, public):
     """`call`, shorter for a call of a primitive that is like one before: no mode and no `__torch_function__` takes part
     in it, and its Entry is known."""
-    facts = known.get(op)
+    table = known                         # a local: of an imported name Python makes an object for each `table.get`
+    facts = table.get(op)
     if facts is not None and not facts.composite and not overrides.regions and "pin_memory" not in kwargs:
         _, entry, full, inputs = find(op, facts, args, kwargs)
         if entry is not None:
-            if entry.fits is not None and (kwargs or not facts.fits_by_name):
+            must_fit = kwargs or not facts.fits_by_name
+            if entry.way != ONE_RESULT:
+                return record(entry, full, inputs, must_fit)
+            if must_fit and entry.fits is not None:       # from here on as `record` does it, for a call less
                 check_fits(entry, full)
-            params = entry.pick(full) if entry.pick is not None else ()
-            if entry.quick:
-                return record_one(entry, full, inputs, params)
-            return record(entry, op, full, inputs, params)
+            return record_one(entry, full, inputs, entry.pick(full) if entry.pick is not None else ())
     return call(op, args, kwargs, public)
 
 
@@ -93,8 +92,9 @@ def operands(op, args, public):
         second = right._spec
     else:
         second = two
-    table = known_calls.get(op)
-    row = table.get(first) if table is not None else None
+    table = known                         # as in `call_cached`
+    facts = table.get(op)
+    row = facts.operands.get(first) if facts is not None else None
     found: KnownCall = row.get(second) if row is not None else None
     if found is None or found is OTHERWISE or found.asks and overrides.regions:
         if type(public) is OperatorForm:
@@ -108,7 +108,7 @@ def operands(op, args, public):
     entry = found.entry
     if found.number_at < 0:
         full = args + found.tail if found.tail else args
-        if entry.quick:
+        if entry.way == ONE_RESULT:
             return record_one(entry, full, args, found.params)
         return view_one(entry, full, args[0], 0)
     number = args[found.number_at]
@@ -130,12 +130,12 @@ def remember(op, args, first, second):
         if asks and overrides.regions:
             return                                           # it may have been called with other operands than these
         _, entry, full, _ = find(op, facts, args, None)
-        if entry is not None and (entry.quick or entry.look is not None and len(args) == 1) \
+        if entry is not None and (entry.way == ONE_RESULT or entry.way == ONE_VIEW and len(args) == 1) \
                 and (entry.fits is None or facts.fits_by_name):
             params = entry.pick(full) if entry.pick is not None else ()
             number_at = next((at for at, a in enumerate(args) if type(a) not in tensor_types), -1)
             found = KnownCall(entry, full[len(args):], params[len(numbers):], number_at, asks)
-    known_calls.setdefault(op, {}).setdefault(first, {})[second] = found
+    facts.operands.setdefault(first, {})[second] = found
 
 
 def spelled(op, form, suffix=""):

@@ -15,6 +15,7 @@ A part of the compiled core: see Note [One source, two speeds] in base/core.py.
 """
 from ..autograd.modes import modes
 from ..base import observers
+from ..base.entry import ONE_RESULT
 from ..base.op import known
 from ..base.spec import META
 from ..trace.recording.record import _local
@@ -31,7 +32,7 @@ def written_whole(op, facts, self, args, kwargs):
     Whether that was the case; if not, nothing has been done.
     """
     _, entry, full, inputs = find(op, facts, args, kwargs)
-    if entry is None or not entry.quick or entry.outs[0] is not self._spec or \
+    if entry is None or entry.way != ONE_RESULT or entry.outs[0] is not self._spec or \
             overrides.calls_observed and overrides.function_modes.told is not facts:
         return False
     if entry.fits is not None and (kwargs or not facts.fits_by_name):

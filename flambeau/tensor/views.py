@@ -21,9 +21,8 @@ def view_one(entry, args, source, moved):
     base = source._base
     tensor = new.tensor(Tensor)
     tensor._storage = storage
-    spec, delta = entry.look
-    tensor._spec = spec
-    tensor._offset = source._offset + delta + moved
+    tensor._spec = entry.outs[0]
+    tensor._offset = source._offset + entry.deltas[0] + moved
     tensor._node = tensor._cut = None
     tensor._requires_grad = False
     tensor._seen = storage.version

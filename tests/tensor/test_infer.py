@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import flambeau as torch
+from flambeau.base import entry as entries
 from flambeau.base.core import COMPILED
 from flambeau.base.op import known
 from flambeau.tensor import call as calling, find, forms, infer, known_calls, overrides
@@ -215,15 +216,39 @@ def test_a_call_like_one_before_has_its_entry(name, args, kwargs):
         recorded.append((entry, *rest))
         return PLAIN[0]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(calling, "record_one", recorder)
-        patch.setattr(calling, "record", lambda entry, op, *rest: recorder(entry, *rest))
+        patch.setattr(calling, "record", recorder)
         infer.forget()
         for _ in range(2):
             calling.call(declared[name], args, dict(kwargs))
-    assert len(find.calls) == 1
-    (entry, full, inputs, params), again = recorded
+    assert sum(len(facts.given) for facts in known.values()) == 1
+    (entry, full, inputs, _), again = recorded
     assert again[0] is entry is find.find(entry.op, known[entry.op], full, None, True)[1]
-    assert list(map(id, again[2])) == list(map(id, inputs)) and again[3] == params
+    assert list(map(id, again[2])) == list(map(id, inputs))
+    assert entry.pick is None or entry.pick(again[1]) == entry.pick(full)
+
+
+def test_an_operation_knows_its_calls_until_they_are_forgotten():
+    """By operands, by arguments as given and by all of them; where modes begin, what leads past these is forgotten."""
+    facts = known[torch.add]
+    for forget, left in (infer.forget_ways, True), (infer.forget, False):
+        for _ in range(2):
+            PLAIN[0] + PLAIN[0]
+            PLAIN[0].add(PLAIN[0], alpha=2)
+        assert facts.operands and facts.given and facts.entries
+        forget()
+        assert not facts.operands and not facts.given and bool(facts.entries) is left
+
+
+@pytest.mark.parametrize("name, args, way", [
+    ("add", (PLAIN[0], 1), entries.ONE_RESULT), ("sort", (PLAIN[1],), entries.SEVERAL_RESULTS),
+    ("gather", (PLAIN[1], 0, torch.zeros(1, 1, dtype=torch.int64)), entries.CHECKED),
+    ("unsqueeze", (PLAIN[1], 0), entries.ONE_VIEW), ("unbind", (PLAIN[1],), entries.ANY_VIEW),
+    ("_nonzero", (PLAIN[1],), entries.LONG_WAY), ("add", (torch.ones(2, device="meta"), 1), entries.LONG_WAY),
+])
+def test_an_entry_says_in_which_way_its_calls_are_recorded(name, args, way):
+    op = declared[name]
+    calling.call(op, args, {})
+    assert find.find(op, known[op], op.bind(args, {}), None, True)[1].way == way
 
 
 def test_a_class_is_no_number():

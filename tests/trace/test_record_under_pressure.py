@@ -12,7 +12,7 @@ import pytest
 import flambeau as torch
 from flambeau.base import settings, spec as specs
 from flambeau.base.spec import forget_unused, spec
-from flambeau.tensor import find
+from flambeau.tensor import infer
 from flambeau.trace.recording.record import current
 from tests.thorough import THOROUGH
 
@@ -157,7 +157,7 @@ def test_specs_that_nobody_holds_are_forgotten():
     x = torch.ones(2, 3)
     spec(torch.float64, (12345, 3))
     n = len(specs._interned)
-    find.entries.clear()
+    infer.forget()
     forget_unused()
     assert len(specs._interned) < n
     assert spec(torch.float64, (7, 9)) is kept and spec(torch.float64, (7, 9), (9, 1)) is kept

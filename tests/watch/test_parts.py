@@ -122,17 +122,22 @@ def test_swallowed_errors_are_said_at_exit(tmp_path, variable):
 
 
 def test_a_larger_result_is_recorded_as_quickly_as_others_while_nobody_watches():
-    from flambeau.tensor import find
-    x, y = torch.ones(3, 1), torch.ones(7)
+    from flambeau.base.entry import CHECKED, LONG_WAY, ONE_RESULT
+    from flambeau.base.op import known
+    from flambeau.tensor.forms import declared
 
-    def entry():
-        x * y                                     # which makes one, if there is none
-        return next(e for key, e in find.entries.items()
-                    if getattr(e, "input_specs", None) == (x._spec, y._spec) and e.op is torch.mul)
-    assert entry().quick
+    def way(function, op, dtype):
+        x, y = torch.ones(3, 1, dtype=dtype), torch.ones(7, dtype=dtype)
+        assert function(x, y).shape == (3, 7)
+        return next(e for e in known[op].entries.values() if e.input_specs == (x._spec, y._spec)).way
+
+    def ways():
+        return way(torch.mul, torch.mul, torch.float32), \
+            way(torch.remainder, declared["_integer_division"], torch.int64)
+    assert ways() == (ONE_RESULT, CHECKED)        # whole numbers are not divided by zero
     with torch.watch(ignore=["broadcast"]):
-        assert not entry().quick
-    assert entry().quick and (x * y).shape == (3, 7)
+        assert ways() == (LONG_WAY, LONG_WAY)
+    assert ways() == (ONE_RESULT, CHECKED)
 
 
 def test_a_bar_around_a_loader_is_not_the_line_of_its_loop(tmp_path):
