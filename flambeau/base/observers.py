@@ -43,7 +43,7 @@ clock = partial(time.clock_gettime_ns, time.CLOCK_MONOTONIC) if hasattr(time, "c
 class Observer:
     """One who is told what happens: a subclass has methods for the events that it asks for; see `observing`.
 
-    An `instruction` is a tuple of the trace's: (entry, input slots, offsets, parameters, first result slot, site).
+    An `instruction` is an Instruction of the trace (trace/recording/instructions.py).
     """
 
     # --- recording --------------------------------------------------------------------------------------------------
@@ -375,7 +375,7 @@ class StepRun:
     @property
     def sites(self):
         """The sites that recorded its instructions, in their order."""
-        return tuple(dict.fromkeys(instruction[5] for instruction in self.instructions))
+        return tuple(dict.fromkeys(instruction.site for instruction in self.instructions))
 
     @property
     def lines(self):
@@ -384,7 +384,7 @@ class StepRun:
 
     def __repr__(self):
         what = self.step if self.step is not None else \
-            ", ".join(instruction[0].op.__name__ for instruction in self.instructions)
+            ", ".join(instruction.entry.op.__name__ for instruction in self.instructions)
         return f"{', '.join(self.lines)}: {what}, {self.nanoseconds:,} ns{', failed' if self.failed else ''}"
 
 
@@ -414,7 +414,7 @@ class Allocation:
     @property
     def sites(self):
         """The sites that it was for, in the order of their instructions."""
-        return tuple(dict.fromkeys(one[5] for one in self.instructions)) or (self.site,)
+        return tuple(dict.fromkeys(one.site for one in self.instructions)) or (self.site,)
 
     @property
     def lines(self):

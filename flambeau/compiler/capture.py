@@ -173,7 +173,7 @@ class CallRecording(Recording):
 
     def _comes_of_effect(self, slot):
         """Whether a slot is computed from the results of an operation with an effect."""
-        return any(self.code[index][0].op.effect for index in needed_for([slot], self.code)[0])
+        return any(self.code[index].entry.op.effect for index in needed_for([slot], self.code)[0])
 
 
 class CallObserver(RecordingObserver):

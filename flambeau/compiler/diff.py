@@ -257,11 +257,12 @@ class Diff:
         """Which of "entry" and "draw" are among the sources that a slot is computed from."""
         needed, live = needed_for([slot], self.trace.code)
         for index in needed:
-            entry, _, _, params, _, _ = self.trace.code[index]
-            if entry.op.effect:
-                raise NotReplayable(f"a check of data looks at what {entry.op.__name__}() gave, and that has an effect")
-            if any((index, n) in self.trace.numbers for n in range(len(params))):
-                raise NotReplayable(f"{entry.op.__name__} makes positions from a number that may change")
+            instruction = self.trace.code[index]
+            op = instruction.entry.op
+            if op.effect:
+                raise NotReplayable(f"a check of data looks at what {op.__name__}() gave, and that has an effect")
+            if any((index, n) in self.trace.numbers for n in range(len(instruction.params))):
+                raise NotReplayable(f"{op.__name__} makes positions from a number that may change")
         sources = (("entry", self.read), ("draw", self.drawn))
         return {kind for kind, found in sources if any(slot in live for slot, _ in found)}
 
@@ -275,11 +276,11 @@ class Diff:
         fine = self.needs.keys() | (done.held(trace) if done is not None else set())
         for attempt in range(2):
             holders = counts(values)
-            held = [(entry, slot) for entry, _, _, _, first, _ in code for slot in range(first, first + len(entry.outs))
+            held = [(one.entry.op, slot) for one in code for slot in one.results()
                     if slot not in fine and holders[slot] > RESULT]
             if not held:
                 return
             if not attempt:
                 gc.collect()                                 # it may be only an unreachable cycle
-        raise NotReplayable(f"a result of {held[0][0].op.__name__} is kept somewhere that cannot be seen from the "
+        raise NotReplayable(f"a result of {held[0][0].__name__} is kept somewhere that cannot be seen from the "
                             "function")

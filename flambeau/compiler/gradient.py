@@ -161,8 +161,7 @@ class Differentiated:
 
 def effect_slots(code):
     """The slots of what operations with effects give: they are wanted, whether or not they are read."""
-    return [slot for entry, _, _, _, first, _ in code if entry.op.effect
-            for slot in range(first, first + len(entry.outs))]
+    return [slot for one in code if one.entry.op.effect for slot in one.results()]
 
 
 class Gradient:

@@ -11,7 +11,7 @@ Where the answer is no, the checks are made as the call made them, and have the 
 from ..autograd.modes import modes
 from ..base.spec import CPU
 from ..tensor.tensor import Tensor
-from ..trace.recording.instructions import needed_for, slots_made
+from ..trace.recording.instructions import Instruction, needed_for, slots_made
 from ..trace.recording.record import Trace, current, set_current
 from ..trace.value import Value
 from .bound import HeadBase
@@ -36,10 +36,10 @@ class Head(HeadBase):
         made, inside = slots_made(trace.code), set(needed_for(slots_of(checks), trace.code)[0])
         code = [one for index, one in enumerate(trace.code) if index in inside]
         self.rest = [index for index in range(len(trace.code)) if index not in inside]
-        read = {slot for index in self.rest for slot in trace.code[index][1]} | set(diff.needs)
+        read = {slot for index in self.rest for slot in trace.code[index].slots} | set(diff.needs)
         self.gives = [slot for slot in sorted(read) if made.get(slot) in inside]
         asked, given, answer = flag
-        used = {slot for one in (*code, *asked) for slot in one[1]}
+        used = {slot for one in (*code, *asked) for slot in one.slots}
         self.reads = [slot for slot, _ in diff.read if slot in used]
         fixed = [(slot, value) for slot, value in diff.fixed if slot in used]
         self.fixed = tuple([value for _, value in fixed])
@@ -60,7 +60,7 @@ def head_of(diff, specs):
     made = slots_made(diff.trace.code).keys()
     looked = slots_of(able)
     if made.isdisjoint(looked) or sum(specs[slot].nbytes for slot in looked) > MAXIMUM_CHECKED_BYTES \
-            or any(one[0].device is not CPU for one in diff.trace.code):
+            or any(one.entry.device is not CPU for one in diff.trace.code):
         return None, diff.early
     able, flag = recorded(able, specs)
     if made.isdisjoint(slots_of(able)):
@@ -106,8 +106,8 @@ def _recorded(trace, checks, specs):
     new = [value.spec for slot, value in enumerate(trace.values) if slot not in slots]
     fresh = iter(range(len(specs), len(specs) + len(new)))
     slots |= {slot: next(fresh) for slot in range(len(trace.values)) if slot not in slots}
-    code = [(entry, tuple([slots[slot] for slot in read]), offsets, params, slots[first], site)
-            for entry, read, offsets, params, first, site in code]
+    code = [Instruction.of(one.entry, tuple([slots[slot] for slot in one.slots]), one.offsets, one.params,
+                           slots[one.first], one.site) for one in code]
     return able, (code, new, slots.get(last))
 
 

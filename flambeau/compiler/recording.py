@@ -118,15 +118,16 @@ def evaluate(code, held, wanted):
     """
     made = {}
     with np.errstate(all="ignore"):
-        for entry, slots, offsets, params, first, _ in map(code.__getitem__, needed_for(wanted, code)[0]):
-            sources = [made[s] if s in made else held[s] for s in slots]
+        for instruction in map(code.__getitem__, needed_for(wanted, code)[0]):
+            entry, offsets = instruction.entry, instruction.offsets
+            sources = [made[s] if s in made else held[s] for s in instruction.slots]
             arrays = [on_host.read(v, spec, offset)
                       for v, spec, offset in zip(sources, entry.input_specs, offsets, strict=False)]
             if entry.op is update:
                 arrays = [with_part(CPU.backend, sources[0].bytes_on_host().copy(), entry.input_specs[0], offsets[0],
                                     arrays[1])]
             else:
-                arrays = on_host.execute(entry, arrays, params)
-            made.update((first + i, Value.of(array, spec.on(CPU)))
-                        for i, (array, spec) in enumerate(zip(arrays, entry.outs, strict=True)))
+                arrays = on_host.execute(entry, arrays, instruction.params)
+            made.update((slot, Value.of(array, spec.on(CPU)))
+                        for slot, array, spec in zip(instruction.results(), arrays, entry.outs, strict=True))
     return {slot: made[slot] for slot in wanted}

@@ -10,6 +10,7 @@ from ..base import observers, settings
 from ..base.locks import new_lock
 from ..trace.planning import plan as plans
 from ..trace.planning.lower import Unfusable
+from ..trace.recording.instructions import Instruction
 from ..trace.recording.record import Trace
 from ..trace.running import effects
 from ..trace.running.runner import Failure
@@ -28,7 +29,7 @@ class Runner(RunnerBase):
         self.code, self.specs, self.inputs = code, specs, inputs
         self.wanted, self.free, self.numbers = wanted, free, numbers
         self.places = {slot: i for i, slot in enumerate(inputs)}
-        self.effects = any(entry.op.effect for entry, *_ in code)
+        self.effects = any(one.entry.op.effect for one in code)
         self.plans = {}               # donating or not → BoundPlan, None where there is no plan
         self.bound = None
         self.lock = new_lock()
@@ -88,8 +89,9 @@ class Runner(RunnerBase):
             return self.code
         code = list(self.code)
         for (index, number), at in self.numbers.items():
-            entry, slots, offsets, params, *rest = code[index]
-            code[index] = (entry, slots, offsets, (*params[:number], numbers[at], *params[number + 1:]), *rest)
+            one = code[index]
+            params = (*one.params[:number], numbers[at], *one.params[number + 1:])
+            code[index] = Instruction.of(one.entry, one.slots, one.offsets, params, one.first, one.site)
         return code
 
     def held(self, values):
@@ -119,8 +121,7 @@ class Runner(RunnerBase):
         computed too."""
         held, code = self.held(values), []
         for index, instruction in enumerate(self.with_numbers(numbers)):
-            entry, _, _, _, first, _ = instruction
-            for number, slot in enumerate(range(first, first + len(entry.outs))):
+            for number, slot in enumerate(instruction.results()):
                 if index in happened:
                     held[slot] = Value.of(happened[index][number], self.specs[slot])
                 else:

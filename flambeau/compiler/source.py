@@ -49,7 +49,7 @@ class Replay:
         if self.head is not None:
             rest, given = self.head.rest, self.head.gives
         numbers = {(at, number): order[trace.numbers[index, number]] for at, index in enumerate(rest)
-                   for number in range(len(trace.code[index][3])) if (index, number) in trace.numbers}
+                   for number in range(len(trace.code[index].params)) if (index, number) in trace.numbers}
         self.runner = Runner([trace.code[index] for index in rest], specs,
                              [*[slot for slot, _ in (*diff.read, *diff.drawn, *diff.fixed)], *given],
                              tuple([slot for slot in sorted(diff.needs) if slot not in given]),

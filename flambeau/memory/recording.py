@@ -132,10 +132,10 @@ class record(Observer):
             found = self._devices[name] = _Device(name, 0)
         first = allocation.instructions[0] if allocation.instructions else None
         several = len(allocation.instructions) > 1
-        line = line_of(first[5] if first is not None else allocation.site)
+        line = line_of(first.site if first is not None else allocation.site)
         live = _Live(allocation.nbytes, name, f"{line} and others (working memory)" if several else line,
                      self._of.get(id(first)) if first is not None and not several else None, "other",
-                     operator_name(first[0].op.__name__) if first is not None else "", allocation.address)
+                     operator_name(first.entry.op.__name__) if first is not None else "", allocation.address)
         found.live[id(allocation)] = allocation, live
         found.now += allocation.nbytes
         self._note(allocation.time, live, 1)

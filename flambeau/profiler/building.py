@@ -160,7 +160,7 @@ class _Runs:
 def _step(run, thread, makers, contexts, number):
     """A step that was run in the run `number`, with the shares of its operations."""
     step, shares = run.step, []
-    weights = [weight_of(one[0]) for one in run.instructions]
+    weights = [weight_of(one.entry) for one in run.instructions]
     total = sum(weights) or 1
     for instruction, weight in zip(run.instructions, weights, strict=True):
         maker, inside = makers.get(id(instruction)), None
@@ -169,12 +169,12 @@ def _step(run, thread, makers, contexts, number):
         module, node = contexts.of(inside)
         span = contexts.spans[inside] if inside is not None else None
         name = span.name if span is not None and span.kind == "operation" else \
-            operator_name(instruction[0].op.__name__)
-        line = line_of(instruction[5]) if node is None or node.line is None else f"{node.line} (backward)"
+            operator_name(instruction.entry.op.__name__)
+        line = line_of(instruction.site) if node is None or node.line is None else f"{node.line} (backward)"
         seen = inside if inside is not None and maker.run == number else None
         shares.append(Share(name, line, weight / total, module, seen, node is not None))
     if step is None:
-        entry = run.instructions[0][0]
+        entry = run.instructions[0].entry
         outs = entry.outs or ()
         return StepTime("instruction", entry.op.__name__, run.start, run.end, thread, str(entry.device),
                         bytes_of(entry), flops_of(entry), tuple(outs[0].shape) if outs else (), shares,

@@ -18,6 +18,7 @@ from ..base.entry import ANY_VIEW, CHECKED, ONE_RESULT, ONE_VIEW, SEVERAL_RESULT
 from ..base.op import door, known
 from ..base.spec import META
 from ..trace import on_host
+from ..trace.recording.instructions import Instruction
 from ..trace.recording.record import _local
 from ..trace.running import effects
 from ..trace.running.quick import here
@@ -246,7 +247,7 @@ def _run_observed(entry, arrays, params, site):
     """Run an operation at the call, and tell observers of it as of an instruction that stands in no trace."""
     made = None
     with observers.gathered():
-        instruction = (entry, (), (), params, 0, site)
+        instruction = Instruction.of(entry, (), (), params, 0, site)
         start = observers.begin(instruction)
         try:
             made = by_reference(entry, arrays, params)

@@ -123,7 +123,7 @@ def taped(trace, key, function, args, given):
     if _local.trace is trace and (trace.emptied == emptied or looked == looks()):
         if len(tapes) >= MAX_TAPES:
             forget_tapes()
-        recorded = len([one for one in tape if one is not NOT_REPLAYABLE and one[4] < 0])
+        recorded = len([one for one in tape if one is not NOT_REPLAYABLE and one.moved < 0])
         tapes[key] = looked == looks() and told == errors.told and _count(trace) - before == recorded \
             and versions == [t._storage.version for t in given] and _as_tape(tape, given, made)
     return made
@@ -152,21 +152,23 @@ def _as_tape(taken, given, made):
         return False
     number_of = {id(t): number for number, t in enumerate(given)}
     steps, count = [], len(given)
-    for entry, args, inputs, params, moved, result in taken:
-        places = tuple([(at, number_of.get(id(a))) for at, a in enumerate(args) if isinstance(a, Tensor)])
-        numbers = tuple([number_of.get(id(t)) for t in inputs])
+    for call in taken:
+        entry, moved = call.entry, call.moved
+        places = tuple([(at, number_of.get(id(a))) for at, a in enumerate(call.args) if isinstance(a, Tensor)])
+        numbers = tuple([number_of.get(id(t)) for t in call.inputs])
         if None in numbers or any(number is None for _, number in places) or len(places) != len(numbers) \
                 or moved > 0:                     # which may have been reckoned from where the tensor starts
             return False
-        results = result if entry.many else (result,)
+        results = call.result if entry.many else (call.result,)
         for one in results:
             if moved < 0 and (one._storage.version or one._requires_grad and one._node is None) \
                     or one._spec.device is not (given[0]._spec.device if given else CPU):
                 return False
             number_of[id(one)] = count
             count += 1
-        plain = tuple([NO_VALUE if isinstance(a, Tensor) else a for a in args])
-        steps.append(TapedCall(entry, plain, places, numbers, params, moved == 0 and result._base is None))
+        plain = tuple([NO_VALUE if isinstance(a, Tensor) else a for a in call.args])
+        owned = moved == 0 and call.result._base is None
+        steps.append(TapedCall(entry, plain, places, numbers, call.params, owned))
     several = made.__class__ if isinstance(made, (tuple, list)) else None
     if several not in (None, list, tuple) and not hasattr(several, "_make"):
         return False

@@ -159,9 +159,9 @@ def _purpose(error, asked):
 def _needed_for(asked, entry, site):
     """What was looked at and the line that recorded it, where that is another instruction than the one that failed."""
     found = record.instruction_of(asked)
-    if found is None or found[0] is entry and found[5] == site:
+    if found is None or found.entry is entry and found.site == site:
         return ""
-    return f"needed for {asked.spec}, recorded at {line_of(found[5])}"
+    return f"needed for {asked.spec}, recorded at {line_of(found.site)}"
 
 
 def where(failure, asked):

@@ -11,6 +11,14 @@ from flambeau.trace.value cimport Storage, TensorBase, Value
 cdef object Tensor, modes
 
 
+@cython.final
+cdef class NotedCall:
+    cdef public Entry entry
+    cdef public tuple args, params
+    cdef public object inputs, result
+    cdef public Py_ssize_t moved
+
+
 @cython.locals(trace=TraceBase, value=Value, storage=Storage, tensor=TensorBase, t=TensorBase, wanted=int, bit=int)
 cpdef record_one(Entry entry, tuple args, inputs, tuple params)
 

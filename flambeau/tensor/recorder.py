@@ -12,6 +12,20 @@ from .history import add_history, make_node
 from .tensor import Tensor
 
 
+class NotedCall:
+    """A call that came by while a tape was made (`trace.tape`), with all its arguments, and what it gave.
+
+    `moved` is how far behind the place that its entry says a view starts; -1 of what is no view. `result` is a tensor,
+    or a list of them.
+    """
+
+    __slots__ = ("entry", "args", "inputs", "params", "moved", "result")
+
+    def __init__(self, entry, args, inputs, params, moved, result):
+        self.entry, self.args, self.inputs, self.params = entry, args, inputs, params
+        self.moved, self.result = moved, result
+
+
 def record_one(entry, args, inputs, params):
     """The common case, short: one result, on a device, nothing to verify. The same as `record`."""
     trace = quick.this_trace()
@@ -54,7 +68,7 @@ def record_one(entry, args, inputs, params):
     elif cut is not None:
         tensor._cut = cut
     if trace.tape is not None:
-        trace.tape.append((entry, args, inputs, params, -1, tensor))
+        trace.tape.append(NotedCall(entry, args, inputs, params, -1, tensor))
     return tensor
 
 
@@ -87,7 +101,7 @@ def record_several(entry, args, inputs, params):
         run_if_exported(inputs)
     add_history(entry.op, entry, args, inputs, outs, site)
     if trace.tape is not None:
-        trace.tape.append((entry, args, inputs, params, -1, outs))
+        trace.tape.append(NotedCall(entry, args, inputs, params, -1, outs))
     return outs
 
 

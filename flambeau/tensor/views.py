@@ -9,6 +9,7 @@ from ..trace.recording import new
 from ..trace.recording.record import _local
 from ..trace.running import quick
 from .history import add_history, make_node
+from .recorder import NotedCall
 from .tensor import Tensor, wrap
 
 
@@ -48,7 +49,7 @@ def view_one(entry, args, source, moved):
     elif source._cut is not None:
         tensor._cut = source._cut
     if trace.tape is not None:
-        trace.tape.append((entry, args, (source,), (), moved, tensor))
+        trace.tape.append(NotedCall(entry, args, (source,), (), moved, tensor))
     return tensor
 
 

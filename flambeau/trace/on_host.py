@@ -145,12 +145,11 @@ def _found(value, depth):
     trace, spec = value.trace, value.spec
     if spec.numel > MAX_COMPUTED_ELEMENTS or spec.device is not CPU and not _worth_keeping(spec):
         return None
-    made = next((one for one in reversed(list(trace.code)) if one[4] == value.slot), None)
-    if made is None or made[0].many or made[0].op.effect or made[0].op is update:
+    made = next((one for one in reversed(list(trace.code)) if one.first == value.slot), None)
+    if made is None or made.entry.many or made.entry.op.effect or made.entry.op is update:
         return None
-    entry, slots, offsets, params, _, _ = made
     arrays = []
-    for slot, look, offset in zip(slots, entry.input_specs, offsets, strict=True):
+    for slot, look, offset in zip(made.slots, made.entry.input_specs, made.offsets, strict=True):
         operand = trace.values[slot]
         if operand.spec.device is CPU and operand.trace is None:
             arrays.append(operand.look(look, offset))
@@ -159,5 +158,5 @@ def _found(value, depth):
         if memory is None:
             return None
         arrays.append(_laid_out(memory, look, offset))
-    value.on_host = memory = _bytes_of(execute(entry, arrays, params)[0], spec)
+    value.on_host = memory = _bytes_of(execute(made.entry, arrays, made.params)[0], spec)
     return memory

@@ -15,6 +15,7 @@ from ..tensor.messages import called_as
 from ..tensor.reading import array_of
 from ..tensor.tensor import Tensor, wrap
 from ..trace.finite import is_finite
+from ..trace.recording.instructions import slots_made
 from ..trace.running.rerun import UNWRITTEN, instructions_of, rerun
 from ..trace.value import Storage
 from .finding import listens
@@ -31,8 +32,7 @@ class RerunSearch:
     def __init__(self, recording, slot):
         self.recording, self.culprit, self.entered = recording, None, None
         self.bad = self._not_finite()
-        self.maker = {first + at: index for index, (entry, _, _, _, first, _) in enumerate(instructions_of(recording))
-                      for at in range(len(entry.outs))}
+        self.maker = slots_made(instructions_of(recording))
         index = self._first_behind(self._ends(slot))
         if index is not None:
             self._look_at(index)
@@ -40,9 +40,9 @@ class RerunSearch:
     def _not_finite(self):
         """The slots of what is not finite."""
         bad = {slot for value, slot in self.recording.inputs.items() if not is_finite(value)}
-        for _, (entry, _, _, _, first, _), values in rerun(self.recording):
-            if entry.op.__name__ not in UNWRITTEN:
-                bad.update(first + at for at in range(len(entry.outs)) if not is_finite(values[first + at]))
+        for _, instruction, values in rerun(self.recording):
+            if instruction.entry.op.__name__ not in UNWRITTEN:
+                bad.update(slot for slot in instruction.results() if not is_finite(values[slot]))
         return bad
 
     def _ends(self, slot):
@@ -50,7 +50,7 @@ class RerunSearch:
         if slot in self.bad:
             return [slot]
         code, site = instructions_of(self.recording), self.recording.site
-        return [slot for slot in self.bad if slot in self.maker and code[self.maker[slot]][5] == site]
+        return [slot for slot in self.bad if slot in self.maker and code[self.maker[slot]].site == site]
 
     def _first_behind(self, ends):
         """The index of the first instruction on the way that made such values from finite ones.
@@ -60,7 +60,7 @@ class RerunSearch:
         code, seen, stack = instructions_of(self.recording), set(ends), list(ends)
         while stack:
             index = self.maker.get(stack.pop())
-            for read in code[index][1] if index is not None else ():
+            for read in code[index].slots if index is not None else ():
                 if read in self.bad and read not in seen:
                     seen.add(read)
                     stack.append(read)
@@ -69,14 +69,14 @@ class RerunSearch:
             self._enters(min(outside, key=lambda slot: self._reader(slot)[0]))
             return None
         makers = sorted({self.maker[slot] for slot in seen})
-        return next((index for index in makers if not self._masks(index)
-                     and all(slot not in self.bad or self._masks(self.maker[slot]) for slot in code[index][1])), None)
+        return next((index for index in makers if not self._masks(index) and
+                     all(slot not in self.bad or self._masks(self.maker[slot]) for slot in code[index].slots)), None)
 
     def _masks(self, index):
-        return is_mask(instructions_of(self.recording)[index][0].op)
+        return is_mask(instructions_of(self.recording)[index].entry.op)
 
     def _reader(self, slot):
-        return next((index, one) for index, one in enumerate(instructions_of(self.recording)) if slot in one[1])
+        return next((index, one) for index, one in enumerate(instructions_of(self.recording)) if slot in one.slots)
 
     def _enters(self, slot):
         value = next(value for value, at in self.recording.inputs.items() if at == slot)
@@ -84,11 +84,12 @@ class RerunSearch:
 
     def _look_at(self, index):
         *_, (_, self.culprit, values) = rerun(self.recording, until=index)
-        entry, slots, offsets, _, first, _ = self.culprit
-        names = _input_names(entry)
+        culprit = self.culprit
+        names = _input_names(culprit.entry)
         self.inputs = [(names[at] if at < len(names) else f"input {at}", NumberRange(values[slot].look(spec, offset)))
-                       for at, (slot, spec, offset) in enumerate(zip(slots, entry.input_specs, offsets, strict=False))]
-        made = next(slot for slot in range(first, first + len(entry.outs)) if slot in self.bad)
+                       for at, (slot, spec, offset) in enumerate(zip(culprit.slots, culprit.entry.input_specs,
+                                                                     culprit.offsets, strict=False))]
+        made = next(slot for slot in culprit.results() if slot in self.bad)
         self.made = NumberRange(values[made].array)
 
     def forward_of(self):
@@ -97,20 +98,21 @@ class RerunSearch:
         It is that of the fewest steps away: the gradient that came in has come by more of them. What had run before has
         no instruction here, but a node that kept it.
         """
-        code, site, slots, seen = instructions_of(self.recording), self.recording.site, set(self.culprit[1]), set()
+        code, site, slots, seen = instructions_of(self.recording), self.recording.site, set(self.culprit.slots), set()
         values = {slot: value for value, slot in self.recording.inputs.items()}
         keepers = {id(value): node for node, _, tensors in older_nodes(self.recording) for _, value, _, _ in tensors}
         while slots:
             makers = {self.maker[slot] for slot in slots if slot in self.maker}
-            forward = [index for index in makers if code[index][5] != site]
+            forward = [index for index in makers if code[index].site != site]
             if forward:
-                return code[max(forward)][0].op, code[max(forward)][5]
+                made = code[max(forward)]
+                return made.entry.op, made.site
             kept = [keepers[id(values[slot])] for slot in slots if id(values.get(slot)) in keepers]
             if kept:
                 node = max(kept, key=lambda node: node.seq)
                 return node.op, node.site
             seen |= slots
-            slots = {slot for index in makers for slot in code[index][1]} - seen
+            slots = {slot for index in makers for slot in code[index].slots} - seen
         return None
 
 
@@ -224,7 +226,7 @@ def tell_recorded(recording, seen, at, raises=True):
         return told_origin() or _tell_older(search, name, shown, raises) or _tell_entered(search, name, shown, raises)
     if search.culprit is None:
         return None
-    entry, site = search.culprit[0], search.culprit[5]
+    entry, site = search.culprit.entry, search.culprit.site
     ranges = "; ".join(f"{name} {facts}" for name, facts in search.inputs)
     operation = called_as(entry.op)
     if site == recording.site and (forward := search.forward_of()) is not None:
@@ -239,12 +241,13 @@ def tell_recorded(recording, seen, at, raises=True):
 
 
 def _tell_older(search, name, shown, raises):
-    value, _, (entry, *_, read) = search.entered
+    value, _, reader = search.entered
     older = OlderSearch(older_nodes(search.recording), value)
     if older.culprit is None:
         return None
     op, ranges = older.culprit.op, "; ".join(f"{name} {facts}" for name, facts in older.inputs)
-    between = [(f"it was computed before backward(), and {called_as(entry.op)} read what came of it at", read),
+    between = [(f"it was computed before backward(), and {called_as(reader.entry.op)} read what came of it at",
+                reader.site),
                *(("or, of which nothing is kept,", one.site) for one in older.unknown[:3])]
     return origin("non-finite", f"{called_as(op)} made the first values that are not finite, {older.made}, from "
                   f"{f'finite inputs: {ranges}' if ranges else 'inputs that are not kept'}", older.culprit.site,
@@ -253,7 +256,8 @@ def _tell_older(search, name, shown, raises):
 
 
 def _tell_entered(search, name, shown, raises):
-    value, facts, (entry, *_, site) = search.entered
+    value, facts, reader = search.entered
+    entry, site = reader.entry, reader.site
     holders: list = []
 
     def is_it(one):

@@ -237,7 +237,8 @@ def recorded(op, args):
     current().run()
     n = op.n_positional
     made = op(*args[:n], **dict(zip(op.kwonly, args[n:], strict=True)))
-    entry, *_, params, _, _ = current().code[-1]
+    last = current().code[-1]
+    entry, params = last.entry, last.params
     assert entry.op is op
     return made, entry, arrays, params
 

@@ -126,7 +126,8 @@ def check(name, args, native=False):
     arrays = [t._storage.value.ready().look(t._spec, t._offset).copy() for t in given]
     current().run()                           # or the trace might be full, and run, with this call
     kept = op(*args[:n], **dict(zip(op.kwonly, args[n:])))
-    entry, *_, params, _, _ = current().code[-1]
+    last = current().code[-1]
+    entry, params = last.entry, last.params
     assert entry.op is op and kept is not None
     with np.errstate(all="ignore"):
         mine = compiled(kept, entry) if native else run_body(entry, arrays, params)

@@ -14,7 +14,7 @@ class Runs(Observer):
         self.names = []
 
     def ran(self, run):
-        self.names += [instruction[0].op.__name__ for instruction in run.instructions]
+        self.names += [instruction.entry.op.__name__ for instruction in run.instructions]
 
 
 @pytest.mark.parametrize("stmt", ["x.exp()", "y = x.exp()", "for _ in range(1):\n    y = x.exp()",

@@ -184,7 +184,7 @@ def test_the_short_way_of_a_function_is_the_long_way(op, self, more, method):
     which `call` would record, whatever came before."""
     def instruction(made):
         found = instruction_of(made._storage.value)
-        return None if found is None else (found[0], found[2], tuple(map(repr, found[3])))
+        return None if found is None else (found.entry, found.offsets, tuple(map(repr, found.params)))
 
     def attempt(call):
         try:

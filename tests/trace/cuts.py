@@ -19,7 +19,7 @@ def cut_everywhere(lengths=(1, 3, 2, 5)):
         for turn in count():
             stop = min(start + lengths[turn % len(lengths)], end)
             if stop > start and (start, stop) != (0, end) \
-                    and not any(instruction[0].op.effect for instruction in trace.code[start:stop]):
+                    and not any(instruction.entry.op.effect for instruction in trace.code[start:stop]):
                 found.append((start, stop))
             start = stop
             if start == end:

@@ -820,7 +820,7 @@ def test_observers_see_the_step_and_its_failure(executor):
     class Watcher(Observer):
         def ran(self, run):
             seen.extend((run.step.kind if run.step else "alone", run.failed) for one in run.instructions
-                        if one[0].op is note)
+                        if one.entry.op is note)
     x = torch.ones(3)
     with observing(Watcher()):
         for word in ("a", "bad"):

@@ -144,9 +144,10 @@ def test_a_body_holds_what_is_said(name):
     torch.cpu.synchronize()
     function = getattr(torch.nn.functional, name, None) or getattr(torch, name)
     y = function(x, 1) if "softmax" in name else function(x)
-    entry, slots, _, params, *_ = y._storage.value.trace.code[-1]
+    made = y._storage.value.trace.code[-1]
+    entry, params = made.entry, made.params
     array = x.numpy()
-    arrays = [array if i == 0 else None for i in range(len(slots))]
+    arrays = [array if i == 0 else None for i in range(len(made.slots))]
     interpret.execute(entry, arrays, params)                      # compiled, where need be
     program = interpret._programs[entry]
     tracemalloc.start()

@@ -89,7 +89,7 @@ def lines_of(function, *numbers):
 
 
 def names(instructions):
-    return [instruction[0].op.__name__ for instruction in instructions]
+    return [instruction.entry.op.__name__ for instruction in instructions]
 
 
 # --- what is told, in which order ---
@@ -112,7 +112,7 @@ def test_every_instruction_is_told_when_it_is_recorded_and_when_it_runs(executor
         assert recorded == current().code and not log.of("ran")
         value = total.item()
     assert value == pytest.approx(2 * sum(2.718281828459045 ** n for n in range(1, 6)) + 5)
-    first = [line_of(instruction[5]) for instruction in recorded]
+    first = [line_of(instruction.site) for instruction in recorded]
     assert list(dict.fromkeys(first)) == lines_of(expression, 1, 2, 3, 4)
     runs = log.of("ran")
     assert {id(i) for r in runs for i in r.instructions} == {id(i) for i in recorded}
@@ -206,7 +206,7 @@ def test_autograd():
     assert log.of("backward_began") == log.of("backward_ended")
     assert set(log.of("node_made")) <= set(log.of("backward_began")[0].reached)
     assert all(start <= end for kind, *event in log.events if kind == "node_ran" for _, start, end in [event])
-    backward = [i for i in log.of("recorded") if line_of(i[5]) == lines_of(test_autograd, 4)[0]]
+    backward = [i for i in log.of("recorded") if line_of(i.site) == lines_of(test_autograd, 4)[0]]
     assert backward and torch.equal(x.grad, 2 * x.detach().exp())
 
 
@@ -264,7 +264,7 @@ def test_what_fails_is_told_and_what_reads_it_did_not_run(executor, monkeypatch,
     assert failed and {line for r in failed for line in r.lines} == \
         set(lines_of(test_what_fails_is_told_and_what_reads_it_did_not_run, 7))
     whole = [i for r in log.of("ran") if not r.failed for i in r.instructions]
-    assert names(whole) == ["add"] and list(map(line_of, [whole[0][5]])) == \
+    assert names(whole) == ["add"] and list(map(line_of, [whole[0].site])) == \
         lines_of(test_what_fails_is_told_and_what_reads_it_did_not_run, 9)
 
 
@@ -402,7 +402,7 @@ def test_time_and_bytes_by_line(executor):
         after = allocator.stats()
     assert 0 < sum(found.time.values()) <= wall
     told = {line for runs in found.steps.values() for r in runs for line in r.lines}
-    assert told == {line_of(i[5]) for i in log.of("recorded")} == set(lines_of(training_step, 2, 3, 4, 5))
+    assert told == {line_of(i.site) for i in log.of("recorded")} == set(lines_of(training_step, 2, 3, 4, 5))
     given_out = after["allocated_bytes.all.allocated"] - before["allocated_bytes.all.allocated"]
     assert sum(memory_found.bytes.values()) == given_out
     assert memory_found.left == after["allocated_bytes.all.current"] - before["allocated_bytes.all.current"]
@@ -720,9 +720,9 @@ def test_random_programs_are_the_same_when_observed(leaf_args, program):
                 assert one[0][0] == other[0][0]
                 np.testing.assert_array_equal(one[0][1], other[0][1])
         recorded = {id(i) for i in log.of("recorded")}
-        ran = [i for r in log.of("ran") for i in r.instructions if i[1]]
+        ran = [i for r in log.of("ran") for i in r.instructions if i.slots]
         assert all(id(i) in recorded for i in ran)
-        assert all(line_of(i[5]) != "an unknown line" for i in ran)
+        assert all(line_of(i.site) != "an unknown line" for i in ran)
         times = [t for r in log.of("ran") for t in (r.start, r.end)]
         assert times == sorted(times)
 
@@ -765,7 +765,7 @@ def test_interrupted_anywhere_while_observed(executor, monkeypatch):
     assert interrupts >= wanted and observers._thread.waiting is None
     with observing(Log()) as log:
         assert everything([]) == right
-    assert {id(i) for r in log.of("ran") for i in r.instructions if i[1]} <= {id(i) for i in log.of("recorded")}
+    assert {id(i) for r in log.of("ran") for i in r.instructions if i.slots} <= {id(i) for i in log.of("recorded")}
     assert log.of("ran")
 
 

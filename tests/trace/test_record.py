@@ -368,16 +368,16 @@ def test_only_what_needs_an_instruction_fails_with_it(monkeypatch, executor):
         code = current().code
         if k >= len(code):
             break
-        bad = {id(code[k][0])}
-        needing = set(range(code[k][4], code[k][4] + len(code[k][0].outs)))
-        for entry, slots, _, _, first, _ in code:
-            if needing & set(slots) or id(entry) in bad:
-                needing |= set(range(first, first + len(entry.outs)))
+        bad = {id(code[k].entry)}
+        needing = set(code[k].results())
+        for one in code:
+            if needing & set(one.slots) or id(one.entry) in bad:
+                needing |= set(one.results())
         fails = [t._storage.value.trace is not None and t._storage.value.slot in needing for t in tensors]
 
         def stop(do, at, bad=bad):
             def checked(*args, **kwargs):
-                if id(args[at]) in bad:
+                if id(getattr(args[at], "entry", args[at])) in bad:          # an entry, or an instruction
                     raise Broken
                 return do(*args, **kwargs)
             return checked

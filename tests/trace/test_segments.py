@@ -123,7 +123,7 @@ def test_only_what_came_in_other_traces_is_settled():
     for size in (10_007, 10_009, 10_037, 10_039, 10_039, 10_039):
         made = entry_of(x, size)
         trace = current()
-        names = [one[0].op.__name__ for one in trace.code]
+        names = [one.entry.op.__name__ for one in trace.code]
         cuts.append([names[start:end] for start, end in segments.segments_of(trace, 0)])
         current().run()
         del made

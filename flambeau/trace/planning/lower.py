@@ -415,25 +415,26 @@ class TraceGraph:
 
     def __init__(self, code, specs, needed, left=()):
         self.specs, self.left = specs, left
-        self._devices = devices = [one[0].device for one in code]
+        self._devices = devices = [one.entry.device for one in code]
         self.device = devices[0] if all(device is devices[0] for device in devices) else None
         self.given = []            # nodes of what operations that are left to the reference give
         self.start, self.begins = next(_numbers), []      # the number of the first node, and where instructions begin
         self.slots = {}            # slot → node of what an instruction made
         self.inputs = {}           # (slot, spec, offset) → leaf
         self.numbers = []          # (instruction, parameter, dtype to bring it to) of each runtime number
-        for index, (entry, slots, offsets, params, first, _) in enumerate(code):
+        for index, instruction in enumerate(code):
             self.begins.append(next(_numbers))
             if index in needed:
-                self._lower(index, entry, slots, offsets, params, first)
+                self._lower(index, instruction)
         self.end = next(_numbers)                         # what comes later is no instruction of this trace
 
     def device_of(self, node):
         """Where a node is computed: on the device of the instruction that it belongs to."""
         return self.device or self._devices[bisect_right(self.begins, node.number) - 1]
 
-    def _lower(self, index, entry, slots, offsets, params, first):
-        op = entry.op
+    def _lower(self, index, instruction):
+        entry, slots, offsets = instruction.entry, instruction.slots, instruction.offsets
+        params, first, op = instruction.params, instruction.first, entry.op
         operands = [self.operand(s, kind, o) for s, kind, o in zip(slots, entry.input_specs, offsets, strict=False)]
         if op is update:
             if not entry.compiles:

@@ -27,7 +27,7 @@ from ...base import dtypes, observers, settings
 from ...base.locks import new_lock
 from ...base.shapes import contiguous_strides
 from ...base.spec import CPU, spec as make_spec
-from ..recording.instructions import needed_for
+from ..recording.instructions import Instruction, needed_for
 from ..recording.update import update
 from ..running.effects import perform
 from ..running.interpret import do_without, forget_programs, say_mistake, say_not_compiled, say_tight
@@ -93,7 +93,7 @@ def attempt(trace, key, wanted, free, whole=True):
     except DeviceFailed:                                     # every look raises it, now and every time
         raise
     except Exception as error:
-        say_mistake(error, f"a trace of {len(code)} instructions, from {code[0][0].op.__name__} on,")
+        say_mistake(error, f"a trace of {len(code)} instructions, from {code[0].entry.op.__name__} on,")
         _plans[key] = False
         return False
     trace.ran = plan
@@ -144,7 +144,7 @@ def _segmented(trace, times):
 def _has_a_choice(trace):
     """Whether the trace gives the same bits without a plan: see `Backend.interprets`."""
     for one in trace.code:
-        if one[0].compiles and not one[0].device.backend.interprets:
+        if one.entry.compiles and not one.entry.device.backend.interprets:
             return False
     return True
 
@@ -207,12 +207,12 @@ def _planned(trace, wanted, free, first):
         do_without(error)
         return False
     except NotCompiled as error:                             # a step of the library, which a body asked for
-        say_not_compiled(error, trace.code[0][0].op.__name__, trace.code[0][0].device.backend)
+        say_not_compiled(error, trace.code[0].entry.op.__name__, trace.code[0].entry.device.backend)
         return False
     except DeviceFailed:
         raise
     except Exception as error:
-        say_mistake(error, f"a trace of {len(trace.code)} instructions, from {trace.code[0][0].op.__name__} on,")
+        say_mistake(error, f"a trace of {len(trace.code)} instructions, from {trace.code[0].entry.op.__name__} on,")
         return False
     finally:
         if collects:
@@ -246,7 +246,7 @@ def _avoid(why, graph, code, materialised, left):
     if why.group is not None:
         more = {bisect_right(graph.begins, node.number) - 1 for node in why.group if node.number < graph.end} - left
         left |= more
-        return bool(more) and all(code[index][0].op is not update for index in more)
+        return bool(more) and all(code[index].entry.op is not update for index in more)
     if why.node is None:
         return False
     number = ceil(why.node.number)                # what was made for a node has a number shortly before its own
@@ -254,7 +254,7 @@ def _avoid(why, graph, code, materialised, left):
         materialised.add(number - graph.start)
         return True
     index = bisect_right(graph.begins, number) - 1
-    if index < 0 or index in left or len(left) >= 8 or code[index][0].op is update:
+    if index < 0 or index in left or len(left) >= 8 or code[index].entry.op is update:
         return False
     left.add(index)
     return True
@@ -383,7 +383,7 @@ class Cutter:
             operands.append((a.dtype, a.shape, strides))
         entry, first = walk.entry(operands), len(operands)
         kinds, results = [*entry.input_specs, *entry.outs], tuple(range(first, first + len(entry.outs)))
-        code = [(entry, tuple(range(first)), entry.zeros, walk.params, first, None)]
+        code = [Instruction.of(entry, tuple(range(first)), entry.zeros, walk.params, first, None)]
         try:
             draft = drafted(TraceGraph(code, kinds, {0}), results, ())
         except Unfusable as why:

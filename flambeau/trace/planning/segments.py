@@ -11,6 +11,7 @@ when another sequence of the same length does, is not mistaken for what every st
 """
 from ...base.ownership import INPUT, RESULT
 from ..exclusive import owns_memory
+from ..recording.instructions import Instruction
 
 MIN_INSTRUCTIONS = 4          # of a segment: fewer are run one by one in less time than it takes to find a plan
 FREE_BYTES = 1 << 16          # of an input that nothing else holds, for its memory to be written over
@@ -20,7 +21,7 @@ def segments_of(trace, sightings):
     """(start, end) of the segments of `trace`, which was run without a plan `sightings` times before."""
     found, start, number, least = [], -1, trace.emptied, 2 * (sightings + 1)
     for index, instruction in enumerate(trace.code):
-        entry = instruction[0]
+        entry = instruction.entry
         if entry.latest != number:
             entry.latest = number
             entry.traces += 1
@@ -52,8 +53,8 @@ class Segment:
         values, last, mine, places = trace.values, trace.last, self.values, {}
         parts, kinds, wanted, free = [], [], [], []
         for index in range(start, end):
-            entry, slots, offsets, params, first, site = trace.code[index]
-            results = range(first, first + len(entry.outs))
+            instruction = trace.code[index]
+            slots, results = instruction.slots, instruction.results()
             self.over.update([slot for slot in (*slots, *results) if last[slot] < end])
             if not needed[index]:
                 continue
@@ -71,8 +72,9 @@ class Segment:
                     wanted.append(len(mine))
                 places[slot] = len(mine)
                 mine.append(values[slot])
-            self.recorded.append(trace.code[index])
-            self.code.append((entry, reads, offsets, params, made, site))
+            entry, offsets = instruction.entry, instruction.offsets
+            self.recorded.append(instruction)
+            self.code.append(Instruction.of(entry, reads, offsets, instruction.params, made, instruction.site))
             parts.append((entry, reads, offsets))
             self.bytes += entry.weight
         outside, alone = tuple(wanted), tuple(free)

@@ -1,6 +1,7 @@
 cimport cython
 from flambeau.base.entry cimport Entry
 from flambeau.trace.recording cimport new
+from flambeau.trace.recording.instructions cimport Instruction
 from flambeau.trace.value cimport Storage, TensorBase, Value
 
 
@@ -16,7 +17,8 @@ cdef class TraceBase:
     cdef public bint busy, sealed, special, own_append
 
     @cython.locals(code=list, values=list, last=list, ready=dict, index=Py_ssize_t, first=Py_ssize_t, one=TensorBase,
-                   two=TensorBase, tensor=TensorBase, value=Value, made=Value, slot=Py_ssize_t, more=Py_ssize_t)
+                   two=TensorBase, tensor=TensorBase, value=Value, made=Value, slot=Py_ssize_t, more=Py_ssize_t,
+                   instruction=Instruction)
     cpdef append(self, Entry entry, inputs, tuple params, site)
 
     @cython.locals(slots=list, tensor=TensorBase, t=TensorBase, value=Value, slot=Py_ssize_t)

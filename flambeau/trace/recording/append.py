@@ -52,6 +52,13 @@ class TraceBase:
                 slots, offsets = self._read(inputs, index, offsets)
             if slots is not None:
                 first = len(values)
+                instruction = new.instruction()   # first of all: no interrupt comes between the lists
+                instruction.entry = entry
+                instruction.slots = slots
+                instruction.offsets = offsets
+                instruction.params = params
+                instruction.first = first
+                instruction.site = site
                 if not entry.many:
                     made = new.value()
                     made.trace = self
@@ -70,7 +77,7 @@ class TraceBase:
                         values.append(made)
                         last.append(index)
                         outs.append(made)
-                code.append((entry, slots, offsets, params, first, site))
+                code.append(instruction)
                 self.bytes = total = self.bytes + entry.weight
                 if total < limits["trace_bytes"] and index < limits["trace_instructions"] and tell_recorded is None:
                     return outs
@@ -86,7 +93,7 @@ class TraceBase:
                     other.run(value)              # not `ready`, which is a look
             return self.append(entry, inputs, params, site)
         if (tell := tell_recorded) is not None:
-            tell(code[index])
+            tell(instruction)
         if total >= limits["trace_bytes"] or index >= limits["trace_instructions"]:
             self.run()
         return outs

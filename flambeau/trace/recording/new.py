@@ -3,8 +3,9 @@
 See Note [One source, two speeds] in base/core.py.
 """
 from ..value import Storage, TensorBase, Value
+from .instructions import Instruction
 
-value, storage = Value, Storage       # value(), storage()
+value, storage, instruction = Value, Storage, Instruction     # value(), storage(), instruction()
 tensor = TensorBase.__new__           # tensor(cls): one of class `cls`
 
 

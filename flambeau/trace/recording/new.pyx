@@ -1,5 +1,6 @@
 """The names of new.py in C; and `instance`, for classes that this module does not know."""
 from cpython.object cimport PyObject, PyTypeObject
+from flambeau.trace.recording.instructions cimport Instruction
 from flambeau.trace.value cimport Storage, TensorBase, Value
 
 cdef tuple nothing = ()
@@ -11,6 +12,10 @@ cdef Value value():
 
 cdef Storage storage():
     return Storage.__new__(Storage)
+
+
+cdef Instruction instruction():
+    return Instruction.__new__(Instruction)
 
 
 cdef TensorBase tensor(cls):

@@ -19,6 +19,7 @@ from ..running import effects, quick
 from ..running.effects import Lost, Raised, perform
 from ..running.runner import Failure, TraceRunner, run_segment
 from .append import HELD_INPUT_WEIGHT, TraceBase
+from .instructions import Instruction
 from .update import infer_update, update, update_entries, with_part
 
 AFTER_ALL_INSTRUCTIONS = 1 << 60  # the last reader of what an instruction that failed reads
@@ -27,8 +28,7 @@ _registry = new_lock()
 
 
 class Trace(TraceRunner):
-    """A straight line of instructions waiting to run: (entry, input slots, offsets, parameters, first result slot,
-    site).
+    """A straight line of Instructions that wait to run.
 
     Note [Whose turn]: only its own thread appends to a trace, but any thread may run it. A lock at every append would
     cost more than the append, so the two sides show flags instead: the owner raises `busy` and goes on only if `sealed`
@@ -106,11 +106,11 @@ class Trace(TraceRunner):
         values, live, code = self.values, bytearray(len(self.values)), self.code
         wanted, held = bytearray(len(code)), counts(values)
         for i in range(len(code) - 1, -1, -1):
-            entry, slots, _, _, first, _ = code[i]
-            for slot in range(first, first + len(entry.outs)) if entry.many else (first,):
+            instruction = code[i]
+            for slot in instruction.results() if instruction.entry.many else (instruction.first,):
                 if live[slot] or held[slot] > RESULT:
                     wanted[i] = 1
-                    for s in slots:
+                    for s in instruction.slots:
                         live[s] = 1
                     break
         return wanted
@@ -129,7 +129,7 @@ class Trace(TraceRunner):
             if index in segments and not left and run_segment(self, index, segments[index], wanted, held):
                 done = segments[index]
                 continue
-            entry, slots, offsets, params, first, site = instruction
+            entry, slots, first = instruction.entry, instruction.slots, instruction.first
             if wanted[done]:
                 op = entry.op
                 failure = self._failed(slots) if left else None
@@ -140,9 +140,9 @@ class Trace(TraceRunner):
                         if op.effect:
                             self._cannot_happen(done, failure)
                     elif op is update:
-                        outs = [self._update(entry, slots, offsets, done)]
+                        outs = [self._update(instruction, done)]
                     else:
-                        arrays = []
+                        arrays, offsets = [], instruction.offsets
                         for slot, spec, offset in zip(slots, entry.input_specs, offsets):
                             value = values[slot]
                             whole = value.spec is spec and not offset
@@ -152,10 +152,10 @@ class Trace(TraceRunner):
                         else:
                             own = op.overwrites and entry.input_specs[0] is values[slots[0]].spec and not offsets[0] \
                                 and self._free(slots, done)
-                            outs = execute(entry, arrays, params, own)
+                            outs = execute(entry, arrays, instruction.params, own)
                         del arrays
                 except Exception as error:
-                    failure = Failure(error, entry, site)
+                    failure = Failure(error, entry, instruction.site)
                     outs = arrays = None
                 except Raised:
                     if start:
@@ -165,7 +165,7 @@ class Trace(TraceRunner):
                     observers.tell_ran(None, (instruction,), start, failed=outs is None)
                 if outs is None:                  # it stays, and so does what it reads
                     left.append(self.code[done])
-                    for slot in range(first, first + len(entry.outs)):
+                    for slot in instruction.results():
                         last[slot], self.failures[slot] = AFTER_ALL_INSTRUCTIONS, failure
                     for slot in slots:
                         last[slot] = AFTER_ALL_INSTRUCTIONS
@@ -186,7 +186,7 @@ class Trace(TraceRunner):
             for slot in slots:
                 if last[slot] == index:
                     values[slot] = None
-            for slot in range(first, first + len(entry.outs)) if entry.many else (first,):
+            for slot in instruction.results() if entry.many else (first,):
                 if last[slot] == index:
                     values[slot] = None
         values = None                             # an error keeps its frames, and this one what stands in it
@@ -219,9 +219,10 @@ class Trace(TraceRunner):
         begun = self.begun or {}
         self._keep([*left, *[one for index, one in enumerate(self.code) if index >= start and not begun.get(index)]])
         lost, failed, rest = set(), [], []
-        for index, (entry, slots, _, _, first, _) in enumerate(self.code):
-            if entry.__class__ is Lost or not lost.isdisjoint(slots):
-                lost.update(range(first, first + len(entry.outs)))
+        for index, instruction in enumerate(self.code):
+            entry = instruction.entry
+            if entry.__class__ is Lost or not lost.isdisjoint(instruction.slots):
+                lost.update(instruction.results())
                 if entry.op.effect:
                     effects.lose(self, index, "it could not be run, since it reads what another could not give")
                 failed.append(self.code[index])
@@ -237,17 +238,17 @@ class Trace(TraceRunner):
             self.clear()
             return
         made, reads = set(), [-1] * len(self.values)
-        for index, (entry, slots, _, _, first, _) in enumerate(code):
-            outs = range(first, first + len(entry.outs))
+        for index, instruction in enumerate(code):
+            outs = instruction.results()
             made.update(outs)
-            for slot in (*slots, *outs):
+            for slot in (*instruction.slots, *outs):
                 reads[slot] = index
         values = [None if last < 0 else value for value, last in zip(self.values, reads, strict=True)]
         # What ran before is an input now. In the order of the slots, which a plan is found by. (What did not run,
         # since it is not wanted, may be read by others that are not wanted either.)
         inputs = {values[s]: s for s, last in enumerate(reads)
                   if last >= 0 and s not in made and values[s].trace is None}
-        weight = sum(entry.weight for entry, *_ in code)
+        weight = sum(instruction.entry.weight for instruction in code)
         # Python looks for signals at calls and loops: an interrupt finds all of this done, or nothing.
         self.code, self.last, self.slots, self.bytes, self.segments, self.begun, self.unsettled, self.values[:] = \
             code, reads, inputs, weight, (), None, None, values
@@ -260,17 +261,17 @@ class Trace(TraceRunner):
         """
         aside, place, moved = Trace(), {}, []
         aside.aside = True
-        for entry, slots, offsets, params, first, site in code:
-            for slot in slots:
+        for one in code:
+            for slot in one.slots:
                 if slot not in place:
                     value = self.values[slot]
                     place[slot] = aside.slots[value] = len(aside.values)
                     aside.values.append(value)
-            made = range(first, first + len(entry.outs))
+            made = one.results()
             place.update(zip(made, range(len(aside.values), len(aside.values) + len(made)), strict=True))
             moved.extend((self.values[slot], place[slot]) for slot in made)
-            reads = tuple([place[slot] for slot in slots])
-            aside.code.append((entry, reads, offsets, params, len(aside.values), site))
+            reads, first = tuple([place[slot] for slot in one.slots]), len(aside.values)
+            aside.code.append(Instruction.of(one.entry, reads, one.offsets, one.params, first, one.site))
             aside.values.extend([self.values[slot] for slot in made])
         aside._keep(aside.code)
 
@@ -307,12 +308,13 @@ class Trace(TraceRunner):
         return self.last[slot] == index and slot not in slots[1:] and only_traced(self.values, self.slots, slot) \
             and self.values[slot].may_be_written()
 
-    def _update(self, entry, slots, offsets, index):
+    def _update(self, instruction, index):
         """Write a source into a view of the old value: in its own buffer when the old one is no longer needed."""
+        slots, offsets = instruction.slots, instruction.offsets
         free = self.last[slots[0]] == index and only_traced(self.values, self.slots, slots[0]) \
             and self.values[slots[0]].may_be_written()
         old, source = self.values[slots[0]], self.values[slots[1]]
-        view, spec = entry.input_specs
+        view, spec = instruction.entry.input_specs
         incoming = source.look(spec, offsets[1])
         memory, backend = old.memory, view.device.backend
         # An interrupt may make us write a second time, so a source that the write changes must not be written over.
@@ -323,10 +325,10 @@ class Trace(TraceRunner):
     def __str__(self):
         """The trace as lines a person can check by eye."""
         lines = []
-        for entry, slots, offsets, params, first, _ in self.code:
-            reads = [f"%{s}" + (f"+{o}" if o else "") for s, o in zip(slots, offsets, strict=False)]
-            gives = ", ".join(f"%{first + i}: {s}" for i, s in enumerate(entry.outs))
-            lines.append(f"{gives} = {entry.op.__name__}({', '.join([*reads, *map(repr, params)])})")
+        for one in self.code:
+            reads = [f"%{s}" + (f"+{o}" if o else "") for s, o in zip(one.slots, one.offsets, strict=False)]
+            gives = ", ".join(f"%{one.first + i}: {s}" for i, s in enumerate(one.entry.outs))
+            lines.append(f"{gives} = {one.entry.op.__name__}({', '.join([*reads, *map(repr, one.params)])})")
         return "\n".join(lines)
 
 
@@ -379,7 +381,7 @@ def instruction_of(value):
     trace = value.trace if value is not None else None
     if trace is None:
         return None
-    return next((one for one in list(trace.code) if 0 <= value.slot - one[4] < len(one[0].outs)), None)
+    return next((one for one in list(trace.code) if value.slot in one.results()), None)
 
 
 def write_part(tensor, whole, source, site):

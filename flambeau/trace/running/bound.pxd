@@ -1,5 +1,6 @@
 cimport cython
 from flambeau.backends.cpu.memory.address cimport address
+from flambeau.trace.recording.instructions cimport Instruction
 from flambeau.trace.running.runner cimport TraceRunner
 from flambeau.trace.running.table cimport AddressTable, WorkingMemory, fill, new_value, taken_spare
 from flambeau.trace.value cimport Value
@@ -61,7 +62,8 @@ cdef class BoundProgram:
     @cython.locals(value=Value, place=ResultPlace, found=list)
     cdef list _taken(self, values)
 
-    @cython.locals(cells=cython.p_longlong, reals=cython.p_double, place=NumberPlace, instruction=tuple, params=tuple)
+    @cython.locals(cells=cython.p_longlong, reals=cython.p_double, place=NumberPlace, instruction=Instruction,
+                   params=tuple)
     cdef _put_numbers(self, AddressTable table, numbers)
 
     @cython.locals(place=ResultPlace)

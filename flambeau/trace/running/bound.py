@@ -99,7 +99,7 @@ class BoundProgram:
             elif (index, parameter) in numbers:
                 self.numbers.append(NumberPlace(at, -1, numbers[index, parameter], dtype))
             else:
-                self.cells[at] = bits_of(code[index][3][parameter], dtype)
+                self.cells[at] = bits_of(code[index].params[parameter], dtype)
 
     def new_table(self):
         """An AddressTable for a run, with the numbers that are always the same."""
@@ -245,7 +245,7 @@ class BoundProgram:
                 number = numbers[place.at]
             else:
                 instruction = numbers[place.instruction]
-                params = instruction[3]
+                params = instruction.params
                 number = params[place.at]
             if place.way == FLOAT:
                 reals[place.cell] = number

@@ -29,6 +29,7 @@ from ...backends.devices import execute
 from ...base import settings
 from ...base.entry import Entry
 from ...base.locks import long_before_fork
+from ..recording.instructions import Instruction
 
 _told = 0                     # the process whose `multiprocessing` knows what to do at its end
 _thread = threading.local()   # `stands_in`: see standing_in
@@ -104,26 +105,27 @@ def stands_in():
 
 def forget(trace):
     """Let the effects in a trace not happen: the call that they belong to has raised."""
-    for entry, _, _, _, first, _ in trace.code:
-        if entry.op.effect:
-            for value in trace.values[first:first + len(entry.outs)]:
-                pending.pop(value, None)
+    for instruction in trace.code:
+        if instruction.entry.op.effect:
+            for slot in instruction.results():
+                pending.pop(trace.values[slot], None)
 
 
 def lose(trace, index, why):
     """Put a Lost in the place of instruction `index`, an effect; gives the Lost's operation."""
-    entry, _, _, _, first, site = trace.code[index]
-    lost = Lost(entry, why)
-    trace.code[index] = (lost, (), (), (), first, site)
-    for value in trace.values[first:first + len(entry.outs)]:
+    instruction = trace.code[index]
+    lost, values = Lost(instruction.entry, why), [trace.values[slot] for slot in instruction.results()]
+    # No call in between, where an interrupt could come: what it left in `pending` would never happen.
+    trace.code[index] = Instruction.of(lost, (), (), (), instruction.first, instruction.site)
+    for value in values:
         pending.pop(value, None)
     return lost.op
 
 
 def perform(trace, index, arrays):
     """Have the effect happen that instruction `index` of a running trace is, and hand out its results."""
-    instruction = entry, _, _, _, first, _ = trace.code[index]
-    slots = range(first, first + len(entry.outs))
+    instruction = trace.code[index]
+    slots = instruction.results()
     if trace.begun is None:
         trace.begun = {}
     trace.begun[index] = False
@@ -151,11 +153,10 @@ def perform(trace, index, arrays):
 
 def call(instruction, arrays):
     """The arrays that an instruction with an effect gives; whatever it raises is Raised."""
-    entry, _, _, params, _, site = instruction
     try:
-        return execute(entry, arrays, params)
+        return execute(instruction.entry, arrays, instruction.params)
     except Exception as error:
-        raise Raised(error, entry, site) from None
+        raise Raised(error, instruction.entry, instruction.site) from None
 
 
 def run_before(trace):
@@ -209,6 +210,6 @@ def after_fork():
     for value in list(pending):
         trace = value.trace
         if trace is not None and not trace.lock._is_owned():
-            for index, (entry, *_) in enumerate(trace.code):
-                if entry.op.effect:
+            for index, instruction in enumerate(trace.code):
+                if instruction.entry.op.effect:
                     lose(trace, index, "it was recorded before this process was forked, and happens in the parent")

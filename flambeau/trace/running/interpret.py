@@ -27,6 +27,7 @@ from ...loops.ir import Access, Expr, Kernel, Launch, Pass
 from ..planning.fuse import Fuser, memory as seen_memory
 from ..planning.lower import HALVES, LOOP_TYPE, TraceGraph, Unfusable, cell, layouts
 from ..planning.reduction_order import order_of
+from ..recording.instructions import Instruction
 
 MAX_REMEMBERED_ENTRIES = 8192
 LARGE_NUMEL = 8192             # elements of an array that is worth letting go of before the end
@@ -227,7 +228,7 @@ def _program(entry, params):
     n = len(entry.input_specs)
     if entry.outs is None or not hasattr(entry.op, "body") or not entry.device.backend.interprets:
         return None
-    code = [(entry, tuple(range(n)), (0,) * n, params, n, None)]
+    code = [Instruction.of(entry, tuple(range(n)), (0,) * n, params, n, None)]
     try:
         graph = TraceGraph(code, [*entry.input_specs, *entry.outs], {0})
         if any(node.op == "result" for node in graph.slots.values()):

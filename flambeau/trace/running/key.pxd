@@ -2,6 +2,7 @@ cimport cython
 from flambeau.base.counting cimport count_in, counts
 from flambeau.base.entry cimport Entry
 from flambeau.trace.recording.append cimport TraceBase
+from flambeau.trace.recording.instructions cimport Instruction
 from flambeau.trace.exclusive cimport owns_memory
 from flambeau.trace.value cimport Value
 
@@ -10,8 +11,8 @@ cdef Py_ssize_t INPUT, RESULT
 cdef list _remembered
 
 
-@cython.locals(code=list, values=list, wanted=list, parts=list, held=list, free=list, kinds=list, entry=Entry,
-               first=Py_ssize_t, slot=Py_ssize_t, value=Value)
+@cython.locals(code=list, values=list, wanted=list, parts=list, held=list, free=list, kinds=list,
+               instruction=Instruction, entry=Entry, first=Py_ssize_t, slot=Py_ssize_t, value=Value)
 cpdef key_of(TraceBase trace)
 
 
@@ -20,12 +21,12 @@ cdef class SingleRun:
     cdef public object plan
 
 
-@cython.locals(entry=Entry, slots=tuple, offsets=tuple, first=Py_ssize_t, slot=Py_ssize_t, values=list, value=Value,
-               single=SingleRun)
+@cython.locals(instruction=Instruction, entry=Entry, slots=tuple, first=Py_ssize_t, slot=Py_ssize_t, values=list,
+               value=Value, single=SingleRun)
 cpdef cached_plan(TraceBase trace)
 
 
-@cython.locals(entry=Entry, single=SingleRun)
+@cython.locals(instruction=Instruction, entry=Entry, single=SingleRun)
 cpdef remember(TraceBase trace, plan, tuple found)
 
 

@@ -16,8 +16,9 @@ def key_of(trace):
     """(the key, slots that are still held outside, inputs that nothing else holds)."""
     code, values = trace.code, trace.values
     wanted, parts, held = [], [], counts(values)
-    for entry, slots, offsets, _, first, _ in code:
-        parts.append((entry, slots, offsets))
+    for instruction in code:
+        entry, first = instruction.entry, instruction.first
+        parts.append((entry, instruction.slots, instruction.offsets))
         if not entry.many:
             if held[first] > RESULT:
                 wanted.append(first)
@@ -43,10 +44,11 @@ class SingleRun:
 
 def cached_plan(trace):
     """The plan of a trace of one instruction, if it is like the one that its entry remembers; else None."""
-    entry, slots, offsets, _, first, _ = trace.code[0]
+    instruction = trace.code[0]
+    entry, slots, first = instruction.entry, instruction.slots, instruction.first
     single = entry.singles.get(slots) if entry.singles is not None else None
     values = trace.values
-    if single is None or offsets != single.offsets or len(single.input_specs) != first \
+    if single is None or instruction.offsets != single.offsets or len(single.input_specs) != first \
             or len(trace.slots) != first or len(values) != first + 1 or count_in(values, first) <= RESULT:
         return None
     for slot in range(first):
@@ -60,7 +62,8 @@ def cached_plan(trace):
 
 def remember(trace, plan, found):
     """Have `cached_plan` find `plan`, if the trace is of the kind that it knows; `found`: what `key_of` says of it."""
-    entry, slots, offsets, _, first, _ = trace.code[0]
+    instruction = trace.code[0]
+    entry, first = instruction.entry, instruction.first
     key, wanted, free = found
     if entry.many or free or wanted != (first,) or list(trace.slots.values()) != list(range(first)):
         return
@@ -71,8 +74,8 @@ def remember(trace, plan, found):
             forget_single_runs()
         _remembered.append(entry.singles)
     single = SingleRun()
-    single.offsets, single.input_specs, single.plan = offsets, key[1], plan
-    entry.singles[slots] = single                 # as a whole: see Note [First use] in base/once.py
+    single.offsets, single.input_specs, single.plan = instruction.offsets, key[1], plan
+    entry.singles[instruction.slots] = single     # as a whole: see Note [First use] in base/once.py
 
 
 def forget_single_runs():

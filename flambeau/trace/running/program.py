@@ -28,7 +28,7 @@ LINES_SHOWN = 12
 
 def lines_handed():
     """The lines of what devices were handed last, in words, for an error that one of them tells late."""
-    sites = [code[i][5] for stretch, code in handed for step in stretch.steps for i in step.instructions]
+    sites = [code[i].site for stretch, code in handed for step in stretch.steps for i in step.instructions]
     lines = list(dict.fromkeys(map(line_of, sites)))
     return f"The device was handed last the kernels of {', '.join(lines[-LINES_SHOWN:]) or 'no line of yours'}."
 
@@ -102,7 +102,7 @@ class NativeStretch:
         if error.task is None:
             return
         step = self.steps[error.task]
-        lines = dict.fromkeys(map(line_of, (code[i][5] for i in step.instructions)))
+        lines = dict.fromkeys(map(line_of, (code[i].site for i in step.instructions)))
         error.add_note(f"in {', '.join(step.words)}, of {', '.join(lines) or 'no line of yours'}")
 
     def times(self):
@@ -257,8 +257,7 @@ class Program:
         """For observers: the instruction of `code` that makes each slot, and under None all those whose steps share the
         working memory. `slots`: the same instructions with the slots of the plan, where `code` has those of a longer
         trace."""
-        found = {slot: instruction for (entry, *_, first, _), instruction in zip(slots, code, strict=True)
-                 for slot in range(first, first + len(entry.outs))}
+        found = {slot: instruction for one, instruction in zip(slots, code, strict=True) for slot in one.results()}
         steps = [step for stretch in self.stretches
                  for step in (stretch.steps if isinstance(stretch, NativeStretch) else (stretch.step,))]
         found[None] = tuple([code[i] for i in dict.fromkeys(i for step in steps if step.keeps
@@ -266,7 +265,8 @@ class Program:
         return found
 
     def _call_reference(self, call, table, values, code, blocks, held, arrays, perform):
-        instruction = entry, _, _, params, _, _ = code[call.index]
+        instruction = code[call.index]
+        entry, params = instruction.entry, instruction.params
         given = [_seen(operand, values, blocks, held, arrays) for operand in call.operands]
         start, outs = observers.begin(instruction) if observers.during_runs and observers.gathering() else 0, None
         try:

@@ -27,10 +27,10 @@ def rerun(recording, until=None):
     """
     code = instructions_of(recording)[:until + 1 if until is not None else None]
     values, last = {slot: value for value, slot in recording.inputs.items()}, {}
-    for index, (_, slots, *_) in enumerate(code):
-        last.update(dict.fromkeys(slots, index))
     for index, instruction in enumerate(code):
-        entry, slots, offsets, params, first, _ = instruction
+        last.update(dict.fromkeys(instruction.slots, index))
+    for index, instruction in enumerate(code):
+        entry, slots, offsets = instruction.entry, instruction.slots, instruction.offsets
         if entry.op.effect or entry.__class__ is effects.Lost or any(slot not in values for slot in slots):
             return
         with np.errstate(all="ignore"):
@@ -41,9 +41,9 @@ def rerun(recording, until=None):
                 made = [with_part(backend, backend.copied(values[slots[0]].memory), entry.input_specs[0], offsets[0],
                                   arrays[1])]
             else:
-                made = execute(entry, arrays, params)
-        values.update({first + at: Value.of(array, spec)
-                       for at, (array, spec) in enumerate(zip(made, entry.outs, strict=True))})
+                made = execute(entry, arrays, instruction.params)
+        values.update({slot: Value.of(array, spec)
+                       for slot, array, spec in zip(instruction.results(), made, entry.outs, strict=True)})
         yield index, instruction, values
         for slot in slots:
             if last[slot] == index and until is None:

@@ -1,6 +1,7 @@
 cimport cython
 from flambeau.trace.running cimport quick
 from flambeau.trace.recording.append cimport TraceBase
+from flambeau.trace.recording.instructions cimport Instruction
 from flambeau.trace.running.key cimport cached_plan, key_of, remember
 
 
@@ -20,7 +21,7 @@ cdef class TraceRunner(TraceBase):
     cpdef clear(self)
 
 
-@cython.locals(trace=TraceRunner, code=list)
+@cython.locals(trace=TraceRunner, code=list, latest=Instruction)
 cdef bint run_inline(trace) except -1
 
 

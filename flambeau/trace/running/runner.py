@@ -164,7 +164,8 @@ def run_inline(trace):
     if trace.busy or trace.sealed or trace.own_append or not code or len(code) > MAX_INLINE_INSTRUCTIONS \
             or trace.bytes + trace.held > MAX_INLINE_BYTES or pending or trace is not quick.this_trace():
         return False
-    if code[-1][0].device is not CPU or trace.backward is not None and trace.backward.large:
+    latest = code[-1]
+    if latest.entry.device is not CPU or trace.backward is not None and trace.backward.large:
         return False
     trace.busy = True
     try:
