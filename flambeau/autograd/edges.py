@@ -4,34 +4,27 @@ A part of the compiled core: see Note [One source, two speeds] in base/core.py.
 """
 from weakref import ref as weak
 
-from ..base.locks import new_lock
 from ..trace.recording import new
 from .base_node import LEAF_SEQUENCE_NUMBER, AccumulateGrad, refresh
 from .slots import NodeBase
 
-_first = new_lock()               # of the threads that want the accumulator of a leaf
-
 
 def accumulator(leaf):
-    """The one AccumulateGrad node of a leaf."""
-    ref = leaf._accumulator
-    node = ref() if ref is not None else None
-    return _new_accumulator(leaf) if node is None else node
-
-
-def _new_accumulator(leaf):
-    """Make it, unless another thread has been first: a graph needs one for each leaf, and ends with it."""
-    with _first:
+    """The one AccumulateGrad node of a leaf: a graph needs one for each, and it ends with the graph."""
+    while True:
         ref = leaf._accumulator
         node = ref() if ref is not None else None
-        if node is None:
-            node = made = new.instance(NodeBase, AccumulateGrad)
-            made.leaf = leaf
-            made.seq = LEAF_SEQUENCE_NUMBER
-            if leaf._leaf_hooks:
-                node.tensor_hooks, node.hooked = {0: leaf._leaf_hooks}, True
-            leaf._accumulator = weak(node)
-        return node
+        if node is not None:
+            return node
+        node = made = new.instance(NodeBase, AccumulateGrad)
+        made.leaf = leaf
+        made.seq = LEAF_SEQUENCE_NUMBER
+        if leaf._leaf_hooks:
+            node.tensor_hooks, node.hooked = {0: leaf._leaf_hooks}, True
+        found = weak(node)
+        if leaf._accumulator is ref:              # else another thread was first; there is no call before the store
+            leaf._accumulator = found
+            return node
 
 
 def edge_of(tensor):

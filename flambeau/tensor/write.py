@@ -64,20 +64,20 @@ def inplace(op, args, kwargs, public=None):
         before, writer = storage.writer, (current().site or here(), facts.in_place)
         storage.writer = writer
         try:
-            result = call_as_is(op, _to_differentiate(facts, args, kwargs), kwargs)
+            result = call_as_is(op, _to_differentiate(facts, args, kwargs) if modes.grad else args, kwargs)
         except Exception as error:
             storage.writer = before
             if getattr(error, "refusal", False):
                 raise explained(error, op, args, kwargs, "_") from None
             raise
-        if assign(self, result, facts.in_place, writer=writer) is not None:
+        if assign(self, result, facts.in_place, True, writer) is not None:
             return self
 
 
 def _to_differentiate(facts, args, kwargs):
     """The arguments of an in-place call, the written tensor as it was where autograd keeps something of it."""
     self = args[0]
-    if modes.grad and not has_override(self.__class__):
+    if not has_override(self.__class__):
         if facts.blind and self._base is not None:        # CopySlices blanks the old slice: no history of it is needed
             return (wrap(self._storage, self._spec, self._offset), *args[1:])
         if any(requires(t) for t in tensors_in((*args, *kwargs.values()) if kwargs else args)):
@@ -322,28 +322,30 @@ def put(self, result, what, shown=None):
         return _written(self)
     whole = own.dense and self._offset == 0 and own.nbytes == storage.nbytes and result._spec is own \
         and result._offset == 0 and source.nbytes == own.nbytes and not source.exported
+    cells_apart = own.dense or not shapes.may_overlap(own.shape, own.strides)
     while True:
-        value = source.value if whole else _with_part(self, result, writer[0])
+        value = source.value if whole else \
+            write_part(self, spec(dtypes.uint8, (storage.nbytes,), device=storage.device), result, writer[0]) \
+            if cells_apart else _with_shared_cells(self, result)
         if storage.writer is writer:
             storage.value = value
             break
         if shown is not None:
             return False
         storage.writer = writer
-    _written(self)
+    storage.version += 1
+    if self._data_version is not None:
+        hide_write(self)
     if not whole and source.exported and source.still_exported():
         current().run()
     return True
 
 
-def _with_part(self, result, site):
-    """The contents of the storage of `self` with the bytes of `result` in those cells that `self` looks at."""
-    storage, own = self._storage, self._spec
-    if own.dense or not shapes.may_overlap(own.shape, own.strides):
-        return write_part(self, spec(dtypes.uint8, (storage.nbytes,), device=storage.device), result, site)
-    incoming = result._storage.value.ready().look(result._spec, result._offset)
-    value = storage.value.ready().copy_of_bytes()
-    own.device.backend.put_changed(value.look(own, self._offset), incoming)
+def _with_shared_cells(self, result):
+    """The contents of the storage of `self`, some elements of which share a cell, after `result` is written to it."""
+    value, own = self._storage.value.ready().copy_of_bytes(), self._spec
+    own.device.backend.put_changed(value.look(own, self._offset),
+                                   result._storage.value.ready().look(result._spec, result._offset))
     return value
 
 
