@@ -222,7 +222,7 @@ def denoising_autoencoder(torch):
             return F.linear(hidden, self.weight1.t(), self.biases[3]), code
 
     net = Tied()
-    optimizer = torch.optim.RMSprop(net.parameters(), lr=1e-3)
+    optimizer = torch.optim.RMSprop(net.parameters(), lr=1e-4)
     data = batches(torch, 128, uniform(500, 784), drop_last=False)
 
     def step():
