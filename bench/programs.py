@@ -3,7 +3,7 @@
     python bench/programs.py [names …] [--threads 2] [--rounds 15] [--compiled] [--first] [--json FILE]
 
 small_programs/ has them, each written once, as a function of the library. Both draw the same weights and the same data,
-and their losses are compared over the first ten steps. Steps 1 to 8 are not timed; from step 9 on they go by turns,
+and their losses are compared over the first ten steps, which are not timed. From step 11 on they go by turns,
 each a little after the other's threads have come to rest, and the ratios are PyTorch's time over ours: of both in
 their best step, and of both in their median step. With `--threads 1` a step takes the processor time of its thread,
 which says something on a busy machine, too. With `--compiled`, `torch.compile(step)` of ours takes part, against
@@ -31,9 +31,8 @@ from pathlib import Path
 from side import COMPILED, EAGER, LULL, OURS, clock, two_cores
 from small_programs import PROGRAMS, built
 
-COMPARED_STEPS = 10           # losses that are compared
 CLOSE = 1e-3                  # how far they may be from each other, relatively
-WARM_STEPS = 8                # steps before anything is timed
+WARM_STEPS = 10               # steps before anything is timed, whose losses are compared
 ROUNDS = 15                   # timed steps of each
 SLOW = 0.8                    # ratios below this are listed at the end
 FIRST_SECONDS = 300           # after which a first step is given up
@@ -57,7 +56,7 @@ class Outcome:
 
 def compared(ours, theirs, name=OURS):
     """How two lists of losses differ, in words, or an empty text."""
-    for i, (a, b) in enumerate(zip(ours[:COMPARED_STEPS], theirs), 1):
+    for i, (a, b) in enumerate(zip(ours, theirs), 1):
         if not math.isclose(a, b, rel_tol=CLOSE, abs_tol=1e-6) and not (math.isnan(a) and math.isnan(b)):
             return f"losses differ from step {i} on: {a:.6g} of {name}, {b:.6g} of PyTorch"
     return ""
@@ -96,9 +95,8 @@ def measured(name, compiled, rounds, threads):
             if threads > 1:
                 time.sleep(LULL)           # threads spin for a while after their work
             start = now()
-            loss = step()
+            step()                         # losses may part now: ours, plain and compiled, draw from one stream
             times[contender].append(now() - start)
-            found.losses[contender].append(loss)
     found.differs = "; ".join(filter(None, (compared(found.losses[c], found.losses[EAGER], c) for c in (OURS, COMPILED)
                                             if c in steps)))
     found.seconds = {contender: min(taken) for contender, taken in times.items()}
