@@ -124,7 +124,8 @@ def first(name, threads, tries):
             ran = subprocess.run(command, env=os.environ | places, capture_output=True, text=True,
                                  timeout=FIRST_SECONDS)
         if ran.returncode:
-            found.error = (ran.stderr.strip().splitlines() or [f"exit status {ran.returncode}"])[-1][:300]
+            said = [text for text in ran.stderr.splitlines() if "Error: " in text and not text.startswith(" ")]
+            found.error = (said or [f"exit status {ran.returncode}"])[-1][:300]
             return found
         for kept, seconds in zip((found.seconds, found.seconds_too), json.loads(ran.stdout.splitlines()[-1])):
             kept[contender] = min(seconds, kept.get(contender, seconds))

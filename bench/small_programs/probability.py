@@ -288,3 +288,37 @@ def quasi_newton(torch):
         return loss
 
     return lambda: optimizer.step(closure)
+
+
+@program
+def tabular_regression(torch):
+    """Minibatches are slices of rows, shuffled once an epoch; the schedule looks at rows that were held out."""
+    nn, F = torch.nn, torch.nn.functional
+    x = drawn(4000, 30)
+    y = x[:, :1] * np.sin(x[:, 1:2]) + 0.1 * drawn(4000, 1, seed=1)
+    x, y = torch.from_numpy(x), torch.from_numpy(y)
+    x = (x - x.mean(0)) / x.std(0)
+    held_x, held_y, x, y = x[3500:], y[3500:], x[:3500], y[:3500]
+    net = nn.Sequential(nn.Linear(30, 128), nn.BatchNorm1d(128), nn.SiLU(), nn.Linear(128, 128), nn.BatchNorm1d(128),
+                        nn.SiLU(), nn.Dropout(0.1), nn.Linear(128, 1))
+    optimizer = torch.optim.AdamW(net.parameters(), lr=3e-3)
+    scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=5)
+    at = {"row": 3500}
+
+    def step():
+        nonlocal x, y
+        if at["row"] >= len(x):
+            order = torch.randperm(len(x))
+            x, y, at["row"] = x[order], y[order], 0
+            net.eval()
+            with torch.no_grad():
+                scheduler.step(F.mse_loss(net(held_x), held_y).item())
+            net.train()
+        rows_x, rows_y = x[at["row"]:at["row"] + 64], y[at["row"]:at["row"] + 64]
+        at["row"] += 64
+        loss = F.mse_loss(net(rows_x), rows_y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss
+    return step
