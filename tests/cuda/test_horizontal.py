@@ -203,7 +203,7 @@ def test_arguments_are_as_many_as_the_version_takes(launches, monkeypatch):
             optimizer.step()
             torch.cuda.synchronize()
         assert all(p.tolist() == params[0].tolist() for p in params) and params[0].tolist() != [0.0] * 3
-    given = [len(launch.places) + len(launch.ints) + len(launch.numbers) for launch, _ in launches]
+    given = [len(launch.slots) + len(launch.ints) + len(launch.numbers) for launch, _ in launches]
     assert len(given) > 1 and max(given) <= 512
 
 
