@@ -46,7 +46,8 @@ found.links = all("nav a").every(one => document.querySelector(one.getAttribute(
 found.cards = texts(".card strong");
 found.charts = all("#curves figure").length;
 // tables: a second press turns the order round; kernels that took the same time may stand in either
-const times = () => texts("#kernels tbody tr td:nth-child(2)"), names = () => texts("#kernels tbody tr td:nth-child(1)");
+const times = () => texts("#kernels tbody tr td:nth-child(2)");
+const names = () => texts("#kernels tbody tr td:nth-child(1)");
 const first = times();
 all("#kernels th button")[1].click();
 found.turned = JSON.stringify(times()) === JSON.stringify([...first].reverse()) || first.length < 2;
