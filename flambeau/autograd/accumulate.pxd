@@ -8,14 +8,14 @@ cdef object modes, door
 cdef dict _broadcast_dims
 
 
-@cython.locals(held=list)
+@cython.locals(grads=list)
 cpdef add(dict buffers, NodeBase node, Py_ssize_t nr, TensorBase g)
 
 
 cpdef TensorBase match_spec(TensorBase g, wanted)
 
 
-@cython.locals(leaf=TensorBase, held=TensorBase)
+@cython.locals(leaf=TensorBase, grad=TensorBase)
 cpdef accumulate(NodeBase node, TensorBase g, bint create_graph)
 
 

@@ -16,10 +16,10 @@ _accumulate_lock = new_lock()
 
 def add(buffers, node, nr, g):
     """Add `g` to what has come for output `nr` of a node."""
-    held = buffers.get(node)
-    if held is None:
-        held = buffers[node] = [None] * node.n_outputs
-    held[nr] = g if held[nr] is None else held[nr] + g
+    grads = buffers.get(node)
+    if grads is None:
+        grads = buffers[node] = [None] * node.n_outputs
+    grads[nr] = g if grads[nr] is None else grads[nr] + g
 
 
 def match_spec(g, wanted):
@@ -65,14 +65,14 @@ def accumulate(node, g, create_graph):
     if not requires(leaf):                            # no longer: requires_grad_(False) after the forward pass
         return
     with _accumulate_lock:
-        held = leaf._grad
-        if held is None:
+        grad = leaf._grad
+        if grad is None:
             leaf._grad = _copy_like(g, leaf) if create_graph else detached_copy(g, leaf)
         elif create_graph:
-            leaf._grad = held + g
+            leaf._grad = grad + g
         else:
             before, modes.grad = modes.grad, False
-            _add_to(held, g)
+            _add_to(grad, g)
             modes.grad = before
     if leaf._post_hooks:
         for hook in list(leaf._post_hooks.values()):
@@ -84,19 +84,19 @@ def accumulate(node, g, create_graph):
             hook((), (g,))
 
 
-def _add_to(held, g):
+def _add_to(grad, g):
     """Add to a gradient that is there, and note if nothing was written to it since a step used it.
 
     See Note [Stale gradients] in watch/steps.py.
     """
-    storage, stale = held._storage, held._stale
+    storage, stale = grad._storage, grad._stale
     version = storage.version
     if stale is not None and stale[0] != version:
         stale = None
-    held._passes = 2 if storage.writer is not None and storage.writer[1] == "zero_" else held._passes + 1
-    held.add_(g)
-    if stale is not None or held._stepped == version:
-        held._stale = (storage.version, current().site)
+    grad._passes = 2 if storage.writer is not None and storage.writer[1] == "zero_" else grad._passes + 1
+    grad.add_(g)
+    if stale is not None or grad._stepped == version:
+        grad._stale = (storage.version, current().site)
 
 
 def _refuse_given(given):

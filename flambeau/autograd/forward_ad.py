@@ -119,14 +119,14 @@ def tangent_of(tensor):
     if modes.inference:
         return None
     base = base_of(tensor)
-    held = (tensor if base is None else base)._tangent
-    if held is None or held[0] != modes.level:
+    pair = (tensor if base is None else base)._tangent
+    if pair is None or pair[0] != modes.level:
         return None
-    if base is None or held[1] is None:
-        return held[1]
+    if base is None or pair[1] is None:
+        return pair[1]
     level, modes.level = modes.level, -1
     try:
-        return look(held[1], tensor._spec, start_in(base, tensor))
+        return look(pair[1], tensor._spec, start_in(base, tensor))
     finally:
         modes.level = level
 
@@ -239,8 +239,8 @@ def _node(op, entry, args, inputs, outs, live):
     for at, how in node.recipe.asked:
         a = args[at]
         kept.append(keep(a) if how == TENSOR else tuple(b if b is None else keep(b) for b in a) if how == LIST else a)
-    held = tuple(keep(o) for o in outs)
-    kept.append(held[0] if len(held) == 1 else held)
+    results = tuple(keep(o) for o in outs)
+    kept.append(results[0] if len(results) == 1 else results)
     kept = kept if node.recipe.only_kept is None else kept[0]
     node.kept, node.outs, node.n_outputs = kept, tuple(o._spec for o in outs), len(outs)
     node.site, node.seq = here(), next(numbering)

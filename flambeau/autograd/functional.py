@@ -135,10 +135,10 @@ def hvp(func, inputs, v=None, create_graph=False, strict=False):
 # --- parts ----------------------------------------------------------------------------------------------------------
 
 
-def _tensors(held, what, who):
+def _tensors(tensors, what, who):
     """(whether it was a single tensor, a tuple of tensors)."""
-    single = not isinstance(held, tuple)
-    made = (held,) if single else held
+    single = not isinstance(tensors, tuple)
+    made = (tensors,) if single else tensors
     for i, t in enumerate(made):
         if not isinstance(t, door.tensor):
             raise TypeError(f"The {what} given to {who} must be either a Tensor or a tuple of Tensors but the value at "
@@ -151,11 +151,11 @@ def _watched(inputs, create_graph):
     return tuple(i.view_as(i) if create_graph and i.requires_grad else i.detach().requires_grad_() for i in inputs)
 
 
-def _vector(v, like, name, kind):
+def _vector(v, like, name, role):
     if v is None:
         if len(like) != 1 or like[0].numel() != 1:
-            raise RuntimeError(f"The vector {name} can only be None if the user-provided function has a single {kind} "
-                               f"with a single element: give {name} with the {kind}'s shape.")
+            raise RuntimeError(f"The vector {name} can only be None if the user-provided function has a single {role} "
+                               f"with a single element: give {name} with the {role}'s shape.")
         return (door.ones_like(like[0]),)
     _, v = _tensors(v, name, "the product")
     if len(v) != len(like):

@@ -115,8 +115,8 @@ def _compare(analytic, numeric, i, nr, atol, rtol, mode):
 
 
 def _set(thing, **fields):
-    for name, held in fields.items():
-        setattr(thing, name, held)
+    for name, value in fields.items():
+        setattr(thing, name, value)
 
 
 def _numeric(func, inputs, i, nr, out, eps):

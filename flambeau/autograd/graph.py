@@ -33,7 +33,7 @@ class save_on_cpu(saved_tensors_hooks):
     """Keep what autograd saves in the CPU's memory; here it is there already."""
 
     def __init__(self, pin_memory=False, device_type="cuda"):
-        super().__init__(lambda t: (t.device, t.cpu()), lambda held: held[1].to(held[0]))
+        super().__init__(lambda t: (t.device, t.cpu()), lambda packed: packed[1].to(packed[0]))
 
 
 class disable_saved_tensors_hooks:

@@ -123,8 +123,8 @@ def pack_hooked(kept, tensor):
 
 
 def unpack_hooked(kept, owner):
-    held, unpack = kept.packed
-    tensor = unpack(held)
+    packed, unpack = kept.packed
+    tensor = unpack(packed)
     if not isinstance(tensor, door.tensor):
         raise TypeError("Output of saved tensor unpack_hook expected to be a Tensor but got result of type "
                         f"{type(tensor)}")
@@ -201,24 +201,24 @@ class BackwardRecipe(RecipeBase):
 
     __slots__ = ()
 
-    def __init__(self, op, kinds, template, wanted):
+    def __init__(self, op, specs, template, wanted):
         self.op, self.template = op, template
         self.name = next((name for argument, name in op.number_nodes.items()
                           if template[op.arg_names.index(argument)] is None), op.node_name)
-        self.live = live = tuple([bool(wanted >> i & 1) and k.dtype.category >= 2 for i, k in enumerate(kinds)])
+        self.live = live = tuple([bool(wanted >> i & 1) and k.dtype.category >= 2 for i, k in enumerate(specs)])
         self.inputs = tuple([i for i, use in enumerate(live) if use])
-        self.input_specs = tuple([kinds[i] for i in self.inputs])
-        places = [at for at, slot in enumerate(template)
-                  if (slot.__class__ is int and live[slot])
-                  or (slot.__class__ is tuple and any(s is not None and live[s] for s in slot))]
+        self.input_specs = tuple([specs[i] for i in self.inputs])
+        positions = [at for at, slot in enumerate(template)
+                     if (slot.__class__ is int and live[slot])
+                     or (slot.__class__ is tuple and any(s is not None and live[s] for s in slot))]
         if op.joint is not None:
             rules = [(None, *op.joint)]
         else:
-            for at in places:
+            for at in positions:
                 if at not in op.rules:
                     raise NotImplementedError(f"{op.__name__} has no gradient for its argument '{op.arg_names[at]}'; "
                                               "detach() that argument first")
-            rules = [(template[at], *op.rules[at]) for at in places]
+            rules = [(template[at], *op.rules[at]) for at in positions]
         names = {name for _, _, names in rules for name in names}
         which = [at for at, name in enumerate(op.arg_names) if name in names]
         self.asked = tuple([(at, how_kept(template[at])) for at in which])
@@ -226,7 +226,7 @@ class BackwardRecipe(RecipeBase):
         self.keep_out = ALL_RESULTS if "out" in names else nths
         self.saves = bool(self.keep_out) or any(how != NUMBER for _, how in self.asked)
         self.only_kept = self.asked[0][0] if [how for _, how in self.asked] == [TENSOR] and not self.keep_out else None
-        self.steps = tuple([(self.place(slot), rule, tuple([self.argument(name, kinds) for name in names]))
+        self.steps = tuple([(self.place(slot), rule, tuple([self.argument(name, specs) for name in names]))
                             for slot, rule, names in rules])
         self.single_rule = None           # (rule, how, what) where one rule with one argument at most is all there is
         if op.joint is None and len(self.steps) == 1 and self.steps[0][0] == 0 and len(self.steps[0][2]) < 2:
@@ -245,7 +245,7 @@ class BackwardRecipe(RecipeBase):
             return tuple([self.place(s) for s in slot])
         return self.inputs.index(slot) if slot is not None and self.live[slot] else None
 
-    def argument(self, name, kinds):
+    def argument(self, name, specs):
         """How a rule's parameter is fetched."""
         names = self.op.arg_names
         if name in names:
@@ -257,8 +257,8 @@ class BackwardRecipe(RecipeBase):
         if name.startswith("out") and name[3:].isdigit():
             return NTH, int(name[3:])
         slot = self.template[names.index(name.removesuffix("_spec"))]
-        return SPEC, (kinds[slot] if slot.__class__ is int else None if slot is None else
-                      tuple([None if s is None else kinds[s] for s in slot]))
+        return SPEC, (specs[slot] if slot.__class__ is int else None if slot is None else
+                      tuple([None if s is None else specs[s] for s in slot]))
 
 
 NUMBER, TENSOR, LIST, OUT, NTH, SPEC = range(6)
@@ -335,22 +335,22 @@ class OpNode(Node):
 
     def result(self, nr=None):
         """The node's own result as it was kept; number `nr` of several, or all of them."""
-        held = self.kept[-1]
+        kept = self.kept[-1]
         if self.n_outputs > 1:
-            return held[nr].unpack(self) if nr is not None else tuple([h and h.unpack(self) for h in held])
-        return (held if held.__class__ is Kept else Kept.of_result(*held)).unpack(self)
+            return kept[nr].unpack(self) if nr is not None else tuple([h and h.unpack(self) for h in kept])
+        return (kept if kept.__class__ is Kept else Kept.of_result(*kept)).unpack(self)
 
 
 def kept_places(node, kept, written=False):
     """(position of the argument, or None for the result; tensor if it is there; storage, spec, offset) of the tensors
     in `kept`, which a node keeps or has kept, that are as they were; with `written`, of those written to since too."""
     recipe = node.recipe
-    held = [(recipe.only_kept, kept)] if recipe.only_kept is not None else \
+    pairs = [(recipe.only_kept, kept)] if recipe.only_kept is not None else \
         [(at, one) for (at, how), one in zip(recipe.asked, kept, strict=False) if how == TENSOR]
     if recipe.keep_out and node.n_outputs == 1:
-        held.append((None, kept[-1]))
-    for at, one in held:
-        if one is None:                                   # not held; see watch/training.py
+        pairs.append((None, kept[-1]))
+    for at, one in pairs:
+        if one is None:                                   # not kept; see watch/training.py
             continue
         if one.__class__ is Kept:
             if one.packed is None and (written or one.storage.version == one.version):

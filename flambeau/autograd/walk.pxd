@@ -39,7 +39,7 @@ cpdef fetch(NodeBase node, int how, what)
 
 
 @cython.locals(value=Value, recording=HeldRecording, pending=bint, large=bint)
-cpdef hold(TraceRunner trace, TensorBase root, site, list older, Py_ssize_t held_bytes)
+cpdef hold(TraceRunner trace, TensorBase root, site, list older, Py_ssize_t max_bytes)
 
 
 @cython.locals(found=dict, node=NodeBase)

@@ -74,7 +74,7 @@ def run_nodes(ready, readers, buffers, reached, targets, careful, retain_graph, 
         if type(node) is OpNode and not careful and not node.hooked and gs[0] is not None \
                 and (reached is None or node not in targets):
             recipe = node.recipe
-            made, kinds = gradients_of(node, gs), recipe.input_specs
+            made, specs = gradients_of(node, gs), recipe.input_specs
             if not retain_graph and recipe.saves:
                 if node.seq < emptied:
                     older.append((node, node.kept))
@@ -83,8 +83,8 @@ def run_nodes(ready, readers, buffers, reached, targets, careful, retain_graph, 
                 target, g = edges[0][0], made[0]
                 if readers[target] == 1 and target not in buffers and target.n_outputs == 1 \
                         and (not ready or -target.seq < ready[0][0]) and type(target) is not AccumulateGrad:
-                    if g is not None and g._spec is not kinds[0]:
-                        g = match_spec(g, kinds[0])
+                    if g is not None and g._spec is not specs[0]:
+                        g = match_spec(g, specs[0])
                     node, gs = target, [g]           # a chain: straight on, nothing else is due before it
                     continue
         else:
@@ -99,9 +99,9 @@ def run_nodes(ready, readers, buffers, reached, targets, careful, retain_graph, 
                 if node.seq < emptied and isinstance(node, OpNode):
                     older.append((node, node.kept))
                 node.release(site)
-            kinds = node.input_specs or itertools.repeat(None)
+            specs = node.input_specs or itertools.repeat(None)
         node = None
-        for edge, g, spec in zip(edges, made, kinds, strict=False):
+        for edge, g, spec in zip(edges, made, specs, strict=False):
             if edge is None:
                 continue
             target, nr = edge
@@ -142,7 +142,7 @@ def by_rules(node, grads, fetched):
         out = out if isinstance(out, (tuple, list)) else (out,)
         return [out[i] for i in recipe.inputs]
     out = [None] * len(recipe.inputs)
-    for place, rule, wanted in recipe.steps:
+    for index, rule, wanted in recipe.steps:
         if not wanted:
             made = rule(g)
         elif len(wanted) == 1:
@@ -150,10 +150,10 @@ def by_rules(node, grads, fetched):
             made = rule(g, wanted_by(node, how, what, fetched))
         else:
             made = rule(g, *[wanted_by(node, how, what, fetched) for how, what in wanted])
-        if place.__class__ is int:
-            out[place] = made
+        if index.__class__ is int:
+            out[index] = made
         else:
-            for p, part in zip(place, made, strict=True):
+            for p, part in zip(index, made, strict=True):
                 if p is not None:
                     out[p] = part
     return out
@@ -167,16 +167,16 @@ def wanted_by(node, how, what, fetched):
 def fetch(node, how, what):
     """One argument that a rule asks for."""
     if how == TENSOR:
-        held = node.kept if what is None else node.kept[what]
-        if type(held) is Kept:
-            return held.unpack(node)
-        tensor, storage, version, maker = held                        # see Note [What is kept] in node.py
+        kept = node.kept if what is None else node.kept[what]
+        if type(kept) is Kept:
+            return kept.unpack(node)
+        tensor, storage, version, maker = kept                        # see Note [What is kept] in node.py
         if storage.version == version and storage.fingerprint is None and tensor._node is maker:
             return tensor
         if storage.version == version and maker is not None and tensor._node is None:
             raise RuntimeError("Trying to use a saved tensor that has been detached in-place, i.e. with "
                                ".detach_(). This is not supported, please use out-of-place `.detach()` instead")
-        return Kept.of_input(*held).unpack(node)
+        return Kept.of_input(*kept).unpack(node)
     if how == SPEC:
         return what
     if how == LIST:
@@ -184,9 +184,9 @@ def fetch(node, how, what):
     if how == NUMBER:
         return node.kept[what]
     if how == OUT and node.n_outputs == 1:
-        held = node.kept[-1]
-        if type(held) is not Kept:
-            storage, version, spec, offset = held                     # see Note [What is kept] in node.py
+        kept = node.kept[-1]
+        if type(kept) is not Kept:
+            storage, version, spec, offset = kept                     # see Note [What is kept] in node.py
             if storage.version == version and storage.fingerprint is None:
                 tensor = door.wrap(storage, spec, offset)
                 if spec.dtype.category >= 2:
@@ -208,17 +208,17 @@ class _Methods:
 OpNode.backward, OpNode.fetch = _Methods.backward, _Methods.fetch
 
 
-def hold(trace, root, site, older, held_bytes):
+def hold(trace, root, site, older, max_bytes):
     """Hold what was recorded, forward and backward, until a step was taken with it and all was well.
 
-    Until then the parameters are there twice. Where they and the data are more than `held_bytes`, the recording is run
+    Until then the parameters are there twice. Where they and the data are more than `max_bytes`, the recording is run
     before the step is recorded, and the step writes where they stand; it is let go before anything else runs, so that
     who takes no step does not keep a batch in memory beside the next one. `older` are the nodes of what had run before,
     and what they kept.
     """
     value = root._storage.value
     pending = value.trace is trace
-    large = trace.held + trace.weighed > held_bytes
+    large = trace.held + trace.weighed > max_bytes
     if not pending and large:
         return
     recording = HeldRecording.__new__(HeldRecording)

@@ -22,7 +22,7 @@ def options(dtype, fallback, device, layout, pin_memory=False):
     return dtypes.given(dtype, fallback), as_device(device)
 
 
-def whole(number, what, position=1, kind="int"):
+def whole(number, what, position=1, type_name="int"):
     """An int: Python's, NumPy's, or that of a zero-dimensional integer tensor."""
     if number.__class__ is int:
         return number
@@ -30,7 +30,8 @@ def whole(number, what, position=1, kind="int"):
     if usable and isinstance(number, door.tensor):
         usable = number._spec.ndim == 0 and number._spec.dtype.category == 1
     if not usable:
-        raise argument_error(f"argument '{what}' (position {position}) must be {kind}, not {type(number).__name__}")
+        raise argument_error(f"argument '{what}' (position {position}) must be {type_name}, not "
+                             f"{type(number).__name__}")
     return operator.index(number)
 
 
@@ -160,13 +161,13 @@ FITTED_DTYPES = {
 
 def fitted_places(op, args, dtype):
     """(position, dtype) of each number among `args` (numbers by their types) that `op` wants to fit, or None."""
-    places = []
+    found = []
     for name, word in op.must_fit.items():
         at = op.arg_names.index(name)
-        held = FITTED_DTYPES[word](dtype)
-        if args[at].__class__ is type and held is not None and held is not dtypes.bool:
-            places.append((at, held))
-    return tuple(places) or None
+        fitted = FITTED_DTYPES[word](dtype)
+        if args[at].__class__ is type and fitted is not None and fitted is not dtypes.bool:
+            found.append((at, fitted))
+    return tuple(found) or None
 
 
 def rounded_places(op, args, template, common):

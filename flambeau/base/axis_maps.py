@@ -176,9 +176,9 @@ def window(size, out, kernel, stride, padding, dilation, include_pad):
 
 def adaptive(size, out):
     """`out` windows that cover everything, as equal as they can be."""
-    places = np.arange(out)
-    start = places * size // out
-    end = -(-(places + 1) * size // out)
+    positions = np.arange(out)
+    start = positions * size // out
+    end = -(-(positions + 1) * size // out)
     index = start + np.arange((end - start).max(initial=0))[:, None]
     return Taps(np.minimum(index, end - 1), (index < end).astype(float), size, end - start)
 
@@ -192,10 +192,10 @@ def step_of(size, out, align_corners, scale):
 
 def sources(size, out, align_corners, scale, below_zero):
     """Where each output's centre falls among the inputs."""
-    step, places = step_of(size, out, align_corners, scale), np.arange(out)
+    step, positions = step_of(size, out, align_corners, scale), np.arange(out)
     if align_corners:
-        return step * places
-    source = step * (places + 0.5) - 0.5
+        return step * positions
+    source = step * (positions + 0.5) - 0.5
     return source if below_zero else np.maximum(source, 0)
 
 
@@ -281,8 +281,8 @@ def smooth(size, out, align_corners, scale, filter_name):
 
 def reflect(size, out, before):
     """Mirrored at the first and the last input, which are not repeated."""
-    place = np.abs(np.arange(out) - before)
-    index = np.where(place >= size, 2 * (size - 1) - place, place)
+    position = np.abs(np.arange(out) - before)
+    index = np.where(position >= size, 2 * (size - 1) - position, position)
     return Taps(index[None], np.ones((1, out)), size)
 
 

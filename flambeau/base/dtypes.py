@@ -108,8 +108,8 @@ NAMES_ONLY = (complex32, dtype("float4_e2m1fn_x2", 1, "Float4_e2m1fn_x2", "packe
                   ("quint8", 1, "QUInt8"), ("qint8", 1, "QInt8"), ("qint32", 4, "QInt32"), ("quint4x2", 1, "QUInt4x2"),
                   ("quint2x4", 1, "QUInt2x4"))),
               *(dtype(f"bits{n}", 2 if n == "16" else 1, f"Bits{n}", "bits") for n in ("8", "16", "1x8", "2x4", "4x2")),
-              *(dtype(f"{kind}{n}", 1, f"{kind.replace('uint', 'UInt').replace('int', 'Int')}{n}", "packed")
-                for kind in ("uint", "int") for n in range(1, 8)))
+              *(dtype(f"{prefix}{n}", 1, f"{prefix.replace('uint', 'UInt').replace('int', 'Int')}{n}", "packed")
+                for prefix in ("uint", "int") for n in range(1, 8)))
 
 ALL = tuple(made for made in [*globals().values()] if made.__class__ is dtype and made.np is not None)
 COMMON = tuple(made for made in ALL if made.family is None)
@@ -268,8 +268,8 @@ def result_of(operands):
     """The promoted dtype of `operands`: pairs (dtype, rank) with rank 2 dimensioned, 1 zero-dim, 0 number."""
     best = [None, None, None]
     for d, rank in operands:
-        held = best[rank]
-        best[rank] = d if held is None else _promoted(held, d)
+        current = best[rank]
+        best[rank] = d if current is None else _promoted(current, d)
     return _over(best[2], _over(best[1], best[0]))
 
 

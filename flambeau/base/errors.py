@@ -75,22 +75,22 @@ def line_of(site):
 def name_of(tensor, frame=None, same=None):
     """What `tensor` is called in the user's frame, as `x` or `self.weight`; None if it has no name there.
 
-    `same(held)` says whether an object of the frame is the one that is looked for, where identity does not.
+    `same(value)` says whether an object of the frame is the one that is looked for, where identity does not.
     """
     frame = frame or user_frame()
     if frame is None:
         return None
-    same = same or (lambda held: held is tensor)
+    same = same or (lambda value: value is tensor)
     for scope in (frame.f_locals, frame.f_globals):
-        for name, held in dict(scope).items():             # see Note [A copy to go through] in weakbag.py
-            if same(held) and name.isidentifier() and not name.startswith("__"):     # pytest has names like @py_assert1
+        for name, value in dict(scope).items():            # see Note [A copy to go through] in weakbag.py
+            if same(value) and name.isidentifier() and not name.startswith("__"):    # pytest has names like @py_assert1
                 return name
-    for name, held in dict(frame.f_locals).items():        # one level into self and other plain objects
+    for name, value in dict(frame.f_locals).items():       # one level into self and other plain objects
         try:
-            inside = vars(held)
+            inside = vars(value)
         except TypeError:
             continue
-        if held.__class__.__module__ in ("builtins", "sys") or isinstance(held, type(sys)):
+        if value.__class__.__module__ in ("builtins", "sys") or isinstance(value, type(sys)):
             continue
         for group in (inside, inside.get("_parameters"), inside.get("_buffers")):
             if isinstance(group, dict):

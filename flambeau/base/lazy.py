@@ -22,15 +22,15 @@ class LazyModule(ModuleType):
 
     @property
     def __dict__(self):                                # type: ignore[override]
-        held = names_held(self)
-        for name in held["_IMPORTED_WHEN_ASKED"]:
-            if name not in held:
-                held[name] = getattr(self, name)
-        return held
+        namespace = names_held(self)
+        for name in namespace["_IMPORTED_WHEN_ASKED"]:
+            if name not in namespace:
+                namespace[name] = getattr(self, name)
+        return namespace
 
     def __dir__(self):
-        held = names_held(self)
-        return sorted({*held, *held["_IMPORTED_WHEN_ASKED"]})
+        namespace = names_held(self)
+        return sorted({*namespace, *namespace["_IMPORTED_WHEN_ASKED"]})
 
 
 def names_there(module):
@@ -38,24 +38,24 @@ def names_there(module):
     return dir(sys.modules[module])
 
 
-def import_when_asked(module, places, refuse, cls=LazyModule):
+def import_when_asked(module, sources, refuse, cls=LazyModule):
     """Make the module called `module` a LazyModule, or of the class `cls`; returns its `__getattr__`.
 
-    `places` says where a name is: "utils.hooks" is a module of the package, "amp.grad_scaler:GradScaler" a name in one;
-    a function makes the thing. Any other name gets the error `refuse(name)`.
+    `sources` says where a name is: "utils.hooks" is a module of the package, "amp.grad_scaler:GradScaler" a name in
+    one; a function makes the thing. Any other name gets the error `refuse(name)`.
     """
     lazy, package = import_module(module), module.partition(".")[0]
-    names_held(lazy)["_IMPORTED_WHEN_ASKED"] = places
+    names_held(lazy)["_IMPORTED_WHEN_ASKED"] = sources
     lazy.__class__ = cls
 
     def get(name):
-        if name not in places:
+        if name not in sources:
             raise refuse(name)
-        if callable(places[name]):
-            found = places[name]()
+        if callable(sources[name]):
+            found = sources[name]()
         else:
-            place, _, member = places[name].partition(":")
-            found = imported(place, package)
+            path, _, member = sources[name].partition(":")
+            found = imported(path, package)
             found = getattr(found, member) if member else found
         names_held(lazy)[name] = found
         return found

@@ -26,42 +26,42 @@ PASS_WITHOUT_DIMENSIONS = frozenset(
 
 # operation → whether it takes a dtype of its family in this call; by the dtype, the arguments, the tensors, the results
 _CONDITIONS = {
-    "isinf": lambda dtype, args, kinds, outs: dtype.family == "unsigned" or dtype.name == "float8_e5m2",
-    "isfinite": lambda dtype, args, kinds, outs: dtype.family == "unsigned"
+    "isinf": lambda dtype, args, specs, outs: dtype.family == "unsigned" or dtype.name == "float8_e5m2",
+    "isfinite": lambda dtype, args, specs, outs: dtype.family == "unsigned"
         or dtype.name in ("float8_e5m2", "float8_e8m0fnu"),
     # with a dtype of their own for the result, they convert first
     **dict.fromkeys(("_prod", "_prod_dim", "_sum", "_sum_dim", "cumprod", "cumsum", "nansum"),
-                    lambda dtype, args, kinds, outs: outs[0].dtype is not dtype),
-    "count_nonzero": lambda dtype, args, kinds, outs: bool(args[1] or args[1] == 0),     # a sum over a comparison
-    "_flip": lambda dtype, args, kinds, outs: not args[1],                               # of no dimension: a copy
-    "_linspace": lambda dtype, args, kinds, outs: args[2] <= 1,
+                    lambda dtype, args, specs, outs: outs[0].dtype is not dtype),
+    "count_nonzero": lambda dtype, args, specs, outs: bool(args[1] or args[1] == 0),     # a sum over a comparison
+    "_flip": lambda dtype, args, specs, outs: not args[1],                               # of no dimension: a copy
+    "_linspace": lambda dtype, args, specs, outs: args[2] <= 1,
     # many are looked for in a sorted row, few are compared one by one
-    "_isin": lambda dtype, args, kinds, outs: len(kinds) < 2 or kinds[1].numel >= 10 * kinds[0].numel ** 0.145,
+    "_isin": lambda dtype, args, specs, outs: len(specs) < 2 or specs[1].numel >= 10 * specs[0].numel ** 0.145,
     # a float8 tensor times one element goes to a kernel for the 16-bit floats alone
-    "mul": lambda dtype, args, kinds, outs: dtype.family == "unsigned" or len(kinds) == 2 and kinds[1].numel != 1,
+    "mul": lambda dtype, args, specs, outs: dtype.family == "unsigned" or len(specs) == 2 and specs[1].numel != 1,
     # a small batch is multiplied by a kernel that float8 has none of, a large one as matrices
-    "bmm": lambda dtype, args, kinds, outs: kinds[0].shape[1] * kinds[0].shape[2] * kinds[1].shape[2] >= 400
+    "bmm": lambda dtype, args, specs, outs: specs[0].shape[1] * specs[0].shape[2] * specs[1].shape[2] >= 400
         and dtype.name != "float8_e8m0fnu",
-    **dict.fromkeys(_PRODUCTS, lambda dtype, args, kinds, outs: dtype.name != "float8_e8m0fnu"),
+    **dict.fromkeys(_PRODUCTS, lambda dtype, args, specs, outs: dtype.name != "float8_e8m0fnu"),
 }
 
 
-def check(op, args, kinds, out, common):
+def check(op, args, specs, out, common):
     """Refuse a call of `op` whose dtype of computation, or tensors where it has none, PyTorch has no kernel for.
 
-    `args`: all arguments, tensors by their Specs; `kinds`: those Specs; `out`: what the result is declared to be.
+    `args`: all arguments, tensors by their Specs; `specs`: those Specs; `out`: what the result is declared to be.
     """
     outs = out if out.__class__ in (tuple, list) else (out,)
     if common is not None:
-        held = {common}
+        used = {common}
     else:
-        held = {kind.dtype if kind.__class__ is Spec else kind for kind in (*kinds, *outs)} - {None}
+        used = {spec.dtype if spec.__class__ is Spec else spec for spec in (*specs, *outs)} - {None}
     name = op.__name__
-    for dtype in held:
-        if dtype.family is not None and not (name in PASS_WITHOUT_DIMENSIONS and not kinds[0].ndim):
+    for dtype in used:
+        if dtype.family is not None and not (name in PASS_WITHOUT_DIMENSIONS and not specs[0].ndim):
             condition = _CONDITIONS.get(name)
             takes = (name in OPERATIONS_BY_FAMILY[dtype.family]
-                     and (condition is None or condition(dtype, args, kinds, outs)))
+                     and (condition is None or condition(dtype, args, specs, outs)))
             if not takes:
                 refuse(getattr(op, "cname", None) or name.strip("_"), dtype)
 

@@ -101,10 +101,10 @@ def _take_all():
     until = time.monotonic() + SECONDS_FOR_ALL_LOCKS
     while True:
         taken = []
-        for held in _finish:
-            if not held.acquire(timeout=SECONDS_PER_LOCK):
+        for lock in _finish:
+            if not lock.acquire(timeout=SECONDS_PER_LOCK):
                 break
-            taken.append(held)
+            taken.append(lock)
         else:
             return taken
         _give_back(taken)
@@ -119,9 +119,9 @@ def _give_back(taken):
 
 
 def _renew(taken):
-    for held in _locks:
-        if not held._is_owned():
-            held._at_fork_reinit()
+    for lock in _locks:
+        if not lock._is_owned():
+            lock._at_fork_reinit()
     _give_back(taken)
     _call_all(_in_child)
 

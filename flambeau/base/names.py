@@ -76,13 +76,13 @@ def packages():
 
 
 def _listed(file):
-    """{place: names} of a file whose headings are places and end with a colon."""
+    """{heading: names} of a file whose headings are places and end with a colon."""
     with open(os.path.join(os.path.dirname(__file__), file), encoding="utf-8") as opened:
         text = "".join(line for line in opened if not line.startswith("#"))
-    held: dict = {}
+    listed: dict = {}
     for word in text.split():
         if word.endswith(":"):
-            place = held[word[:-1]] = set()
+            heading = listed[word[:-1]] = set()
         else:
-            place.add(word)
-    return {place: frozenset(names) for place, names in held.items()}
+            heading.add(word)
+    return {heading: frozenset(names) for heading, names in listed.items()}

@@ -182,10 +182,10 @@ _thread = _Thread()
 @contextlib.contextmanager
 def observing(observer, only_this_thread=False):
     """Inside, `observer` is told what happens in all threads, or in this one."""
-    held = (observer, threading.get_ident() if only_this_thread else None)
+    entry = (observer, threading.get_ident() if only_this_thread else None)
     amid_run = gathering()                # a function that an operation calls
     try:
-        _change(_observers.append, held)
+        _change(_observers.append, entry)
         yield observer
     finally:
         try:
@@ -193,22 +193,22 @@ def observing(observer, only_this_thread=False):
                 _finish()                 # and if an interrupt ended a run, what waits since then is told now
         finally:
             try:
-                _change(_remove, held)
+                _change(_remove, entry)
             except BaseException:         # an interrupt: once more, there is no way back
-                _change(_remove, held)
+                _change(_remove, entry)
                 raise
 
 
-def _remove(held):
+def _remove(entry):
     for at, other in enumerate(_observers):
-        if other is held:
+        if other is entry:
             del _observers[at]
             return
 
 
-def _change(change, held):
+def _change(change, entry):
     with _lock:
-        change(held)
+        change(entry)
         _publish()
 
 

@@ -105,7 +105,7 @@ _preparing = new_lock()       # see Note [First use] in once.py
 class Page:
     """The `__doc__` of an operation: its docstring, with what the tensor layer knows to add (`door.page`)."""
 
-    def __get__(self, op, kind=None):
+    def __get__(self, op, cls=None):
         return None if op is None else door.page(op) if door.page else op.docstring
 
     def __set__(self, op, text):
@@ -118,10 +118,10 @@ class Arguments:
     Asked of the declaration's class, it is that of the method: the tensor comes first, and there is no `out=`.
     """
 
-    def __get__(self, op, kind):
+    def __get__(self, op, cls):
         from inspect import Parameter, signature
         method = op is None
-        op = kind.operation if method else op
+        op = cls.operation if method else op
         meaning, skipped = op.meaning()
         found = signature(meaning)
         given = [p.replace(annotation=Parameter.empty) for p in found.parameters.values()][skipped:]
@@ -143,11 +143,11 @@ class Kind(type):
     """
 
     def __new__(meta, name, bases, body):
-        for heading, held in body.items():
-            if isinstance(held, FunctionType) and not heading.startswith("__"):
-                body[heading] = staticmethod(held)
-            elif isinstance(held, classmethod):
-                body[heading] = held.__func__
+        for heading, value in body.items():
+            if isinstance(value, FunctionType) and not heading.startswith("__"):
+                body[heading] = staticmethod(value)
+            elif isinstance(value, classmethod):
+                body[heading] = value.__func__
         if name.strip("_")[0].isupper():
             return super().__new__(meta, name, bases, body)
         docstring, body["__doc__"] = body.get("__doc__"), HELP_PAGE
@@ -210,7 +210,7 @@ class Op(function.CalledOp, metaclass=Kind):
 
     prepared = False
 
-    def __get__(op, owner, kind=None):
+    def __get__(op, owner, cls=None):
         return op                         # kept in a class it is no method: as PyTorch's functions, it binds nothing
 
     def __mro_entries__(op, bases):
@@ -321,7 +321,7 @@ class Op(function.CalledOp, metaclass=Kind):
                 raise TypeError(f"{op.__name__}() got multiple values for argument '{name}'")
             full[at] = given
             sources[at] = n + i
-        missing = [name for name, held in zip(op.arg_names, full, strict=True) if held is REQUIRED]
+        missing = [name for name, value in zip(op.arg_names, full, strict=True) if value is REQUIRED]
         if missing:
             raise TypeError(f"{op.__name__}() missing {len(missing)} required positional arguments: "
                             + ", ".join(f'"{m}"' for m in missing))
@@ -353,8 +353,8 @@ class Op(function.CalledOp, metaclass=Kind):
 
         They are kept apart as PyTorch keeps them; to Python, True is a number.
         """
-        for places, wrong, right in ((op.flag_at, (int, float), "bool"), (op.count_at, (bool, float), "int")):
-            for at in places:
+        for positions, wrong, right in ((op.flag_at, (int, float), "bool"), (op.count_at, (bool, float), "int")):
+            for at in positions:
                 if args[at].__class__ in wrong:
                     need(False, f"argument '{op.arg_names[at]}' (position {at + 1}) must be {right}, not "
                                 f"{type(args[at]).__name__}: got {args[at]}", TypeError)
@@ -439,16 +439,17 @@ class Pointwise(Op):
 
 def must_be_tensor(op, name, given):
     """Refuse what stands where a tensor should."""
-    kind = given.__name__ if given.__class__ is type else given.__class__.__name__
-    need(False, f"argument '{name}' (position {op.arg_names.index(name) + 1}) must be Tensor, not {kind}", TypeError)
+    type_name = given.__name__ if given.__class__ is type else given.__class__.__name__
+    need(False, f"argument '{name}' (position {op.arg_names.index(name) + 1}) must be Tensor, not {type_name}",
+         TypeError)
 
 
 def refuse(op, dtype, refuses=None):
     """Raise PyTorch's "not implemented for" if `dtype` falls in the refused categories."""
-    kinds = {"bool", "int", "float", "complex", "half"} & set((refuses or op.refuses).split())
+    categories = {"bool", "int", "float", "complex", "half"} & set((refuses or op.refuses).split())
     name = ("bool", "int", "float", "complex")[dtype.category]
     half = dtype.category == 2 and dtype.itemsize == 2
-    need(name not in kinds and not (half and "half" in kinds),
+    need(name not in categories and not (half and "half" in categories),
          f"\"{getattr(op, 'cname', None) or op.__name__}_cpu\" not implemented for '{dtype.cname}'",
          NotImplementedError)
 

@@ -103,10 +103,10 @@ def look_up(module, name):
 
 
 def _held(module, name):
-    place = place_of(module)
-    if not exists(place):
+    full_name = place_of(module)
+    if not exists(full_name):
         return None
-    found = importlib.import_module(place)          # `exists` has imported the packages that it is inside of
+    found = importlib.import_module(full_name)      # `exists` has imported the packages that it is inside of
     for part in name.split("."):
         try:
             found = getattr(found, part, None)
@@ -126,7 +126,7 @@ def holds(module, name, thing):
     """Whether the module that is called `module` here, if it is, has `thing` under the dotted `name`."""
     if module not in sys.modules and not exists(module):
         return False
-    held = importlib.import_module(module)
+    found = importlib.import_module(module)
     for part in name.split("."):
-        held = getattr(held, part, None)
-    return held is thing
+        found = getattr(found, part, None)
+    return found is thing

@@ -12,12 +12,12 @@ class PlainData:
         return {one.name: as_plain(getattr(self, one.name)) for one in fields(self)}
 
 
-def as_plain(held):
-    """`held` and what is in it in what JSON has; what is neither number nor words, nor a PlainData, as words."""
-    if isinstance(held, PlainData):
-        return held.to_dict()
-    if isinstance(held, dict):
-        return {str(key): as_plain(one) for key, one in held.items()}
-    if isinstance(held, (list, tuple)):
-        return [as_plain(one) for one in held]
-    return held if held is None or isinstance(held, (bool, int, float)) else str(held)
+def as_plain(value):
+    """`value` and what is in it in what JSON has; what is neither number nor words, nor a PlainData, as words."""
+    if isinstance(value, PlainData):
+        return value.to_dict()
+    if isinstance(value, dict):
+        return {str(key): as_plain(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [as_plain(one) for one in value]
+    return value if value is None or isinstance(value, (bool, int, float)) else str(value)

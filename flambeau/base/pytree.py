@@ -53,8 +53,8 @@ class _Key:
     __slots__ = ("_held",)
     _name = "key"
 
-    def __init__(self, held):
-        object.__setattr__(self, "_held", held)
+    def __init__(self, value):
+        object.__setattr__(self, "_held", value)
 
     def __setattr__(self, name, value):
         raise AttributeError(f"cannot assign to field {name!r}")
@@ -357,14 +357,14 @@ def tree_flatten(tree, is_leaf=None):
 # tensors keep their memory, and a trace computes what is not asked for. So the walks stand on their own.
 
 
-def _walked(held, is_leaf, leaves):
-    """The structure of `held`, whose leaves are added to `leaves`."""
-    node_class = node_type(held)
-    node = None if is_leaf is not None and is_leaf(held) else SUPPORTED_NODES.get(node_class)
+def _walked(tree, is_leaf, leaves):
+    """The structure of `tree`, whose leaves are added to `leaves`."""
+    node_class = node_type(tree)
+    node = None if is_leaf is not None and is_leaf(tree) else SUPPORTED_NODES.get(node_class)
     if node is None:
-        leaves.append(held)
+        leaves.append(tree)
         return LEAF
-    children, context = node.flatten_fn(held)
+    children, context = node.flatten_fn(tree)
     return TreeSpec(node_class, context, [_walked(child, is_leaf, leaves) for child in children])
 
 
@@ -387,16 +387,16 @@ def tree_leaves_with_path(tree, is_leaf=None):
     return found
 
 
-def _walked_with_path(held, path, is_leaf, found):
-    node_class = node_type(held)
-    node = None if is_leaf is not None and is_leaf(held) else SUPPORTED_NODES.get(node_class)
+def _walked_with_path(tree, path, is_leaf, found):
+    node_class = node_type(tree)
+    node = None if is_leaf is not None and is_leaf(tree) else SUPPORTED_NODES.get(node_class)
     if node is None:
-        found.append((path, held))
+        found.append((path, tree))
         return
     if node.flatten_with_keys_fn is None:
         raise ValueError(f"Did not find a flatten_with_keys_fn for type: {node_class}. Please pass a "
                          "flatten_with_keys_fn argument to register_pytree_node.")
-    for key, child in node.flatten_with_keys_fn(held)[0]:
+    for key, child in node.flatten_with_keys_fn(tree)[0]:
         _walked_with_path(child, (*path, key), is_leaf, found)
 
 

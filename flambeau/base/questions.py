@@ -35,8 +35,8 @@ class Question:
     def __setattr__(self, name, value):
         setattr(_function(self), name, value)
 
-    def __get__(self, held_by, kind=None):
-        return self if held_by is None else Question(types.MethodType(_function(self), held_by))
+    def __get__(self, instance, cls=None):
+        return self if instance is None else Question(types.MethodType(_function(self), instance))
 
     def __eq__(self, other):
         return _function(self) == (_function(other) if type(other) is Question else other)

@@ -152,12 +152,12 @@ def broadcast(*shapes):
         for d in range(len(shape) - 1, -1, -1):            # from the last, as PyTorch names the first misfit it meets
             size = shape[d]
             if size != 1:
-                held = out[d + lead]
-                if held == 1:
+                current = out[d + lead]
+                if current == 1:
                     out[d + lead] = size
                 else:
-                    need(held == size, f"The size of tensor a ({held}) must match the size of tensor b ({size}) at "
-                                       f"non-singleton dimension {d + lead}" + _unsqueezed(*shapes))
+                    need(current == size, f"The size of tensor a ({current}) must match the size of tensor b ({size}) "
+                                          f"at non-singleton dimension {d + lead}" + _unsqueezed(*shapes))
     return tuple(out)
 
 

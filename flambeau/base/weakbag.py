@@ -31,19 +31,19 @@ class WeakTable:
         """Keep this weak reference, until it is dead."""
         self._held[key] = reference
         if len(self._held) > self._most:
-            for known, held in self._held.copy().items():       # see Note [A copy to go through]
-                if held() is None and self._held.get(known) is held:
+            for known, ref in self._held.copy().items():        # see Note [A copy to go through]
+                if ref() is None and self._held.get(known) is ref:
                     self._held.pop(known, None)
             self._most = 2 * len(self._held) + SPARE_REFERENCES
 
     def get(self, key):
         """The value of `key`, or None."""
-        held = self._held.get(key)
-        return None if held is None else held()
+        ref = self._held.get(key)
+        return None if ref is None else ref()
 
     def all(self):
         """A list of those that live."""
-        return [thing for held in list(self._held.values()) if (thing := held()) is not None]
+        return [thing for ref in list(self._held.values()) if (thing := ref()) is not None]
 
 
 class WeakBag:

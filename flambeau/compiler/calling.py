@@ -43,8 +43,8 @@ class Calling:
 
     def method(self, thing, name, args, kwargs):
         """`thing.name(...)`."""
-        kind = type(thing)
-        if self.live() and kind in MAPPING_TYPES and self._sees(thing) and not kwargs:
+        cls = type(thing)
+        if self.live() and cls in MAPPING_TYPES and self._sees(thing) and not kwargs:
             if name == "get" and 1 <= len(args) <= 2:
                 key = self.key(args[0])
                 if key in thing:
@@ -66,26 +66,26 @@ class Calling:
         kwargs = kwargs or {}
         if not self.live():
             return f(*args, **kwargs)
-        kind = type(f)
-        if kind is types.MethodType:
+        cls = type(f)
+        if cls is types.MethodType:
             if self._sees(f):
                 self.journal.see(f.__self__, "self" if f is self.journal.fn else f"{self.journal.path(f)}.__self__")
             if isinstance(f.__self__, type) and issubclass(f.__self__, Function) and f.__func__ is APPLY:
                 f = self._function_class(f.__self__).apply
                 return self._engine(f, args, kwargs)
             return self.call(f.__func__, (f.__self__, *args), kwargs)
-        if kind is types.FunctionType:
+        if cls is types.FunctionType:
             return self._function(f, args, kwargs)
         if isinstance(f, (Op, FORM_TYPE)):
             return self._engine(f, args, kwargs)
         if isinstance(f, type):
             return self._construct(f, args, kwargs)
-        if kind is functools.partial:
+        if cls is functools.partial:
             for part, name in ((f.func, "func"), (f.args, "args"), (f.keywords, "keywords")):
                 if self._sees(f):
                     self.journal.see(part, f"{self.journal.path(f)}.{name}")
             return self.call(f.func, (*self.unpacked(f.args), *args), {**self.mapping(f.keywords), **kwargs})
-        if isinstance(f, weakref.ref) and kind is weakref.ref:
+        if isinstance(f, weakref.ref) and cls is weakref.ref:
             found = f()
             if self._sees(f):
                 if found is not None and not self._sees(found):      # a recording would keep it alive
@@ -93,13 +93,13 @@ class Calling:
                                 "read")
                 return self.place("referent", f, None, f"{self.journal.path(f)}()", found)
             return found
-        if getattr(kind, "_is_compiled", False):
+        if getattr(cls, "_is_compiled", False):
             return self.call(f._compiles, args, kwargs)
-        if is_engine(kind):
+        if is_engine(cls):
             return self._engine(f, args, kwargs)
-        method = self._lookup(kind, "__call__")
+        method = self._lookup(cls, "__call__")
         if isinstance(method, types.FunctionType):
-            self._guard_lookup(kind, "__call__")
+            self._guard_lookup(cls, "__call__")
             self.journal.typed(f)
             return self.call(method, (f, *args), kwargs)
         return self._c_function(f, args, kwargs)
@@ -305,14 +305,14 @@ class Calling:
         use, found = self.truth if f in (any, all) else self._whole, iter(self.iterate(x))
         return (use(part) for part in found)
 
-    def _compared(self, held):
+    def _compared(self, container):
         """A container of the call's own, whose elements will be compared: with containers among them, all are plain."""
-        parts = list(held.values() if type(held) is dict else held)
+        parts = list(container.values() if type(container) is dict else container)
         for part in parts:
             self._whole(part)
             if type(part) in TRACED and part._value != part._value:
                 self.refuse(f"nan is looked for at {self._line()}, and it is told from others by its identity")
-        return self.plain(held) if any(type(part) is tuple for part in parts) else held
+        return self.plain(container) if any(type(part) is tuple for part in parts) else container
 
     def _whole(self, x):
         """`x` as it is, all of which may be used by C code; a Traced number answers for itself."""
@@ -329,12 +329,12 @@ class Calling:
 
     def manager(self, thing):
         """What a `with` enters and leaves."""
-        kind = type(thing)
-        if not self.live() or is_engine(kind) or not isinstance(getattr(kind, "__enter__", None), types.FunctionType):
+        cls = type(thing)
+        if not self.live() or is_engine(cls) or not isinstance(getattr(cls, "__enter__", None), types.FunctionType):
             return thing
         self.journal.typed(thing)
         for name in ("__enter__", "__exit__"):
-            self._guard_lookup(kind, name)
+            self._guard_lookup(cls, name)
         return Manager(self, thing)
 
 
@@ -362,15 +362,15 @@ class Scope:
 
     def name(self, name):
         """A global name."""
-        held, follower = self._function.__globals__, self._follower
-        if name in held:
+        namespace, follower = self._function.__globals__, self._follower
+        if name in namespace:
             if not follower.live():
-                return held[name]
-            return follower.place("item", held, name, name, held[name])
+                return namespace[name]
+            return follower.place("item", namespace, name, name, namespace[name])
         if follower.live():
-            follower.journal.missing(held, name)
+            follower.journal.missing(namespace, name)
         try:
-            inside = held.get("__builtins__", builtins)
+            inside = namespace.get("__builtins__", builtins)
             return vars(inside)[name] if isinstance(inside, types.ModuleType) else inside[name]
         except KeyError:
             raise NameError(f"name '{name}' is not defined", name=name) from None
@@ -381,11 +381,12 @@ class Scope:
         return follower.place("cell", self._cells[name], None, name, value) if follower.live() else value
 
     def store_name(self, name, value):
-        held, follower = self._function.__globals__, self._follower
+        namespace, follower = self._function.__globals__, self._follower
         if not follower.live():
-            held[name] = value
+            namespace[name] = value
             return
-        follower._put("item", held, name, name, held.get(name, MISSING), value, lambda v: held.__setitem__(name, v))
+        follower._put("item", namespace, name, name, namespace.get(name, MISSING), value,
+                      lambda v: namespace.__setitem__(name, v))
 
     def store_free(self, name, value):
         """The plain value that the copy will put into the cell."""

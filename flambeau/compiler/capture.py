@@ -284,8 +284,8 @@ class Capture:
     def _differentiate(self):
         """Record the backward of results whose graph is still there."""
         known = self.journal.tensors
-        places = [edge.read() for edge in self.journal.edges]
-        found = tensors_in(self.out) + [t for t in places if isinstance(t, Tensor)]
+        values = [edge.read() for edge in self.journal.edges]
+        found = tensors_in(self.out) + [t for t in values if isinstance(t, Tensor)]
         live = {id(t): t for t in found if id(t) not in known and t.grad_fn is not None and is_live(t)}
         if live and self.recording.reason is None:
             self.differentiated = Differentiated(list(live.values()), self.journal, self.recording)

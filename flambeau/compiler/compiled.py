@@ -198,10 +198,10 @@ class Report:
                 lines.append("  runs on the reference executor" if settings.executor == "reference" else
                              "  runs as recorded code does: no plan can be made for it")
             else:
-                kinds = [step.kind for one in bound for step in one.plan.steps]
-                lines.append(f"  {kinds.count('kernel')} kernels, {kinds.count('library')} library calls, "
-                             f"{kinds.count('reference')} operations of the reference executor"
-                             + (f", {kinds.count('callback')} with an effect" if "callback" in kinds else ""))
+                steps = [step.kind for one in bound for step in one.plan.steps]
+                lines.append(f"  {steps.count('kernel')} kernels, {steps.count('library')} library calls, "
+                             f"{steps.count('reference')} operations of the reference executor"
+                             + (f", {steps.count('callback')} with an effect" if "callback" in steps else ""))
                 lines += [f"    {line}" for one in bound for line in str(one.plan).splitlines()]
             for title, words in (("read at every replay", found.moving), ("checks data", found.checks),
                                  ("does", found.effects), ("guards", found.guards)):
@@ -221,20 +221,20 @@ class Report:
 
 def with_plain_numbers(out, done=None):
     """`out` with plain numbers in the place of Traced ones; `done`: what was gone through, by identity."""
-    kind = type(out)
-    if kind in TRACED:
+    cls = type(out)
+    if cls in TRACED:
         return out._value
     done = {} if done is None else done
     if id(out) in done:
         return done[id(out)][1]
-    if kind is list or kind is dict:
+    if cls is list or cls is dict:
         done[id(out)] = out, out
-        for key, part in list(enumerate(out) if kind is list else out.items()):
+        for key, part in list(enumerate(out) if cls is list else out.items()):
             out[key] = with_plain_numbers(part, done)
-    elif kind is tuple or isinstance(out, tuple) and hasattr(out, "_fields"):
+    elif cls is tuple or isinstance(out, tuple) and hasattr(out, "_fields"):
         parts = [with_plain_numbers(part, done) for part in out]
         if any(a is not b for a, b in zip(parts, out, strict=True)):
-            done[id(out)] = out, tuple(parts) if kind is tuple else out._make(parts)
+            done[id(out)] = out, tuple(parts) if cls is tuple else out._make(parts)
             return done[id(out)][1]
     return out
 

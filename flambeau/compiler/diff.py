@@ -80,8 +80,8 @@ class Diff:
             raise NotReplayable("the call changed the gradient mode or a default, and left it changed")
 
     def _containers(self):
-        for held, path, before in self.journal.sizes:
-            now = size_of(held)
+        for container, path, before in self.journal.sizes:
+            now = size_of(container)
             if now != before if before.__class__ is not list else not same_values(now, before):
                 old, new = (n if n.__class__ is int else len(n) for n in (before, now))
                 change = f"it held {old} and now holds {new}" if old != new else "it holds something else"
@@ -89,9 +89,9 @@ class Diff:
 
     def _edges(self):
         numbers, varying = dict(self.capture.moved), []
-        places = {}
+        edge_counts = {}
         for edge in self.journal.edges:
-            places[id(edge.child)] = places.get(id(edge.child), 0) + 1
+            edge_counts[id(edge.child)] = edge_counts.get(id(edge.child), 0) + 1
         for edge in self.journal.edges:
             now, before = edge.read(), edge.child
             reason = f"the call changed {edge.path} from {short(before)} to {short(now)}"
@@ -107,7 +107,7 @@ class Diff:
                 if edge in self.capture.follower.put and type(now) in PLAIN_TYPES and edge.writable():
                     self.moves.append((edge, now))           # a replay may find another number there
             elif isinstance(now, (Tensor, type(None))) and isinstance(before, (Tensor, type(None))) \
-                    and edge.writable() and (edge.kind == "grad" or before is None or places[id(before)] == 1):
+                    and edge.writable() and (edge.kind == "grad" or before is None or edge_counts[id(before)] == 1):
                 edge.loose = True                            # another tensor at every call: see Note [Loose]
                 self.moves.append((edge, now))
             elif type(now) is type(before) is int:
@@ -189,7 +189,7 @@ class Diff:
         self.new_tensors[id(tensor)] = tensor
 
     def _structure(self, out):
-        """`out` as a tree of (kind, thing, parts); what the result holds twice is one node."""
+        """`out` as a tree of (tag, thing, parts); what the result holds twice is one node."""
         if isinstance(out, Tensor):
             self._result(out, "the result")
             return "tensor", out, ()
@@ -200,23 +200,23 @@ class Diff:
         if type(out) in PLAIN_TYPES or \
                 isinstance(out, (*EQUALITY_TYPES, dtypes.dtype, type, types.FunctionType, types.ModuleType)):
             return "known", out, ()
-        kind, node = type(out), self.nodes.get(id(out), MISSING)
+        cls, node = type(out), self.nodes.get(id(out), MISSING)
         if node is None:
-            raise NotReplayable(f"the result is a {kind.__name__} that holds itself")
+            raise NotReplayable(f"the result is a {cls.__name__} that holds itself")
         if node is not MISSING:
             return node
         self.nodes[id(out)] = None
-        if kind in (list, tuple, Size) or kind is deque and out.maxlen is None \
+        if cls in (list, tuple, Size) or cls is deque and out.maxlen is None \
                 or isinstance(out, tuple) and hasattr(out, "_fields") and not getattr(out, "__dict__", None):
-            node = self.nodes[id(out)] = "sequence", kind, [self._structure(part) for part in out]
+            node = self.nodes[id(out)] = "sequence", cls, [self._structure(part) for part in out]
             return node
-        if kind is dict or is_record(kind):
-            parts = out if kind is dict else vars(out)
+        if cls is dict or is_record(cls):
+            parts = out if cls is dict else vars(out)
             if all(type(key) in PLAIN_TYPES for key in parts):
                 parts = [(key, self._structure(part)) for key, part in parts.items()]
-                node = self.nodes[id(out)] = "mapping", kind, parts
+                node = self.nodes[id(out)] = "mapping", cls, parts
                 return node
-        raise NotReplayable(f"the result holds a {kind.__name__}; what can be made again are tensors, numbers, "
+        raise NotReplayable(f"the result holds a {cls.__name__}; what can be made again are tensors, numbers, "
                             "strings, and lists, tuples, dictionaries and dataclasses of them")
 
     # --- what goes in ------------------------------------------------------------------------------------------------
@@ -229,15 +229,15 @@ class Diff:
         over = {storage for storage, *_ in self.stored}
         sources = [source for _, source, *_ in self.stored] + list(self.new_storages.values())
         sources += [source for _, source in self.gradient.takes] if self.gradient is not None else []
-        passed = {what for kind, what in sources if kind == "entry"}
-        kept = {what for kind, what in sources if kind == "draw"}
+        passed = {what for origin, what in sources if origin == "entry"}
+        kept = {what for origin, what in sources if origin == "draw"}
         self.free = (*[slot for slot, storage in self.read if storage in over and storage not in passed],
                      *[slot for slot, number in self.drawn if number not in kept])
 
-    def _input(self, slot, kind, what):
-        if kind == "incoming":
+    def _input(self, slot, origin, what):
+        if origin == "incoming":
             return
-        (self.read if kind == "entry" else self.drawn if kind == "draw" else self.fixed).append((slot, what))
+        (self.read if origin == "entry" else self.drawn if origin == "draw" else self.fixed).append((slot, what))
 
     def _checks(self):
         """The checks that have to be repeated, with slots in the place of Values: before random numbers, and after."""
@@ -264,7 +264,7 @@ class Diff:
             if any((index, n) in self.trace.numbers for n in range(len(instruction.params))):
                 raise NotReplayable(f"{op.__name__} makes positions from a number that may change")
         sources = (("entry", self.read), ("draw", self.drawn))
-        return {kind for kind, found in sources if any(slot in live for slot, _ in found)}
+        return {origin for origin, found in sources if any(slot in live for slot, _ in found)}
 
     def _refuse_other_holders(self):
         """Refuse if a result is held that is neither returned nor found where the function keeps things."""
@@ -276,11 +276,11 @@ class Diff:
         fine = self.needs.keys() | (done.held(trace) if done is not None else set())
         for attempt in range(2):
             holders = counts(values)
-            held = [(one.entry.op, slot) for one in code for slot in one.results()
-                    if slot not in fine and holders[slot] > RESULT]
-            if not held:
+            others = [(one.entry.op, slot) for one in code for slot in one.results()
+                      if slot not in fine and holders[slot] > RESULT]
+            if not others:
                 return
             if not attempt:
                 gc.collect()                                 # it may be only an unreachable cycle
-        raise NotReplayable(f"a result of {held[0][0].__name__} is kept somewhere that cannot be seen from the "
+        raise NotReplayable(f"a result of {others[0][0].__name__} is kept somewhere that cannot be seen from the "
                             "function")

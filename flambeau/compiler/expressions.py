@@ -29,8 +29,8 @@ class Expressions:
     """The part of a Follower that computes."""
 
     def _simple(self, x):
-        kind = type(x)
-        return kind in NUMBER_TYPES or kind is str or isinstance(x, Tensor) or x is None
+        cls = type(x)
+        return cls in NUMBER_TYPES or cls is str or isinstance(x, Tensor) or x is None
 
     def binary(self, sign, a, b):
         if not self.live() or self._simple(a) and self._simple(b):
@@ -68,11 +68,11 @@ class Expressions:
         if type(b) is not type(a) and isinstance(b, type(a)):
             pairs.reverse()
         for left, right, word in pairs:
-            kind = type(left)
-            method = getattr(kind, word, None)
-            if isinstance(method, types.FunctionType) and not isinstance(left, Tensor) and kind not in TRACED \
-                    and not is_engine(kind):
-                self._guard_lookup(kind, word)
+            cls = type(left)
+            method = getattr(cls, word, None)
+            if isinstance(method, types.FunctionType) and not isinstance(left, Tensor) and cls not in TRACED \
+                    and not is_engine(cls):
+                self._guard_lookup(cls, word)
                 self.journal.typed(left)
                 found = self.call(method, (left, right))
                 if found is not NotImplemented:
@@ -102,26 +102,26 @@ class Expressions:
             return COMPARE[sign](a, b)
         return COMPARE[sign](self.escape(a), self.escape(b))
 
-    def _contains(self, held, x):
-        kind = type(held)
-        if kind in MAPPING_TYPES and self._sees(held):
+    def _contains(self, container, x):
+        cls = type(container)
+        if cls in MAPPING_TYPES and self._sees(container):
             x = self.key(x)
-            found = x in held
+            found = x in container
             if found:
-                self._entry(held, x)
+                self._entry(container, x)
             else:
-                self.journal.missing(held, x)
+                self.journal.missing(container, x)
             return found
-        method = getattr(kind, "__contains__", None)
-        if isinstance(method, types.FunctionType) and not isinstance(held, Tensor):
-            self._guard_lookup(kind, "__contains__")
-            return bool(self.call(method, (held, x)))
-        if self._sees(held):
-            return self.escape(x) in self.escape(held)
+        method = getattr(cls, "__contains__", None)
+        if isinstance(method, types.FunctionType) and not isinstance(container, Tensor):
+            self._guard_lookup(cls, "__contains__")
+            return bool(self.call(method, (container, x)))
+        if self._sees(container):
+            return self.escape(x) in self.escape(container)
         if type(x) not in PLAIN_TYPES and type(x) not in TRACED:
-            self.escape(held)
-            return self.escape(x) in held
-        return x in (self._compared(held) if kind in (list, tuple) else held)
+            self.escape(container)
+            return self.escape(x) in container
+        return x in (self._compared(container) if cls in (list, tuple) else container)
 
     def same(self, a, b):
         """`a is b`."""
@@ -144,11 +144,11 @@ class Expressions:
         """Something whose truth Python asks for."""
         if not self.live() or self._simple(x) or isinstance(x, (type, *FUNCTION_TYPES)):
             return x
-        kind = type(x)
+        cls = type(x)
         for name in ("__bool__", "__len__"):
-            method = getattr(kind, name, None)
-            if isinstance(method, types.FunctionType) and not is_engine(kind):
-                self._guard_lookup(kind, name)
+            method = getattr(cls, name, None)
+            if isinstance(method, types.FunctionType) and not is_engine(cls):
+                self._guard_lookup(cls, name)
                 return bool(self.call(method, (x,)))
             if method is not None:
                 break

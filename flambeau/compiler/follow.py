@@ -73,11 +73,11 @@ class Follower(Reading, Writing, Expressions, Calling):
         mine = self.proxies.get(edge)
         if mine is not None:
             return mine
-        kind = type(value)
+        cls = type(value)
         if value is edge.child and not self._is_bare(edge) and not edge.blind and (
-                kind is float or kind is int and edge.path in self.varying or kind is tuple and is_floats(value)):
+                cls is float or cls is int and edge.path in self.varying or cls is tuple and is_floats(value)):
             number = f"n{len(self.proxies)}"
-            if kind is tuple:
+            if cls is tuple:
                 mine = tuple([self.number_log.leaf(f"{number}_{i}", x) if type(x) is float else x
                               for i, x in enumerate(value)])
             else:
@@ -94,25 +94,25 @@ class Follower(Reading, Writing, Expressions, Calling):
 
     def plain(self, x):
         """`x` as other code may see it: Traced numbers in it, and in containers of the call's own, are fixed."""
-        kind = type(x)
-        if kind in TRACED:
+        cls = type(x)
+        if cls in TRACED:
             return fixed(x)
         if not self.open:
             return x
-        if kind is tuple:
+        if cls is tuple:
             if any(type(part) in TRACED or type(part) in (tuple, list, dict, slice) for part in x):
                 parts = [self.plain(part) for part in x]
                 if all(map(operator.is_, parts, x)):
                     return x
                 found = self.original(x)
                 return found if found is not x else tuple(parts)
-        elif kind is slice:
+        elif cls is slice:
             parts = x.start, x.stop, x.step
             plain = [self.plain(part) for part in parts]
             return x if all(map(operator.is_, plain, parts)) else slice(*plain)
-        elif (kind is list or kind is dict) and id(x) not in self.journal.seen and id(x) not in self.published:
+        elif (cls is list or cls is dict) and id(x) not in self.journal.seen and id(x) not in self.published:
             self.published[id(x)] = x
-            for key, part in list(enumerate(x) if kind is list else x.items()):
+            for key, part in list(enumerate(x) if cls is list else x.items()):
                 now = self.plain(part)
                 if now is not part:
                     x[key] = now

@@ -185,10 +185,10 @@ class Gradient:
         ready = {slot: value for value, slot in trace.slots.items()}
         self.takes, self.coming, fixed = [], [], []          # (slot, source), (slot, which result's), (slot, Value)
         for slot in sorted(live - made):
-            kind, what = diff.origin(ready[slot], "a gradient") if slot in ready else ("made", slot)
-            (self.coming if kind == "incoming" else fixed if kind == "constant" else self.takes).append(
-                (slot, (kind, what) if kind not in ("incoming", "constant") else what))
-            if kind == "made":
+            origin, what = diff.origin(ready[slot], "a gradient") if slot in ready else ("made", slot)
+            (self.coming if origin == "incoming" else fixed if origin == "constant" else self.takes).append(
+                (slot, (origin, what) if origin not in ("incoming", "constant") else what))
+            if origin == "made":
                 diff.needs[slot] = None
         self.fixed = tuple(value for _, value in fixed)
         order = {name: i for i, name in enumerate(dict.fromkeys(trace.numbers.values()))}
@@ -219,29 +219,29 @@ class Gradient:
     def run(self, node, grads):
         """The gradients of the bounds, from those of the results."""
         runner = self.runner
-        given = [arranged(g, kind) for g, kind in zip(grads, self.incoming, strict=True)]
+        given = [arranged(g, spec) for g, spec in zip(grads, self.incoming, strict=True)]
         values = (*node.kept, *[given[i] for _, i in self.coming], *self.fixed)
         made = [None] * (len(runner.wanted) + 1)
         if runner.wanted:
             runner.run(values, node.numbers, made)
         found = dict(zip(runner.inputs, values, strict=True)) | dict(zip(runner.wanted, made))
         out = []
-        for (slot, kind, offset), results in zip(self.gives, self.part_of, strict=True):
+        for (slot, spec, offset), results in zip(self.gives, self.part_of, strict=True):
             if all(grads[i] is None for i in results):
                 out.append(None)
                 continue
             value = found[slot]
-            out.append(wrap(Storage.of(value, value.spec.nbytes, value.spec.device), kind, offset))
+            out.append(wrap(Storage.of(value, value.spec.nbytes, value.spec.device), spec, offset))
             out[-1]._site = node.site
         return out
 
 
-def arranged(g, kind):
+def arranged(g, spec):
     """The Value of a gradient, laid out as the recorded backward reads it; zeros where none came."""
     if g is None:
-        return from_array(np.zeros(kind.shape, kind.dtype.np), where=kind.device)._storage.value
+        return from_array(np.zeros(spec.shape, spec.dtype.np), where=spec.device)._storage.value
     value = g._storage.value
-    if g._spec is not kind or g._offset or value.spec is not kind:
+    if g._spec is not spec or g._offset or value.spec is not spec:
         g = g.detach().clone(memory_format=contiguous_format)
         value = g._storage.value
     return value.ready()

@@ -63,13 +63,13 @@ class ModesLook:
 
     def are_off(self):
         """Whether this thread's are others."""
-        modes, held = self.modes, self.modes.__dict__
-        if self.version != 0 and held is self.held and quick.dict_version(held) == self.version:
+        modes, attributes = self.modes, self.modes.__dict__
+        if self.version != 0 and attributes is self.held and quick.dict_version(attributes) == self.version:
             return False
         if modes.grad is not self.grad or modes.inference is not self.inference or modes.level >= 0 or modes.anomaly \
                 or modes.saved_hooks or modes.autocast is not None:
             return True
-        self.held, self.version = held, quick.dict_version(held)
+        self.held, self.version = attributes, quick.dict_version(attributes)
         return False
 
 
@@ -118,24 +118,24 @@ class DictLook:
 
     __slots__ = ("held", "version", "items", "missing", "keys")
 
-    def __init__(self, held):
-        self.held, self.version = held, 0
+    def __init__(self, dictionary):
+        self.held, self.version = dictionary, 0
         self.items, self.missing, self.keys = [], [], []
 
     def first_unmet(self):
         """The number of a guard that does not hold any more; -1 where all of them do."""
-        held, version = self.held, quick.dict_version(self.held)
+        dictionary, version = self.held, quick.dict_version(self.held)
         for row in self.items:
-            found = dict.get(held, row[1], MISSING)
+            found = dict.get(dictionary, row[1], MISSING)
             if found is not row[2] and (len(row) == 3 or not same_value(found, row[2])):
                 return row[0]
         for row in self.missing:
             names = row[1]
             for name in names:
-                if dict.__contains__(held, name):
+                if dict.__contains__(dictionary, name):
                     return row[0]
         for row in self.keys:
-            if not same_values(dict.keys(held), row[1]):
+            if not same_values(dict.keys(dictionary), row[1]):
                 return row[0]
         self.version = version
         return -1
@@ -163,44 +163,44 @@ class Guards:
         self.modes, self.outside_number = None, -1
         self.looks = {}               # what is guarded, as something that can be a key → what looks at it
 
-    def add(self, table, number, held, *facts):
+    def add(self, table, number, thing, *facts):
         """Take up guard `number`. The tables "entries" (object, name, what its `__dict__` holds) and "missing" (object
         or container, whether its `__dict__` is meant, names) come to others here."""
-        if isinstance(held, type) and (table in ("entries", "attributes") or table == "missing" and facts[0]):
-            lasting = type(held) is type and (table == "missing" or is_constant(facts[1]))
-            look = self.looks.get((id(held), lasting))
+        if isinstance(thing, type) and (table in ("entries", "attributes") or table == "missing" and facts[0]):
+            lasting = type(thing) is type and (table == "missing" or is_constant(facts[1]))
+            look = self.looks.get((id(thing), lasting))
             if look is None:
-                look = self.looks[id(held), lasting] = ClassLook(held, lasting)
+                look = self.looks[id(thing), lasting] = ClassLook(thing, lasting)
                 self.classes.append(look)
             look.add(number, table, facts)
             return
         if table in ("tensors", "grads"):
             look = facts[-1]
-            look.number, look.tensor, look.kind = number, held, facts[0] if table == "grads" else None
+            look.number, look.tensor, look.kind = number, thing, facts[0] if table == "grads" else None
             getattr(self, table).append(look)
             return
         if table == "outside":
             self.outside_number = number
-            self.outside.append(held)
+            self.outside.append(thing)
             return
-        if table == "missing" and isinstance(held, TensorBase):        # where our own fields are never seen
+        if table == "missing" and isinstance(thing, TensorBase):       # where our own fields are never seen
             facts = facts[0], tuple([name for name in facts[1] if name not in OWN_FIELDS])
         if table == "entries" or table == "missing" and facts[0]:
-            held = self._dict_of(number, held)
+            thing = self._dict_of(number, thing)
         if table == "entries":
             table = "items"
         elif table == "missing":
             facts = facts[1:]
         elif table == "kinds" and not facts[0].__flags__ & HEAP_TYPE and not issubclass(facts[0], ModuleType):
             return                                           # it cannot be given another class
-        if isinstance(held, dict) and table in ("items", "missing", "keys"):
-            look = self.looks.get(id(held))
+        if isinstance(thing, dict) and table in ("items", "missing", "keys"):
+            look = self.looks.get(id(thing))
             if look is None:
-                look = self.looks[id(held)] = DictLook(held)
+                look = self.looks[id(thing)] = DictLook(thing)
                 self.dicts.append(look)
             getattr(look, table).append((number, *facts))
         else:
-            getattr(self, table).append((number, held, *facts))
+            getattr(self, table).append((number, thing, *facts))
 
     def _dict_of(self, number, thing):
         """The dictionary of an object's attributes, which another may be put in the place of; not of a tensor's, whose

@@ -186,17 +186,17 @@ class Journal:
             kind, holder = "attribute", self.owners[id(holder)]
         return self.places.get((id(holder), kind, place_key(key)))
 
-    def own(self, held, owner):
-        """`held` is where the attributes of `owner` stand."""
-        self.see(held, self.path(owner))
-        self.owners[id(held)] = owner
+    def own(self, attributes, owner):
+        """`attributes` is where those of `owner` stand."""
+        self.see(attributes, self.path(owner))
+        self.owners[id(attributes)] = owner
 
-    def missing(self, held, name, owner=None):
-        """There is no `name` in the dictionary `held`, which is that of the attributes of `owner` if there is one."""
-        owner = self.owners.get(id(held)) if owner is None else owner
+    def missing(self, dictionary, name, owner=None):
+        """There is no `name` in `dictionary`, which is that of the attributes of `owner` if there is one."""
+        owner = self.owners.get(id(dictionary)) if owner is None else owner
         if not isinstance(owner, type) and not (type(name) is str and hasattr(builtins, name)):
-            self.now_or_never(f"{short(name)} is looked for in {self.path(held if owner is None else owner)}")
-        of = held if owner is None else owner
+            self.now_or_never(f"{short(name)} is looked for in {self.path(dictionary if owner is None else owner)}")
+        of = dictionary if owner is None else owner
         self.absent.setdefault(id(of), (of, owner is not None, self.path(of), {}))[3][name] = None
 
     def typed(self, thing):
@@ -240,15 +240,15 @@ class Journal:
 
     # --- everything in something -------------------------------------------------------------------------------------
 
-    def size(self, held, path):
+    def size(self, container, path):
         """How many a container holds matters, and for a dictionary or set which keys."""
-        if not isinstance(held, (tuple, frozenset)):
+        if not isinstance(container, (tuple, frozenset)):
             self.now_or_never(f"{path} is gone through")
-        if id(held) in self._sized:
+        if id(container) in self._sized:
             return
-        self._sized.add(id(held))
-        self.seen.setdefault(id(held), held)
-        self.sizes.append((held, path, size_of(held)))
+        self._sized.add(id(container))
+        self.seen.setdefault(id(container), container)
+        self.sizes.append((container, path, size_of(container)))
 
     def walk(self, thing):
         """Note everything that can be reached from a seen object; from a new one, what it holds that was seen."""
@@ -296,20 +296,20 @@ class Journal:
         elif isinstance(thing, types.MethodType):
             yield None, thing, None, thing.__self__, f"{path}.__self__"
         if not isinstance(thing, (type, types.ModuleType, types.FunctionType)):
-            held = attributes_of(thing)
-            if isinstance(held, dict) and not is_engine(type(thing)):
+            attributes = attributes_of(thing)
+            if isinstance(attributes, dict) and not is_engine(type(thing)):
                 if id(thing) in self.loose and type(thing).__hash__ is object.__hash__:
                     self.refuse(f"{path} is handed to a function that is not followed and may tell it by its identity, "
                                 "and it is another object at every call")
                 elif id(thing) in self.seen:
-                    self.own(held, thing)
-                    self.size(held, path)
-                for name, child in held.items():
+                    self.own(attributes, thing)
+                    self.size(attributes, path)
+                for name, child in attributes.items():
                     yield "attribute", thing, name, child, f"{path}.{name}"
-            for kind in type(thing).__mro__:
-                for name in slots_of(kind):
+            for cls in type(thing).__mro__:
+                for name in slots_of(cls):
                     child = getattr(thing, name, MISSING)
-                    if child is not MISSING and not is_engine(kind):
+                    if child is not MISSING and not is_engine(cls):
                         yield "slot", thing, name, child, f"{path}.{name}"
 
     def _opaque(self, thing, path):
@@ -370,9 +370,9 @@ def argument_names(fn):
 ENGINE_FOLDERS = frozenset("base loops backends trace ops autograd tensor".split())
 
 
-def is_engine(kind):
+def is_engine(cls):
     """Whether a class is one of the engine's: tensors, dtypes, contexts."""
-    parts = home(kind).split(".")
+    parts = home(cls).split(".")
     return parts[0] == __name__.partition(".")[0] and len(parts) > 1 and parts[1] in ENGINE_FOLDERS
 
 
@@ -381,19 +381,19 @@ def is_record(cls):
     return hasattr(cls, "__dataclass_fields__") and not hasattr(cls, "__slots__") or cls is types.SimpleNamespace
 
 
-def slots_of(kind):
-    slots = vars(kind).get("__slots__", ())
+def slots_of(cls):
+    slots = vars(cls).get("__slots__", ())
     slots = (slots,) if isinstance(slots, str) else slots
     return [s for s in slots if not s.startswith("__")]
 
 
-def size_of(held):
+def size_of(container):
     """What is compared of a container as a whole: how many it holds, or which keys or elements, in order; and the bytes
     and the look of an array."""
-    if isinstance(held, np.ndarray):
-        return held.tobytes(), held.shape, held.dtype, held.strides
-    return list(dict.keys(held)) if isinstance(held, dict) else list(held) if isinstance(held, (set, frozenset)) \
-        else len(held)
+    if isinstance(container, np.ndarray):
+        return container.tobytes(), container.shape, container.dtype, container.strides
+    return list(dict.keys(container)) if isinstance(container, dict) else \
+        list(container) if isinstance(container, (set, frozenset)) else len(container)
 
 
 def is_value(thing):

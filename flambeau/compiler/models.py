@@ -28,10 +28,10 @@ def _hasattr(follower, thing, name):
 
 
 def _len(follower, thing):
-    kind = type(thing)
-    method = getattr(kind, "__len__", None)
-    if isinstance(method, types.FunctionType) and not is_engine(kind) and not isinstance(thing, Tensor):
-        follower._guard_lookup(kind, "__len__")
+    cls = type(thing)
+    method = getattr(cls, "__len__", None)
+    if isinstance(method, types.FunctionType) and not is_engine(cls) and not isinstance(thing, Tensor):
+        follower._guard_lookup(cls, "__len__")
         follower.journal.typed(thing)
         return len(range(follower.call(method, (thing,))))
     if follower._sees(thing) and isinstance(thing, (*SEQUENCE_TYPES, *MAPPING_TYPES, set, frozenset)):
@@ -56,19 +56,19 @@ def _vars(follower, *thing):
     return follower.attr(thing[0], "__dict__") if hasattr(thing[0], "__dict__") else vars(thing[0])     # an error
 
 
-def _number(kind):
-    """float() and int(): of a Traced of that kind, itself."""
+def _number(cls):
+    """float() and int(): of a Traced of the class `cls`, itself."""
     def model(follower, *args, **kwargs):
-        if len(args) == 1 and not kwargs and type(args[0]) in TRACED and type(args[0]._value) is kind:
+        if len(args) == 1 and not kwargs and type(args[0]) in TRACED and type(args[0]._value) is cls:
             return args[0]
         if len(args) == 1 and not kwargs:
-            for name in (f"__{kind.__name__}__", "__index__"):
+            for name in (f"__{cls.__name__}__", "__index__"):
                 method = getattr(type(args[0]), name, None)
                 if isinstance(method, types.FunctionType) and not isinstance(args[0], Tensor) \
                         and type(args[0]) not in TRACED:
                     follower._guard_lookup(type(args[0]), name)
-                    return kind(follower.plain(follower.call(method, (args[0],))))
-        return kind(*[follower.escape(a) for a in args], **kwargs)
+                    return cls(follower.plain(follower.call(method, (args[0],))))
+        return cls(*[follower.escape(a) for a in args], **kwargs)
     return model
 
 
@@ -85,11 +85,11 @@ def _bool(follower, *args):
 
 def _bisect(function):
     """A search by comparisons, which Traced numbers answer by themselves."""
-    def model(follower, held, *args, **kwargs):
-        if type(held) not in (list, tuple) or kwargs:
-            return function(follower.escape(held), *[follower.escape(a) for a in args],
+    def model(follower, sequence, *args, **kwargs):
+        if type(sequence) not in (list, tuple) or kwargs:
+            return function(follower.escape(sequence), *[follower.escape(a) for a in args],
                             **{name: follower.escape(a) for name, a in kwargs.items()})
-        return function(list(follower.iterate(held)), *args)
+        return function(list(follower.iterate(sequence)), *args)
     return model
 
 
@@ -113,13 +113,13 @@ def given_to_dict(follower, a):
 
 
 def _reversed(follower, thing):
-    kind = type(thing)
-    method = getattr(kind, "__reversed__", None)
-    if isinstance(method, types.FunctionType) and not is_engine(kind):
-        follower._guard_lookup(kind, "__reversed__")
+    cls = type(thing)
+    method = getattr(cls, "__reversed__", None)
+    if isinstance(method, types.FunctionType) and not is_engine(cls):
+        follower._guard_lookup(cls, "__reversed__")
         follower.journal.typed(thing)
         return follower.call(method, (thing,))
-    if is_sequence(kind):
+    if is_sequence(cls):
         return reversed(list(follower.iterate(thing))) if follower._sees(thing) else reversed(thing)
     return reversed(follower.escape(thing))
 

@@ -61,9 +61,9 @@ class Reading:
         if name in ("grad", "_grad") and self._sees(tensor):
             journal.asks_grad = True
             return getattr(tensor, name)
-        held = vars(tensor)
-        if name in held and self._sees(tensor):
-            return self.place("attribute", tensor, name, f"{journal.path(tensor)}.{name}", held[name])
+        attributes = vars(tensor)
+        if name in attributes and self._sees(tensor):
+            return self.place("attribute", tensor, name, f"{journal.path(tensor)}.{name}", attributes[name])
         cls = type(tensor)
         if not is_engine(cls) and not is_ours(cls):
             found = self._lookup(cls, name)
@@ -72,28 +72,28 @@ class Reading:
                 return self.call(found.fget, (tensor,))
             if found is not MISSING:
                 self._guard_lookup(cls, name)
-        if self._sees(tensor) and name not in held and not hasattr(cls, name):
-            journal.missing(held, name, tensor)
+        if self._sees(tensor) and name not in attributes and not hasattr(cls, name):
+            journal.missing(attributes, name, tensor)
         return getattr(tensor, name)
 
     def _module_attr(self, module, name):
-        held = names_held(module)
-        if name in held:
+        namespace = names_held(module)
+        if name in namespace:
             self.journal.see(module, module.__name__)
-            return self.place("item", held, name, f"{self.journal.path(module)}.{name}", held[name])
-        found = held.get("__getattr__")
+            return self.place("item", namespace, name, f"{self.journal.path(module)}.{name}", namespace[name])
+        found = namespace.get("__getattr__")
         if isinstance(found, types.FunctionType) and is_followed_file(found.__code__.co_filename) \
                 and not is_ours(module):
-            self.journal.missing(held, name)
+            self.journal.missing(namespace, name)
             return self.call(found, (name,))
         return getattr(module, name)
 
     @staticmethod
     def _lookup(cls, name):
         """What a class, by itself or a base, holds under a name; MISSING for nothing."""
-        for kind in cls.__mro__:
-            if name in vars(kind):
-                return vars(kind)[name]
+        for base in cls.__mro__:
+            if name in vars(base):
+                return vars(base)[name]
         return MISSING
 
     def _guard_lookup(self, cls, name):
@@ -126,24 +126,24 @@ class Reading:
         if isinstance(found, property) and isinstance(found.fget, types.FunctionType):
             self._guard_lookup(meta, name)
             return self.call(found.fget, (cls,))
-        for kind in cls.__mro__:
-            held = vars(kind)
-            if name not in held:
-                if not is_engine(kind) and kind.__module__ != "builtins":
-                    self.journal.see(kind, kind.__name__)
-                    self.journal.missing(held, name, kind)
+        for base in cls.__mro__:
+            namespace = vars(base)
+            if name not in namespace:
+                if not is_engine(base) and base.__module__ != "builtins":
+                    self.journal.see(base, base.__name__)
+                    self.journal.missing(namespace, name, base)
                 continue
-            child = held[name]
+            child = namespace[name]
             if hasattr(type(child), "__get__") and not isinstance(child, type):
                 if isinstance(type(child).__get__, types.FunctionType):        # a descriptor written in Python
                     self._guard_lookup_static(cls, name, child)
                     return self.call(type(child).__get__, (child, None, cls))
                 self._guard_lookup(cls, name)
                 return getattr(cls, name)
-            if is_engine(kind):
+            if is_engine(base):
                 return getattr(cls, name)
-            self.journal.see(kind, kind.__name__)
-            return self.place("attribute", kind, name, f"{kind.__name__}.{name}", child)
+            self.journal.see(base, base.__name__)
+            return self.place("attribute", base, name, f"{base.__name__}.{name}", child)
         if isinstance(found, types.FunctionType):
             self._guard_lookup(meta, name)
         elif found is not MISSING:
@@ -164,29 +164,30 @@ class Reading:
             journal.typed(thing)
             journal.mros[cls] = None
         found, path = self._lookup(cls, name), journal.path(thing)
-        kind = type(found)
+        found_cls = type(found)
         if name == "__class__":
             return cls
-        held = attributes_of(thing) if name == "__dict__" and kind is not property else None
-        if isinstance(held, dict):
+        attributes = attributes_of(thing) if name == "__dict__" and found_cls is not property else None
+        if isinstance(attributes, dict):
             if id(thing) in journal.loose:
                 self.refuse(f"all attributes of {path} are asked for, and it is another object at every call")
             elif seen:
-                journal.own(held, thing)
-            return held
-        if found is not MISSING and (hasattr(kind, "__set__") or hasattr(kind, "__delete__")):
+                journal.own(attributes, thing)
+            return attributes
+        if found is not MISSING and (hasattr(found_cls, "__set__") or hasattr(found_cls, "__delete__")):
             return self._descriptor(thing, cls, name, found, seen)
-        held = attributes_of(thing)
-        if isinstance(held, dict):
-            if name in held:
-                return self.place("attribute", thing, name, f"{path}.{name}", held[name]) if seen else held[name]
+        attributes = attributes_of(thing)
+        if isinstance(attributes, dict):
+            if name in attributes:
+                return self.place("attribute", thing, name, f"{path}.{name}", attributes[name]) if seen \
+                    else attributes[name]
             if seen:
-                journal.missing(held, name, thing)
+                journal.missing(attributes, name, thing)
         if found is not MISSING:
             if isinstance(found, (types.FunctionType, staticmethod, classmethod)):
                 self._guard_lookup(cls, name)
                 return getattr(thing, name)
-            get = getattr(kind, "__get__", None)
+            get = getattr(found_cls, "__get__", None)
             if get is None or isinstance(found, type):
                 return self._class_attr(cls, name)
             self._guard_lookup_static(cls, name, found)
@@ -198,27 +199,27 @@ class Reading:
     def _super_attr(self, thing, name):
         found = getattr(thing, name)
         function = getattr(found, "__func__", None)
-        for kind in type(thing.__self__).__mro__ if thing.__self__ is not None else ():
-            if function is not None and vars(kind).get(name) is function:
-                self._guard_lookup(kind, name)
+        for base in type(thing.__self__).__mro__ if thing.__self__ is not None else ():
+            if function is not None and vars(base).get(name) is function:
+                self._guard_lookup(base, name)
         return found
 
     def _descriptor(self, thing, cls, name, found, seen):
         """What a descriptor that comes before the attributes of `thing` gives."""
-        path, kind = self.journal.path(thing), type(found)
-        if isinstance(found, property) and kind.__get__ is property.__get__ \
+        path, found_cls = self.journal.path(thing), type(found)
+        if isinstance(found, property) and found_cls.__get__ is property.__get__ \
                 and isinstance(found.fget, FUNCTION_TYPES):
             self._guard_lookup_static(cls, name, found)
             return self.call(found.fget, (thing,))
-        if kind is types.MemberDescriptorType:
+        if found_cls is types.MemberDescriptorType:
             child = getattr(thing, name, MISSING)
             if seen:
                 child = self.place("slot", thing, name, f"{path}.{name}", child)
             return getattr(thing, name) if child is MISSING else child
-        if isinstance(getattr(kind, "__get__", None), types.FunctionType):
+        if isinstance(getattr(found_cls, "__get__", None), types.FunctionType):
             self._guard_lookup_static(cls, name, found)
-            return self.call(kind.__get__, (found, thing, cls))
-        if kind is FIELD_GETTER and is_sequence(cls):
+            return self.call(found_cls.__get__, (found, thing, cls))
+        if found_cls is FIELD_GETTER and is_sequence(cls):
             at = found.__reduce__()[1][0]
             return self._element(thing, at) if seen else tuple.__getitem__(thing, at)
         child = getattr(thing, name)                     # what C code computes
@@ -244,10 +245,10 @@ class Reading:
 
     def _guard_lookup_static(self, cls, name, found):
         """A descriptor, which `getattr` of the class would ask for something."""
-        for kind in cls.__mro__:
-            if vars(kind).get(name) is found and not is_engine(kind):
-                self.journal.see(kind, kind.__name__)
-                self.journal.edge("attribute", kind, name, found, f"{kind.__name__}.{name}")
+        for base in cls.__mro__:
+            if vars(base).get(name) is found and not is_engine(base):
+                self.journal.see(base, base.__name__)
+                self.journal.edge("attribute", base, name, found, f"{base.__name__}.{name}")
                 return
 
     def item(self, thing, key):
@@ -256,8 +257,8 @@ class Reading:
             return thing[key]
         if isinstance(thing, Tensor):
             return thing[self._index(key)]
-        kind, journal = type(thing), self.journal
-        if is_sequence(kind) and type(key) in (int, bool, *TRACED):
+        cls, journal = type(thing), self.journal
+        if is_sequence(cls) and type(key) in (int, bool, *TRACED):
             if not self._sees(thing):
                 return thing[self.plain(key)]
             key = operator.index(self.plain(key))
@@ -268,25 +269,25 @@ class Reading:
                 journal.size(thing, journal.path(thing))
                 return thing[key]
             return self._element(thing, key)
-        if kind in (list, tuple) and type(key) is slice:
+        if cls in (list, tuple) and type(key) is slice:
             if not self._sees(thing):
                 return thing[key]
             journal.size(thing, journal.path(thing))
-            return kind([self._element(thing, i) for i in range(*key.indices(len(thing)))])
-        if kind in MAPPING_TYPES:
+            return cls([self._element(thing, i) for i in range(*key.indices(len(thing)))])
+        if cls in MAPPING_TYPES:
             key = self.key(key)
             if not self._sees(thing):
                 return thing[key]
             if key in thing:
                 return self._entry(thing, key)
-            if kind is MAPPING_TYPES[2]:
+            if cls is MAPPING_TYPES[2]:
                 self.escape(thing)
             else:
                 journal.missing(thing, key)
             return thing[key]
-        getter = getattr(kind, "__getitem__", None)
+        getter = getattr(cls, "__getitem__", None)
         if isinstance(getter, types.FunctionType):
-            self._guard_lookup(kind, "__getitem__")
+            self._guard_lookup(cls, "__getitem__")
             journal.typed(thing)
             return self.call(getter, (thing, key))
         if isinstance(thing, type):
@@ -320,26 +321,26 @@ class Reading:
         """What a loop goes through."""
         if not self.live() or isinstance(thing, Tensor):
             return thing
-        kind, journal = type(thing), self.journal
-        if self._sees(thing) or kind in MAPPING_TYPES:
-            if is_sequence(kind):
+        cls, journal = type(thing), self.journal
+        if self._sees(thing) or cls in MAPPING_TYPES:
+            if is_sequence(cls):
                 journal.size(thing, journal.path(thing))
                 return self._elements(thing)
-            if kind in MAPPING_TYPES:
+            if cls in MAPPING_TYPES:
                 if self._sees(thing):
                     journal.size(thing, journal.path(thing))
                     for key in thing:
                         journal.see(key, f"a key of {journal.path(thing)}")
                 return thing
-        method = getattr(kind, "__iter__", None)
-        if isinstance(method, types.FunctionType) and not is_engine(kind):
-            self._guard_lookup(kind, "__iter__")
+        method = getattr(cls, "__iter__", None)
+        if isinstance(method, types.FunctionType) and not is_engine(cls):
+            self._guard_lookup(cls, "__iter__")
             journal.typed(thing)
             thing = self.call(method, (thing,))
-            kind = type(thing)
-        if isinstance(getattr(kind, "__next__", None), types.FunctionType):
-            self._guard_lookup(kind, "__next__")
-            return self._steps(thing, kind.__next__)
+            cls = type(thing)
+        if isinstance(getattr(cls, "__next__", None), types.FunctionType):
+            self._guard_lookup(cls, "__next__")
+            return self._steps(thing, cls.__next__)
         if self._sees(thing) and not isinstance(thing, (str, range)):
             self.escape(thing)
         return thing

@@ -21,11 +21,11 @@ def new_storage(value, facts):
 def new_tensor(storage, facts):
     """A tensor over `storage`, with the facts that `facts_of` (runtime.py) gave."""
     made = new.tensor(Tensor)
-    kind, made._spec, made._offset, made._site, made._cut, made._requires_grad, view_of = facts
+    cls, made._spec, made._offset, made._site, made._cut, made._requires_grad, view_of = facts
     made._storage = storage
     made._node = made._base = None
-    if kind is not Tensor:
-        made.__class__ = kind
+    if cls is not Tensor:
+        made.__class__ = cls
     if view_of is not None:
         made._view_of = view_of
     return made

@@ -111,8 +111,8 @@ def noted_in(given):
     return [n for g in given for n in (g if g.__class__ is list else (g,)) if n.__class__ is Noted]
 
 
-def evaluate(code, held, wanted):
-    """{slot: Value} of the wanted slots, computed on the side, by the CPU; `held` has the Values of the inputs by slot.
+def evaluate(code, inputs, wanted):
+    """{slot: Value} of the wanted slots, computed on the side, by the CPU; `inputs` has those of the inputs by slot.
 
     Contents that stand elsewhere are mostly known here: see Note [Checks without waiting] in trace/on_host.py.
     """
@@ -120,7 +120,7 @@ def evaluate(code, held, wanted):
     with np.errstate(all="ignore"):
         for instruction in map(code.__getitem__, needed_for(wanted, code)[0]):
             entry, offsets = instruction.entry, instruction.offsets
-            sources = [made[s] if s in made else held[s] for s in instruction.slots]
+            sources = [made[s] if s in made else inputs[s] for s in instruction.slots]
             arrays = [on_host.read(v, spec, offset)
                       for v, spec, offset in zip(sources, entry.input_specs, offsets, strict=False)]
             if entry.op is update:

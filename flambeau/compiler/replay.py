@@ -96,10 +96,10 @@ class Runner(RunnerBase):
 
     def held(self, values):
         """The Values of the inputs by slot; None for the others."""
-        held = [None] * len(self.specs)
+        by_slot = [None] * len(self.specs)
         for slot, value in zip(self.inputs, values, strict=True):
-            held[slot] = value.ready()
-        return held
+            by_slot[slot] = value.ready()
+        return by_slot
 
     def _refill(self, values, numbers, happened):
         """Run the instructions that have not `happened` through a trace of their own."""
@@ -119,17 +119,17 @@ class Runner(RunnerBase):
     def _fill(self, trace, values, numbers, happened):
         """Put the instructions into a trace; gives the Values of the wanted slots, and holds no others: those would be
         computed too."""
-        held, code = self.held(values), []
+        by_slot, code = self.held(values), []
         for index, instruction in enumerate(self.with_numbers(numbers)):
             for number, slot in enumerate(instruction.results()):
                 if index in happened:
-                    held[slot] = Value.of(happened[index][number], self.specs[slot])
+                    by_slot[slot] = Value.of(happened[index][number], self.specs[slot])
                 else:
-                    value = held[slot] = Value()
+                    value = by_slot[slot] = Value()
                     value.trace, value.slot, value.spec = trace, slot, self.specs[slot]
             if index not in happened:
                 code.append(instruction)
-        outs, trace.values = [held[slot] for slot in self.wanted], held
+        outs, trace.values = [by_slot[slot] for slot in self.wanted], by_slot
         trace._keep(code)
         return outs
 
@@ -140,18 +140,18 @@ class BoundPlan(BoundBase):
     def __init__(self, plan, runner, donates):
         self.plan, self.runner = plan, runner
         self.free = [runner.places[slot] for slot in sorted(runner.free)] if donates else []
-        places = runner.places if plan.is_native else None               # other steps find their operands by slot
-        self.program = plan.program.bind(places, {slot: at for at, slot in enumerate(runner.wanted)},
+        positions = runner.places if plan.is_native else None            # other steps find their operands by slot
+        self.program = plan.program.bind(positions, {slot: at for at, slot in enumerate(runner.wanted)},
                                          runner.numbers, runner.code)
 
     def _run_step_by_step(self, values, numbers, made, happened, observed):
         """With steps of the reference executor between the native ones."""
         runner = self.runner
-        held, code = runner.held(values), runner.with_numbers(numbers)
+        by_slot, code = runner.held(values), runner.with_numbers(numbers)
         made[:] = [None] * len(made)              # such a run may fail in the middle, so nothing is written over
 
         def perform(index, arrays):
             happened[index] = given = effects.call(code[index], arrays)
             return given
 
-        return self.program.run(held, made, numbers, code, observed, None, None, perform)
+        return self.program.run(by_slot, made, numbers, code, observed, None, None, perform)

@@ -306,10 +306,10 @@ class _Rewriter(ast.NodeTransformer):
     def _kind(self, name):
         if any(name in names for names in self.bound):
             return "local"
-        kind = self.scope.kind(name)
-        if kind != "local" and name in self.around:
+        scope = self.scope.kind(name)
+        if scope != "local" and name in self.around:
             return "enclosing"
-        return kind if kind != "outside" else "free" if name in self.free else "global"
+        return scope if scope != "outside" else "free" if name in self.free else "global"
 
     def _is_captured(self, name):
         """Whether a function inside reads a local name, which then lives in a cell that others may hold."""
@@ -383,10 +383,10 @@ class _Rewriter(ast.NodeTransformer):
 
     def visit_Name(self, node):
         if isinstance(node.ctx, ast.Load):
-            kind = self._kind(node.id)
-            if kind == "global" and node.id not in ("__class__", FOLLOW):
+            scope = self._kind(node.id)
+            if scope == "global" and node.id not in ("__class__", FOLLOW):
                 return self._call("name", ast.Constant(node.id), like=node)
-            if kind == "free":
+            if scope == "free":
                 return self._call("free", ast.Constant(node.id), node, like=node)
         elif self._kind(node.id) not in ("local", "enclosing") or self._is_captured(node.id):
             raise NotFollowed(f"{self.code.co_name} binds {node.id} in a way that is not followed")
@@ -590,12 +590,12 @@ class _Rewriter(ast.NodeTransformer):
         def place(node):
             return ast.copy_location(node, like)
         if isinstance(target, ast.Name):
-            kind = self._kind(target.id)
-            if kind == "global":
+            scope = self._kind(target.id)
+            if scope == "global":
                 return [place(ast.Expr(self._call("store_name", ast.Constant(target.id), value, like=like)))]
-            if kind == "free":
+            if scope == "free":
                 value = self._call("store_free", ast.Constant(target.id), value, like=like)
-            elif kind == "enclosing" or self._is_captured(target.id):
+            elif scope == "enclosing" or self._is_captured(target.id):
                 value = self._call("plain", value, like=like)
             return [place(ast.Assign([ast.copy_location(ast.Name(target.id, ast.Store()), target)], value))]
         if isinstance(target, ast.Attribute):

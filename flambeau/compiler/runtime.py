@@ -38,8 +38,8 @@ def facts_of(tensor):
     return (type(tensor), tensor._spec, tensor._offset, tensor._site, cut, tensor._requires_grad, tensor._view_of)
 
 
-def new_record(kind, fields):
-    made = kind.__new__(kind)
+def new_record(cls, fields):
+    made = cls.__new__(cls)
     made.__dict__.update(fields)
     return made
 
@@ -51,7 +51,7 @@ class Draws:
         self.draws = draws
 
     def __call__(self):
-        return [Value.of(filled(draw, kind), kind) for draw, kind in self.draws]
+        return [Value.of(filled(draw, spec), spec) for draw, spec in self.draws]
 
 
 class Checks(ChecksBase):
@@ -77,25 +77,25 @@ class Checks(ChecksBase):
         self.last = now if small else None
         return True
 
-    def hold(self, held):
+    def hold(self, values):
         """Whether all of them hold for these Values by slot."""
         try:
-            self.make(self.fixed | held)
+            self.make(self.fixed | values)
         except Exception:                                    # the ordinary call will refuse it, in its own words
             return False
         return True
 
-    def make(self, held):
+    def make(self, values):
         """Make them, for Values by slot."""
-        made = evaluate(self.code, held, [s for s in self.asked if s in self.made])
+        made = evaluate(self.code, values, [s for s in self.asked if s in self.made])
         for op, given in self.checks:
-            op.verify(*[[self._array(n, held, made) for n in g] if g.__class__ is list else self._array(g, held, made)
-                        for g in given])
+            op.verify(*[[self._array(n, values, made) for n in g] if g.__class__ is list else
+                        self._array(g, values, made) for g in given])
 
-    def _array(self, seen, held, made):
+    def _array(self, seen, values, made):
         if seen.__class__ is not Noted:
             return seen
-        value = held[seen.slot] if seen.slot in held else made[seen.slot]
+        value = values[seen.slot] if seen.slot in values else made[seen.slot]
         return on_host.read(value, seen.spec, seen.offset)
 
 

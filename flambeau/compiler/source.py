@@ -96,8 +96,8 @@ class ReplayWriter:
         for tensor, path in self.journal.tensors.values():
             if id(tensor) not in self.names and id(tensor) not in hidden:    # held by what cannot change, as a tuple
                 self._same_tensor(tensor, path)
-        for held, path, keys in self.journal.sizes:
-            self._size(held, path, keys)
+        for container, path, keys in self.journal.sizes:
+            self._size(container, path, keys)
         self._classes()
         self._absent()
         self._functions()
@@ -156,13 +156,13 @@ class ReplayWriter:
         return number
 
     def _same_row(self, edge, text, child, words, *may_be_equal):
-        held = self.holder(edge)
+        holder = self.holder(edge)
         if edge.kind == "item":
-            return self.row("items", words, held, edge.key, child, *may_be_equal)
-        if edge.kind in ("cell", "grad", "slot") or edge.kind == "attribute" and text == f"{held}.{edge.key}":
+            return self.row("items", words, holder, edge.key, child, *may_be_equal)
+        if edge.kind in ("cell", "grad", "slot") or edge.kind == "attribute" and text == f"{holder}.{edge.key}":
             name = {"cell": "cell_contents", "grad": "_grad"}.get(edge.kind, edge.key)
-            return self.row("attributes", words, held, name, child, *may_be_equal)
-        return self.row("entries", words, held, edge.key, child, *may_be_equal) if edge.kind == "attribute" else None
+            return self.row("attributes", words, holder, name, child, *may_be_equal)
+        return self.row("entries", words, holder, edge.key, child, *may_be_equal) if edge.kind == "attribute" else None
 
     def holder(self, edge):
         thing = edge.holder
@@ -174,13 +174,13 @@ class ReplayWriter:
 
     def item(self, edge):
         """An edge as something that can be assigned to."""
-        held, key = self.holder(edge), edge.key
+        holder, key = self.holder(edge), edge.key
         if edge.kind == "item":
             if isinstance(key, Tensor) and id(key) not in self.names:
                 self._same_tensor(key, self.journal.tensors[id(key)][1])
-            return f"{held}[{key!r}]" if type(key) in (int, str) else f"{held}[{self.const(key)}]"
-        return f"{held}.cell_contents" if edge.kind == "cell" else f"{held}._grad" if edge.kind == "grad" else \
-            f"{held}.__dict__[{key!r}]"
+            return f"{holder}[{key!r}]" if type(key) in (int, str) else f"{holder}[{self.const(key)}]"
+        return f"{holder}.cell_contents" if edge.kind == "cell" else f"{holder}._grad" if edge.kind == "grad" else \
+            f"{holder}.__dict__[{key!r}]"
 
     def reading(self, edge):
         """The expression that reads an edge; an attribute as such where nothing else can come of it."""
@@ -238,16 +238,17 @@ class ReplayWriter:
             self.holder(edge)                                # asked with what the tensor looks like
             return
         if child is MISSING:
-            held = self.holder(edge)
-            self.guard(f"content({held}) is not MISSING" if edge.kind == "cell" else
-                       f"hasattr({held}, {edge.key!r})" if edge.kind == "slot" else
-                       f"{edge.key!r} in {held}" + ".__dict__" * (edge.kind == "attribute"), f"{path} is not there")
+            holder = self.holder(edge)
+            self.guard(f"content({holder}) is not MISSING" if edge.kind == "cell" else
+                       f"hasattr({holder}, {edge.key!r})" if edge.kind == "slot" else
+                       f"{edge.key!r} in {holder}" + ".__dict__" * (edge.kind == "attribute"), f"{path} is not there")
             return
         text = self.reading(edge)
         if type(proxy) in TRACED:                            # what was asked about it follows below
-            kind = type(child).__name__
+            type_name = type(child).__name__
             self.line(f"{proxy._name} = {text}")
-            number = self.guard(f"{proxy._name}.__class__ is not {kind}", f"{path} is a{'n' * (kind == 'int')} {kind}")
+            number = self.guard(f"{proxy._name}.__class__ is not {type_name}",
+                                f"{path} is a{'n' * (type_name == 'int')} {type_name}")
             self.paths[proxy._name] = path
         elif type(proxy) is tuple:
             self._tuple(child, proxy, text, path)
@@ -319,20 +320,20 @@ class ReplayWriter:
             if self.row("attributes", words, name, "__mro__", cls.__mro__) is None:
                 self.guard(f"{name}.__mro__ is not {self.fresh(cls.__mro__)}", words)
         for (cls, name), found in self.journal.lookups.items():
-            held, words = self.const(cls), f"{cls.__name__}.{name} is the same {type(found).__name__} as before"
+            owner, words = self.const(cls), f"{cls.__name__}.{name} is the same {type(found).__name__} as before"
             plain = getattr(cls, name) is found
-            if not plain or self.row("attributes", words, held, name, found) is None:
-                self.guard(f"{held}.{name}{'' if plain else '.__func__'} is not {self.const(found)}", words)
+            if not plain or self.row("attributes", words, owner, name, found) is None:
+                self.guard(f"{owner}.{name}{'' if plain else '.__func__'} is not {self.const(found)}", words)
 
     def _absent(self):
         """Names that were asked for and not found."""
-        for held, has_attributes, path, names in self.journal.absent.values():
-            name, words = self.const(held), f"{path} has no {', '.join(short(key) for key in names)}"
+        for container, has_attributes, path, names in self.journal.absent.values():
+            name, words = self.const(container), f"{path} has no {', '.join(short(key) for key in names)}"
             if self.row("missing", words, name, bool(has_attributes), tuple(names)) is not None:
                 continue
-            place = name + ".__dict__" * has_attributes
+            namespace = name + ".__dict__" * has_attributes
             texts = [repr(key) if type(key) in (str, int) else self.const(key) for key in names]
-            self.guard(" or ".join(f"{text} in {place}" for text in texts), words)
+            self.guard(" or ".join(f"{text} in {namespace}" for text in texts), words)
 
     def _plain(self, child, text, path):
         words = f"{path} == {short(child)}"
@@ -363,16 +364,16 @@ class ReplayWriter:
         self._looks(tensor, name, path, "" if text is None else f"{text} is not {name} or ", ", the same tensor",
                     None if edge is None else (edge, text))
 
-    def _looks(self, tensor, name, path, test, more="", place=None):
-        """What a tensor looks like, and which memory it looks at. `test` comes before: that it stands in its `place`,
-        (edge, text that reads it), or that it is a tensor."""
+    def _looks(self, tensor, name, path, test, more="", read_from=None):
+        """What a tensor looks like, and which memory it looks at. `test` comes before: that it stands where it is
+        `read_from`, (edge, text that reads it), or that it is a tensor."""
         bare, needs, known = id(tensor) in self.bare, requires(tensor), self.cells.get(tensor._storage)
         words = f"{path} is {tensor._spec}{', has no grad' * bare}{', requires grad' * needs}{more}"
         look = TensorLook(tensor, bare, tensor._storage if known in self.space else None)
         if look.storage is not None and name in self.space and \
-                (place is None or self.holder(place[0]) in self.space):
+                (read_from is None or self.holder(read_from[0]) in self.space):
             number = self.row("tensors", words, name, look)
-            if place is None or self._same_row(*place, tensor, number) is not None:
+            if read_from is None or self._same_row(*read_from, tensor, number) is not None:
                 return
         test += f"{self.fresh(look.is_off)}({name})"
         if known is not None:
@@ -403,19 +404,19 @@ class ReplayWriter:
             test, words = test + f" or len({name}) != {len(child)}", words + f" of {len(child)}"
         self.guard(test, words)
 
-    def _size(self, held, path, keys):
-        if isinstance(held, tuple):
+    def _size(self, container, path, keys):
+        if isinstance(container, tuple):
             return
-        owner = self.journal.owners.get(id(held))
-        name = f"{self.names[id(owner)]}.__dict__" if id(owner) in self.journal.loose else self.const(held)
+        owner = self.journal.owners.get(id(container))
+        name = f"{self.names[id(owner)]}.__dict__" if id(owner) in self.journal.loose else self.const(container)
         if keys.__class__ is int:
             if self.row("sizes", f"{path} holds {keys}", name, keys) is None:
                 self.guard(f"len({name}) != {keys}", f"{path} holds {keys}")
         elif keys.__class__ is tuple:
             self.guard(f"size_of({name}) != {self.fresh(keys)}", f"{path} has the same contents")
         else:
-            words = f"{path} {'has the same' if isinstance(held, dict) else 'holds the same'} {len(keys)}" \
-                + " keys" * isinstance(held, dict)
+            words = f"{path} {'has the same' if isinstance(container, dict) else 'holds the same'} {len(keys)}" \
+                + " keys" * isinstance(container, dict)
             if self.row("keys", words, name, keys) is None:
                 self.guard(f"not same_values({name}, {self.fresh(keys)})", words)
 
@@ -430,9 +431,9 @@ class ReplayWriter:
             words = f"{self.journal.path(a)} is {'' if answer else 'not '}{self.journal.path(b)}"
             self.guard(f"({one} is {other}) is not {answer}", words)
         written = {id(edge.holder): edge.holder for edge, _ in self.diff.moves if not isinstance(edge.holder, Tensor)}
-        held = {id(edge.holder): edge.holder for edge in self.journal.edges if not isinstance(edge.holder, Tensor)}
+        holders = {id(edge.holder): edge.holder for edge in self.journal.edges if not isinstance(edge.holder, Tensor)}
         for holder in written.values():
-            for other in held.values():
+            for other in holders.values():
                 if other is not holder and type(other) is type(holder) and id(other) in self.names \
                         and (id(holder) in self.journal.loose or id(other) in self.journal.loose):
                     self.guard(f"{self.const(holder)} is {self.names[id(other)]}",
@@ -454,7 +455,7 @@ class ReplayWriter:
             if storage in self.loose:
                 self.guard(f"{self.cells[storage]}.nbytes != {storage.nbytes}",
                            f"{self.diff.trace.storages[storage]} is all of its memory, or part of as much")
-        kept_or_written = dict.fromkeys([*stored, *[what for kind, what in sources if kind == "entry"]])
+        kept_or_written = dict.fromkeys([*stored, *[what for origin, what in sources if origin == "entry"]])
         tests = [f"{self.cells[s]}.exported and {self.cells[s]}.still_exported()" for s in kept_or_written
                  if s in self.loose]
         tests += [f"{self.cells[s]}.readonly" for s in stored if s in self.loose]
@@ -469,7 +470,7 @@ class ReplayWriter:
         """The lines that numbers come from, and what was asked about them."""
         number_log, leaves = self.number_log, self.paths
         used = [*self.numbers, *[x._name for _, now in self.diff.moves for x in traced_in(now)],
-                *[thing for kind, thing, _ in result_nodes(self.diff.result) if kind == "number"]]
+                *[thing for tag, thing, _ in result_nodes(self.diff.result) if tag == "number"]]
         for storage, leaf in self.diff.trace.versions.items():
             self.line(f"{leaf._name} = {self.cells[storage]}.version")
             leaves[leaf._name] = f"the version of {self.diff.trace.storages[storage]}"
@@ -503,22 +504,22 @@ class ReplayWriter:
         replay.guards.append("everything that is read is still there")
         self.lines += ["  except Exception:", "    return OFF"]
         read = self._values([self.cells[storage] for _, storage in diff.read])
-        places, head = dict(diff.read), replay.head
+        storages, head = dict(diff.read), replay.head
         if diff.early:
             self.space["REFUSED"] = REFUSED
         if replay.python_checks:
             check = Checks(replay.python_checks, diff.trace.code[:], dict(diff.fixed), diff.free)
             self.space["check"] = check
-            check.places = [slot for slot in dict.fromkeys(check.needs) if slot in places]
-            self.line(f"if not check(({''.join(self.cells[places[slot]] + ', ' for slot in check.places)})): "
+            check.places = [slot for slot in dict.fromkeys(check.needs) if slot in storages]
+            self.line(f"if not check(({''.join(self.cells[storages[slot]] + ', ' for slot in check.places)})): "
                       "return REFUSED")
         if head is not None:
             self.space["head"] = head
-            self.line(f"h = head(({self._values([self.cells[places[slot]] for slot in head.reads])}))")
+            self.line(f"h = head(({self._values([self.cells[storages[slot]] for slot in head.reads])}))")
             self.line("if h is None: return REFUSED")
         after = self._after()
         if diff.trace.draws:
-            self.space["draw"] = Draws([(draw, kind) for draw, kind, _ in diff.trace.draws])
+            self.space["draw"] = Draws([(draw, spec) for draw, spec, _ in diff.trace.draws])
             self.line("r = draw()")
         given = read + "".join(f"r[{number}], " for _, number in diff.drawn)
         if diff.fixed:
@@ -576,23 +577,23 @@ class ReplayWriter:
     def _after(self):
         """The statements that do what the call did."""
         diff, after = self.diff, []
-        place = {slot: i for i, slot in enumerate(self.replay.runner.wanted)}
+        index_of = {slot: i for i, slot in enumerate(self.replay.runner.wanted)}
         ahead = {} if self.replay.head is None else {slot: i for i, slot in enumerate(self.replay.head.gives)}
         passed = {}
 
-        def contents(kind, what):
-            if kind == "entry":
+        def contents(origin, what):
+            if origin == "entry":
                 if what not in passed:                       # read before anything is written
                     passed[what] = f"e{len(passed)}"
                     self.line(f"{passed[what]} = {self.cells[what]}.value")
                 return passed[what]
-            if kind == "made":
-                return f"m[{place[what]}]" if what in place else f"h[{ahead[what]}]"
-            return f"r[{what}]" if kind == "draw" else self.const(what)
+            if origin == "made":
+                return f"m[{index_of[what]}]" if what in index_of else f"h[{ahead[what]}]"
+            return f"r[{what}]" if origin == "draw" else self.const(what)
 
-        self._stores(after, contents, place)
+        self._stores(after, contents, index_of)
         alone = self._alone()
-        made = self._new_storages(after, contents, place, alone)
+        made = self._new_storages(after, contents, index_of, alone)
         rest = [tensor for tensor in diff.new_tensors.values() if tensor._storage not in alone]
         for number, tensor in enumerate(rest):
             name = self.names[id(tensor)] = f"w{number}"
@@ -608,13 +609,13 @@ class ReplayWriter:
         self._moves(after, alone)
         return after
 
-    def _stores(self, after, contents, place):
+    def _stores(self, after, contents, index_of):
         """New contents of storages that were there before."""
         diff, words, rows = self.diff, self.replay.effects, []
         for storage, source, rose, path in diff.stored:
             name = self.cells[storage]
-            if source[0] == "made" and source[1] in place and name in self.space and storage not in diff.hidden:
-                rows.append((storage, place[source[1]], rose, storage.writer))
+            if source[0] == "made" and source[1] in index_of and name in self.space and storage not in diff.hidden:
+                rows.append((storage, index_of[source[1]], rose, storage.writer))
                 words.append(f"writes to {path}")
                 continue
             after.append(f"{name}.value = {contents(*source)}")
@@ -626,7 +627,7 @@ class ReplayWriter:
         if rows:
             after.append(f"put(m, {self.fresh(rows)})")
 
-    def _new_storages(self, after, contents, place, alone):
+    def _new_storages(self, after, contents, index_of, alone):
         """{storage: its name} of the new ones. One in `alone` is that of a gradient, whose tensor is used again."""
         diff, words = self.diff, self.replay.effects
         made, self.recycling, renewed, gone = {}, [], [], []
@@ -639,13 +640,13 @@ class ReplayWriter:
             # A gradient that takes the place of one that is not seen elsewhere: the old tensor, with new contents. The
             # replay lets go of it first, since its own variables would be another holder.
             edge, now = alone[storage]
-            held, cell, new = self.names[id(edge.child)], self.cells[edge.child._storage], contents(*source)
+            old, cell, new = self.names[id(edge.child)], self.cells[edge.child._storage], contents(*source)
             words.append(f"puts a tensor into {edge.path}")
             if self.holder(edge) in self.space:
-                renewed.append((edge.holder, place[source[1]], self.space[facts], facts_of(now)))
-                gone += [held, cell]
+                renewed.append((edge.holder, index_of[source[1]], self.space[facts], facts_of(now)))
+                gone += [old, cell]
                 continue
-            self.recycling += [f"del {held}, {cell}", f"{new} = q{number} = recycled({self.holder(edge)})"]
+            self.recycling += [f"del {old}, {cell}", f"{new} = q{number} = recycled({self.holder(edge)})"]
             after.append(f"if {new} is not q{number}: {self.item(edge)} = "
                          f"tensor(cell({new}, {facts}), {self.fresh(facts_of(now))})")
         if renewed:
@@ -672,7 +673,7 @@ class ReplayWriter:
         """Give the results that had a graph the node of this replay."""
         self.space["graph"] = gradient.attach
         stored = {storage for storage, *_ in self.diff.stored}
-        watched = [what for _, (kind, what) in gradient.takes if kind == "entry" and what not in stored]
+        watched = [what for _, (origin, what) in gradient.takes if origin == "entry" and what not in stored]
         groups = ([self.names[id(t)] for t in gradient.live], [contents(*source) for _, source in gradient.takes],
                   [self.names[id(t)] for t in gradient.bounds], [self.cells[s] for s in watched], self.numbers)
         after.append("graph(" + ", ".join("(" + "".join(name + ", " for name in group) + ")" for group in groups) + ")")
@@ -684,24 +685,24 @@ class ReplayWriter:
 
         That one has no use after the call: not as a result or part of one, nor in another place or for a backward.
         """
-        diff, places = self.diff, {}
+        diff, tensors = self.diff, {}
         used = {storage for _, storage in diff.read} | {storage for storage, *_ in diff.stored}
         sources = list(diff.new_storages.values()) + [source for _, source, *_ in diff.stored]
-        returned = {id(thing) for kind, thing, _ in result_nodes(diff.result) if kind == "tensor"}
+        returned = {id(thing) for tag, thing, _ in result_nodes(diff.result) if tag == "tensor"}
         bases = {id(tensor._base) for tensor in diff.new_tensors.values()}
         for tensor in diff.new_tensors.values():
-            places.setdefault(tensor._storage, []).append(tensor)
+            tensors.setdefault(tensor._storage, []).append(tensor)
         kept = returned | bases | {id(now) for _, now in diff.moves}
         if diff.gradient is not None:
             kept |= {id(tensor) for tensor in (*diff.gradient.bounds, *diff.gradient.live)}
-            used |= {what for _, (kind, what) in diff.gradient.takes if kind == "entry"}
+            used |= {what for _, (origin, what) in diff.gradient.takes if origin == "entry"}
         found = {}
         for edge, now in diff.moves:
             old = edge.child
             if edge.kind == "grad" and isinstance(now, Tensor) and isinstance(old, Tensor) and now._spec is old._spec \
-                    and id(now) in diff.new_tensors and len(places[now._storage]) == 1 and id(now) not in returned \
+                    and id(now) in diff.new_tensors and len(tensors[now._storage]) == 1 and id(now) not in returned \
                     and id(now) not in bases and now._base is None and old._storage not in used \
-                    and id(old) not in kept and old._storage not in places and self.names[id(old)][0] == "v" \
+                    and id(old) not in kept and old._storage not in tensors and self.names[id(old)][0] == "v" \
                     and self.cells[old._storage][0] == "s" \
                     and diff.new_storages.get(now._storage, "")[:1] == ("made",) \
                     and diff.new_storages[now._storage][1] in self.replay.runner.wanted \
@@ -724,12 +725,12 @@ class ReplayWriter:
         return self.twice[id(tree)]
 
     def _built(self, tree):
-        kind, thing, parts = tree
-        if kind in ("tensor", "known"):
+        tag, thing, parts = tree
+        if tag in ("tensor", "known"):
             return "None" if thing is None else self.const(thing)
-        if kind == "number":
+        if tag == "number":
             return thing
-        if kind == "mapping":
+        if tag == "mapping":
             inside = "{" + ", ".join(f"{self.fresh(key)}: {self._expression(part)}" for key, part in parts) + "}"
             return inside if thing is dict else f"record({self.const(thing)}, {inside})"
         inside = ", ".join(map(self._expression, parts))

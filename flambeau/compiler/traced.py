@@ -115,9 +115,9 @@ def computed(function, args):
 def binary(sign, function, swapped=False):
     def method(self, other, *more):
         number_log = self._number_log
-        kind = type(other)
-        if kind not in NUMBER_TYPES or more:                       # a tensor takes it from here; an array or a complex
-            if isinstance(other, (int, float, complex)) or kind in TRACED or more:    # number has it fixed
+        cls = type(other)
+        if cls not in NUMBER_TYPES or more:                        # a tensor takes it from here; an array or a complex
+            if isinstance(other, (int, float, complex)) or cls in TRACED or more:     # number has it fixed
                 return function(*(plain(x) for x in ((other, self) if swapped else (self, other, *more))))
             return NotImplemented
         pair = (other, self) if swapped else (self, other)

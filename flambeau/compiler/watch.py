@@ -39,7 +39,7 @@ EFFECT_MODULES = frozenset("logging random secrets asyncio subprocess socket thr
 EFFECT_BUILTINS = frozenset("print input open breakpoint exit quit __import__".split())
 HARMLESS_FUNCTIONS = frozenset("fspath get_ident RLock allocate_lock _getframe".split())
 # The state of a generator is read or set: a replay only draws.
-SEEDING_CODE = {id(getattr(kind, name).__code__): None for kind in (RandomStream, random.Generator)
+SEEDING_CODE = {id(getattr(cls, name).__code__): None for cls in (RandomStream, random.Generator)
                 for name in ("manual_seed", "seed", "set_state", "get_state")}
 _trusted: dict = {}           # file name → whether its functions are taken to read nothing but their arguments
 
@@ -110,19 +110,19 @@ def effect_of(function):
         if root in PURE_MODULES and not where.startswith("numpy.random") or name in HARMLESS_FUNCTIONS:
             return None
         return f"{where}.{name}()"
-    kind = owner if isinstance(owner, type) else type(owner)
-    where = kind.__module__ or ""
+    cls = owner if isinstance(owner, type) else type(owner)
+    where = cls.__module__ or ""
     if where.startswith("numpy.random.mtrand") and owner is getattr(sys.modules.get("numpy.random.mtrand"), "_rand", 0):
         return None                                          # how far it was drawn is compared
     if where.partition(".")[0] in PURE_MODULES and not where.startswith("numpy.random") \
-            or is_ours(kind) or name in HARMLESS_FUNCTIONS \
+            or is_ours(cls) or name in HARMLESS_FUNCTIONS \
             or name.startswith("__"):
         return None
-    for base in kind.__mro__:                                # a class of the user's: a method that it inherits
+    for base in cls.__mro__:                                 # a class of the user's: a method that it inherits
         if base is not object and name in vars(base):
             return None if (base.__module__ or "").partition(".")[0] in PURE_MODULES else \
                 f"{base.__module__}.{base.__qualname__}.{name}()"
-    return f"{where}.{kind.__qualname__}.{name}()"
+    return f"{where}.{cls.__qualname__}.{name}()"
 
 
 def is_profiled():
@@ -141,26 +141,26 @@ def kind_of(code):
     """Whose code this is: `ours` (the engine's, or a copy), `seed`, `library`, `user`, or `once` (an import)."""
     filename = code.co_filename
     if id(code) in SEEDING_CODE:
-        kind = "seed"
+        category = "seed"
     elif is_copy(code) or filename == UPDATE_RULES_FILE \
             or filename.startswith(PACKAGE) and not is_followed_file(filename):
-        kind = OWN_CODE
+        category = OWN_CODE
     elif code.co_name == "<module>" or filename == "<string>":          # an import; what a dataclass is made with
-        kind = "once"
+        category = "once"
     else:
-        kind = "library" if trusted(filename) and not filename.startswith(PACKAGE) else \
+        category = "library" if trusted(filename) and not filename.startswith(PACKAGE) else \
             OWN_CODE if is_declared(code) else "user"
     if len(_kinds) > 20_000:
         _kinds.clear()
-    _kinds[id(code)] = code, kind
-    return kind
+    _kinds[id(code)] = code, category
+    return category
 
 
 def is_declared(code):
     """Whether a function stands in the declaration of an operation, wherever that was written: the engine calls it, and
     it reads nothing but its arguments. A composite is an ordinary function over tensors."""
     return any(getattr(getattr(heading, "__func__", None), "__code__", None) is code for op in known if not op.composite
-               for kind in type(op).__mro__ for heading in vars(kind).values())
+               for cls in type(op).__mro__ for heading in vars(cls).values())
 
 
 class Watch:
@@ -185,19 +185,19 @@ class Watch:
         if event == "call":
             code = frame.f_code
             known = _kinds.get(id(code))
-            kind = known[1] if known is not None and known[0] is code else kind_of(code)
-            if kind is OWN_CODE or self._observes(frame):
+            category = known[1] if known is not None and known[0] is code else kind_of(code)
+            if category is OWN_CODE or self._observes(frame):
                 return
-            if kind == "seed" and self.reason is None:
+            if category == "seed" and self.reason is None:
                 caller = frame
                 while caller.f_back is not None and caller.f_code.co_filename.startswith(PACKAGE):
                     caller = caller.f_back
                 self._say(f"{code.co_name}() of a random generator", caller)
-            elif kind == "user" and self.unknown is None:
+            elif category == "user" and self.unknown is None:
                 if not frame.f_globals.get("__name__", "").startswith("namedtuple_"):
                     self.unknown = f"{code.co_name} ran where it could not be followed: it was called by " \
                                    f"{self._caller(frame)}"
-            elif kind == "library" and self.reason is None \
+            elif category == "library" and self.reason is None \
                     and frame.f_globals.get("__name__", "").partition(".")[0] in EFFECT_MODULES:
                 caller = self._user(frame)
                 if caller is not None:
@@ -205,8 +205,8 @@ class Watch:
         elif event == "c_call" and self.reason is None:
             code = frame.f_code
             known = _kinds.get(id(code))
-            kind = known[1] if known is not None and known[0] is code else kind_of(code)
-            if kind is OWN_CODE or code.co_filename.startswith(NUMPY_FOLDER) or self._observes(frame):
+            category = known[1] if known is not None and known[0] is code else kind_of(code)
+            if category is OWN_CODE or code.co_filename.startswith(NUMPY_FOLDER) or self._observes(frame):
                 return
             what = effect_of(arg)
             if what is not None:

@@ -76,13 +76,13 @@ class Writing:
             return write(thing, name, self.plain(value))
         if not self._sees(thing):
             return write(thing, name, self.plain(value))
-        held = attributes_of(thing)
-        if not isinstance(held, dict):
+        attributes = attributes_of(thing)
+        if not isinstance(attributes, dict):
             return write(self.escape(thing), name, self.plain(value))
         if isinstance(thing, types.ModuleType):
-            return self._put("item", held, name, path, held.get(name, MISSING), value,
-                             lambda v: held.__setitem__(name, v))
-        self._put("attribute", thing, name, path, held.get(name, MISSING), value,
+            return self._put("item", attributes, name, path, attributes.get(name, MISSING), value,
+                             lambda v: attributes.__setitem__(name, v))
+        self._put("attribute", thing, name, path, attributes.get(name, MISSING), value,
                   lambda v: write(thing, name, v))
 
     def store_item(self, value, thing, key):
@@ -90,30 +90,30 @@ class Writing:
         if not self.live():
             thing[key] = value
             return
-        kind, journal = type(thing), self.journal
+        cls, journal = type(thing), self.journal
         if isinstance(thing, Tensor):
             thing[self._index(key)] = self.escape(value)
-        elif kind is list and type(key) in (int, bool, *TRACED) or kind in MAPPING_TYPES:
+        elif cls is list and type(key) in (int, bool, *TRACED) or cls in MAPPING_TYPES:
             key = self.key(key)
             if not self._sees(thing):
                 thing[key] = self.plain(value) if id(thing) in self.published else value
                 return
-            if kind is list:                                 # the place is there
+            if cls is list:                                 # the place is there
                 journal.size(thing, journal.path(thing))
                 key += len(thing) if key < 0 else 0
-            if kind is list and not 0 <= key < len(thing):
+            if cls is list and not 0 <= key < len(thing):
                 thing[key] = value                           # an IndexError
-            before = thing[key] if kind is list else dict.get(thing, key, MISSING)
+            before = thing[key] if cls is list else dict.get(thing, key, MISSING)
             self._put("item", thing, key, f"{journal.path(thing)}[{short(key)}]", before, value,
                       lambda v: thing.__setitem__(key, v))
-        elif kind is list and type(key) is slice and self._sees(thing) and type(value) in (list, tuple) \
+        elif cls is list and type(key) is slice and self._sees(thing) and type(value) in (list, tuple) \
                 and len(value) == len(range(*key.indices(len(thing)))):
             for index, part in zip(range(*key.indices(len(thing))), list(self.iterate(value)), strict=True):
                 self.store_item(part, thing, index)
             journal.size(thing, journal.path(thing))
-        elif isinstance(getattr(kind, "__setitem__", None), types.FunctionType):
-            self._guard_lookup(kind, "__setitem__")
-            self.call(kind.__setitem__, (thing, key, value))
+        elif isinstance(getattr(cls, "__setitem__", None), types.FunctionType):
+            self._guard_lookup(cls, "__setitem__")
+            self.call(cls.__setitem__, (thing, key, value))
         else:
             self.escape(thing)[self.escape(key)] = self.escape(value)
 

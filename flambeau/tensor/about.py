@@ -149,9 +149,9 @@ def typename(obj):
         return function_name(obj)
     if is_storage(obj):
         return f"torch.storage.{type(obj).__name__}"
-    kind = obj if hasattr(obj, "__qualname__") else type(obj)
-    module = getattr(kind, "__module__", "") or ""
-    return kind.__qualname__ if module in ("", "builtins") else f"{module}.{kind.__qualname__}"
+    named = obj if hasattr(obj, "__qualname__") else type(obj)
+    module = getattr(named, "__module__", "") or ""
+    return named.__qualname__ if module in ("", "builtins") else f"{module}.{named.__qualname__}"
 
 
 def get_default_device():

@@ -173,10 +173,10 @@ def set_(self, source=None, storage_offset=0, size=None, stride=None):
         storage, start = getattr(source, "_storage", source), storage_offset
         if not isinstance(storage, Storage):
             raise TypeError(f"set_(): argument 'source' must be Tensor or Storage, not {type(source).__name__}")
-        held = getattr(source, "dtype", None)
-        if held is not None and held is not self._spec.dtype:
+        dtype = getattr(source, "dtype", None)
+        if dtype is not None and dtype is not self._spec.dtype:
             raise RuntimeError(f"Expected a Storage of type {self._spec.dtype.name} or an UntypedStorage, but got type "
-                               f"{held.cname} for argument 1 'storage'" + said(self))
+                               f"{dtype.cname} for argument 1 'storage'" + said(self))
         n = storage.nbytes // self._spec.dtype.itemsize - start
         wanted = spec(self._spec.dtype, (n,), None, storage.device)
     if size is not None:

@@ -108,10 +108,10 @@ listed: set = set()           # operations that stand in the lists of some devic
 
 def note(op, names):
     """Remember what autocast does with `op`, if one of its names is in a list."""
-    for whose, kinds in _CAST_OF_NAME.items():
+    for whose, casts in _CAST_OF_NAME.items():
         for name in names:
-            if name in kinds:
-                casts_on[whose][op] = kinds[name]
+            if name in casts:
+                casts_on[whose][op] = casts[name]
                 listed.add(op)
 
 
@@ -180,32 +180,32 @@ def handled(op, args, kwargs):
     device = _device_of(args, kwargs)
     if device is None:
         return None
-    kind = (cast_of_operation if device == "cpu" else cast_on_accelerators).get(op)
+    cast = (cast_of_operation if device == "cpu" else cast_on_accelerators).get(op)
     if device != "cpu":                                   # see Note [Inside composites]
         if _local.trace.site is not region.site and region.seen_through is None or op is region.seen_through:
             return None
-        if kind is None and op.composite and region.seen_through is not None:
-            kind = "as is"
-        if kind == "see through":
+        if cast is None and op.composite and region.seen_through is not None:
+            cast = "as is"
+        if cast == "see through":
             return see_through(op), args, kwargs
-    return None if kind is None else (aside(), *_arguments(kind, args, kwargs, device))
+    return None if cast is None else (aside(), *_arguments(cast, args, kwargs, device))
 
 
-def _arguments(kind, args, kwargs, device):
+def _arguments(cast, args, kwargs, device):
     """The arguments of a call as autocast hands them on."""
-    if kind == "as is":
+    if cast == "as is":
         return args, kwargs
-    if kind == "refused":
+    if cast == "refused":
         raise RuntimeError(REFUSAL)
-    if kind == "float32 result":
+    if cast == "float32 result":
         first = args[0] if args else kwargs.get("input", kwargs.get("self"))
         asked = kwargs.get("dtype") is not None or any(isinstance(a, dtypes.dtype) for a in args)
         if asked or not hasattr(first, "_spec") or not eligible(first._spec, device):
             return args, kwargs
         return args, {**kwargs, "dtype": dtypes.float32}
-    if kind == "lower":
+    if cast == "lower":
         target = modes.autocast[device]
-    elif kind == "float32":
+    elif cast == "float32":
         target = dtypes.float32
     else:
         target = _widest(args, kwargs, device)
@@ -223,27 +223,27 @@ def _device_of(args, kwargs):
     """The type of device whose list a call goes by: of the tensors in it, where autocast is on for it; others before
     the CPU, whose single numbers join tensors there."""
     on, found = modes.autocast, None
-    for held in (*args, *kwargs.values()) if kwargs else args:
-        if hasattr(held, "_spec"):
-            kind = held._spec.device.type
-        elif held.__class__ in (tuple, list):
-            kind = _device_of(held, {})
+    for arg in (*args, *kwargs.values()) if kwargs else args:
+        if hasattr(arg, "_spec"):
+            device_type = arg._spec.device.type
+        elif arg.__class__ in (tuple, list):
+            device_type = _device_of(arg, {})
         else:
             continue
-        if kind in on:
-            if kind != "cpu":
-                return kind
-            found = kind
+        if device_type in on:
+            if device_type != "cpu":
+                return device_type
+            found = device_type
     return found
 
 
-def _cast(held, target, device):
-    """`held` with its tensors in the dtype `target`, where autocast may touch them."""
-    if hasattr(held, "_spec"):
-        return _cast_one(held, target) if eligible(held._spec, device) else held
-    if held.__class__ in (tuple, list):
-        return held.__class__([_cast(part, target, device) for part in held])
-    return held
+def _cast(value, target, device):
+    """`value` with its tensors in the dtype `target`, where autocast may touch them."""
+    if hasattr(value, "_spec"):
+        return _cast_one(value, target) if eligible(value._spec, device) else value
+    if value.__class__ in (tuple, list):
+        return value.__class__([_cast(part, target, device) for part in value])
+    return value
 
 
 def eligible(spec, device):
@@ -286,11 +286,11 @@ def _widest(args, kwargs, device):
 
 
 def _specs(things):
-    for held in things:
-        if hasattr(held, "_spec"):
-            yield held._spec
-        elif held.__class__ in (tuple, list):
-            yield from _specs(held)
+    for thing in things:
+        if hasattr(thing, "_spec"):
+            yield thing._spec
+        elif thing.__class__ in (tuple, list):
+            yield from _specs(thing)
 
 
 def clear_cache():

@@ -257,9 +257,9 @@ def _run_observed(entry, arrays, params, site):
 
 
 def _remember(moved, source):
-    held = source._storage.value
-    if held.trace is None:
-        on_host.remember(moved._storage.value, held.look(source._spec, source._offset))
+    value = source._storage.value
+    if value.trace is None:
+        on_host.remember(moved._storage.value, value.look(source._spec, source._offset))
 
 
 door.remember = _remember

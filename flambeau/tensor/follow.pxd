@@ -24,7 +24,7 @@ cdef class TapedCall:
     cdef public bint owned
 
     @cython.locals(args=list, at=Py_ssize_t, number=Py_ssize_t)
-    cdef tuple with_tensors(self, list held)
+    cdef tuple with_tensors(self, list tensors)
 
 
 cdef class Tape:
@@ -34,7 +34,7 @@ cdef class Tape:
 
 @cython.locals(step=TapedCall, entry=Entry, args=tuple, inputs=tuple, number=Py_ssize_t, seen=TensorBase,
                wants_args=bint, made=list)
-cdef follow(TraceBase trace, Tape tape, list held)
+cdef follow(TraceBase trace, Tape tape, list tensors)
 
 
 @cython.locals(trace=TraceRunner)
@@ -50,10 +50,10 @@ cpdef list gradients(NodeBase node, list grads)
 cdef bint same(list one, list two)
 
 
-cdef bint is_plain(held) except -1
+cdef bint is_plain(value) except -1
 
 
-cdef noted(list key, held)
+cdef noted(list key, value)
 
 
 cdef bint is_new(tuple key) except -1

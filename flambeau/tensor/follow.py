@@ -59,11 +59,11 @@ class TapedCall:
         self.entry, self.args, self.places, self.inputs = entry, args, places, inputs
         self.params, self.owned = params, owned
 
-    def with_tensors(self, held):
-        """All arguments, with tensors out of the list `held`."""
+    def with_tensors(self, tensors):
+        """All arguments, with tensors out of the list `tensors`."""
         args = list(self.args)
         for at, number in self.places:
-            args[at] = held[number]
+            args[at] = tensors[number]
         return tuple(args)
 
 
@@ -80,30 +80,30 @@ class Tape:
         self.steps, self.made, self.several = steps, made, several
 
 
-def follow(trace, tape, held):
-    """What a call like the one that was taped gives for the tensors in the list `held`, to which it adds its own."""
+def follow(trace, tape, tensors):
+    """What a call like the one that was taped gives for those in the list `tensors`, to which it adds its own."""
     wants_args = modes.grad or trace.tape is not None         # only nodes and tapes ask for all arguments
     args = None
     for step in tape.steps:
         entry = step.entry
         if wants_args or entry.way == CHECKED:
-            args = step.with_tensors(held)
+            args = step.with_tensors(tensors)
             if entry.way == CHECKED:
                 verify(entry.op, args, entry.device)
         if entry.way == ONE_VIEW:
-            seen = view_one(entry, args, held[step.inputs[0]], 0)
+            seen = view_one(entry, args, tensors[step.inputs[0]], 0)
             if step.owned:
                 seen._base = seen._view_of = None
-            held.append(seen)
+            tensors.append(seen)
             continue
-        inputs = tuple([held[number] for number in step.inputs])
+        inputs = tuple([tensors[number] for number in step.inputs])
         if entry.many:
-            held.extend(record_several(entry, args, inputs, step.params))
+            tensors.extend(record_several(entry, args, inputs, step.params))
         else:
-            held.append(record_one(entry, args, inputs, step.params))
+            tensors.append(record_one(entry, args, inputs, step.params))
     if tape.several is None:
-        return held[tape.made]
-    made = [None if number is None else held[number] for number in tape.made]
+        return tensors[tape.made]
+    made = [None if number is None else tensors[number] for number in tape.made]
     return made if tape.several is list else tuple(made) if tape.several is tuple else tape.several._make(made)
 
 
@@ -154,9 +154,9 @@ def _as_tape(taken, given, made):
     steps, count = [], len(given)
     for call in taken:
         entry, moved = call.entry, call.moved
-        places = tuple([(at, number_of.get(id(a))) for at, a in enumerate(call.args) if isinstance(a, Tensor)])
+        positions = tuple([(at, number_of.get(id(a))) for at, a in enumerate(call.args) if isinstance(a, Tensor)])
         numbers = tuple([number_of.get(id(t)) for t in call.inputs])
-        if None in numbers or any(number is None for _, number in places) or len(places) != len(numbers) \
+        if None in numbers or any(number is None for _, number in positions) or len(positions) != len(numbers) \
                 or moved > 0:                     # which may have been reckoned from where the tensor starts
             return False
         results = call.result if entry.many else (call.result,)
@@ -168,7 +168,7 @@ def _as_tape(taken, given, made):
             count += 1
         plain = tuple([NO_VALUE if isinstance(a, Tensor) else a for a in call.args])
         owned = moved == 0 and call.result._base is None
-        steps.append(TapedCall(entry, plain, places, numbers, call.params, owned))
+        steps.append(TapedCall(entry, plain, positions, numbers, call.params, owned))
     several = made.__class__ if isinstance(made, (tuple, list)) else None
     if several not in (None, list, tuple) and not hasattr(several, "_make"):
         return False
@@ -200,16 +200,16 @@ def gradients(node, grads):
             given.append(g)
     for wanted in recipe.fetched:
         how = wanted[0]
-        held = fetch(node, how, wanted[1])
-        values.append(held)
+        value = fetch(node, how, wanted[1])
+        values.append(value)
         if how == NUMBER:
-            if not is_plain(held):
+            if not is_plain(value):
                 return by_rules(node, grads, None)
-            noted(key, held)
-        elif type(held) is tuple:                 # all results of several
+            noted(key, value)
+        elif type(value) is tuple:                # all results of several
             return by_rules(node, grads, None)
-        elif held is not None:
-            tensor: TensorBase = held
+        elif value is not None:
+            tensor: TensorBase = value
             key.append(tensor._spec)              # a hook may have laid it out in another way than it was
             if requires(tensor):
                 key.append(WANTS_GRADIENT)
@@ -239,24 +239,24 @@ def same(one, two):
     return True
 
 
-def is_plain(held):
+def is_plain(value):
     """Whether an argument is one whose value can stand in a key: equal ones have to be the same, or zeros (`noted`)."""
-    c = type(held)
+    c = type(value)
     if c is tuple or c is Size or c is list:
-        for part in held:
+        for part in value:
             if type(part) is not int:
                 return False
         return True
-    return c in plain_types and c is not complex and (c is not float or held == held)
+    return c in plain_types and c is not complex and (c is not float or value == value)
 
 
-def noted(key, held):
+def noted(key, value):
     """Write a plain value into a key."""
-    c = type(held)
+    c = type(value)
     key.append(c)
-    key.append(held if c is not list else tuple(held))
-    if c is float and held == 0.0:                # as -0.0 is
-        key.append(copysign(1.0, held) > 0)
+    key.append(value if c is not list else tuple(value))
+    if c is float and value == 0.0:               # as -0.0 is
+        key.append(copysign(1.0, value) > 0)
 
 
 door.gradients = gradients

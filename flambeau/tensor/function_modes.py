@@ -181,14 +181,14 @@ def _asked():
                 add(getattr(module, name), getattr(module, name))
     add(engine.grad, engine.grad)
     add(engine.backward, None)
-    for name, held in vars(Tensor).items():
+    for name, attribute in vars(Tensor).items():
         ours = name.startswith("_") and not name.endswith("__") and name not in ("_version", "_is_view")
         if ours or name in UNASKED_ATTRIBUTES:
             continue
-        if isinstance(held, property):
-            add(held.fget, held.__get__)
-            add(held.fset, held.__set__)
+        if isinstance(attribute, property):
+            add(attribute.fget, attribute.__get__)
+            add(attribute.fset, attribute.__set__)
         else:
-            add(held, held)
+            add(attribute, attribute)
     return found
 

@@ -80,9 +80,9 @@ def make_node(entry, args, inputs, outs, site, wanted, special):
     else:
         kept = []
         for at, how in recipe.asked:
-            held = args[at]
-            kept.append(held if how == NUMBER else _kept(held, special) if how == TENSOR else
-                        tuple([b if b is None else keep(b) for b in held]))
+            arg = args[at]
+            kept.append(arg if how == NUMBER else _kept(arg, special) if how == TENSOR else
+                        tuple([b if b is None else keep(b) for b in arg]))
     if len(recipe.inputs) == 1:
         t = inputs[recipe.inputs[0]]
         edges = ((t._node, t._nr) if t._base is None and t._node is not None else edge_of(t),)

@@ -146,12 +146,12 @@ def cut(source, dim, part):
 def taken(self, index):
     """(the view of `self` that the plain parts of `index` say, the index tensors for it: None skips a dimension)"""
     parts = parts_of(index)
-    kinds = [opened(self, part) for part in parts]
-    wide = sum([dims(part) for part in kinds])
+    opened_parts = [opened(self, part) for part in parts]
+    wide = sum([dims(part) for part in opened_parts])
     if wide > self._spec.ndim:
         raise IndexError(f"too many indices for tensor of dimension {self._spec.ndim}" + said(self))
     view, dim, indices, covered = self, 0, [], 0
-    for nth, part in enumerate(kinds):
+    for nth, part in enumerate(opened_parts):
         c = part.__class__
         if c is int:
             view = at(view, dim, part, nth)

@@ -108,15 +108,15 @@ def seen_arguments(op, args, template):
     return seen
 
 
-def empty_entry(op, kinds, template, param_at):
+def empty_entry(op, specs, template, param_at):
     """An Entry that says nothing of the results yet."""
     entry = Entry()
     entry.op = op
-    entry.input_specs = tuple(kinds)
+    entry.input_specs = tuple(specs)
     entry.template = template
     entry.param_at = tuple(param_at)
     entry.pick = _picker(param_at)
-    entry.zeros = (0,) * len(kinds)
+    entry.zeros = (0,) * len(specs)
     entry.simple = not param_at and not op.kwonly and not any(t.__class__ is tuple for t in template)
     entry.wrap = None
     entry.larger = False
@@ -128,10 +128,10 @@ def empty_entry(op, kinds, template, param_at):
 def infer_entry(op, args, key):
     """Infer a call that was not seen before; refusals get their call, names and lines here."""
     template, tensors = tensor_slots(op, args)
-    kinds = [t._spec for t in tensors]
+    specs = [t._spec for t in tensors]
     param_at = [at for at, slot in enumerate(template) if slot is None]
     seen = seen_arguments(op, args, template)
-    entry = empty_entry(op, kinds, template, param_at)
+    entry = empty_entry(op, specs, template, param_at)
     try:
         op.check_flags(args)
         for at in param_at:                               # `meta` would take `float` for a number of that class
@@ -140,9 +140,9 @@ def infer_entry(op, args, key):
                             f"{'Tensor' if op.operand_at[at] else 'Number'}, not type: got {args[at]}", TypeError)
         if op.is_view:
             return _view_entry(op, entry, seen, key)
-        entry.device = check_devices(kinds, not op.pointwise)
+        entry.device = check_devices(specs, not op.pointwise)
         out, casts, common = op.infer(tuple(seen))
-        limited_dtypes.check(op, tuple(seen), kinds, out, common)
+        limited_dtypes.check(op, tuple(seen), specs, out, common)
     except Exception as error:
         if getattr(error, "refusal", False):
             raise explained(error, op, args) from None
@@ -152,12 +152,12 @@ def infer_entry(op, args, key):
     declared = tuple(out) if entry.many else (out,)
     entry.outs = tuple([o if o.dense else _gapless(o) for o in declared]) \
         if all(o.__class__ is Spec for o in declared) else None
-    if entry.outs is not None and kinds == []:
+    if entry.outs is not None and specs == []:
         entry.device = entry.outs[0].device
     entry.rounded = rounded_places(op, seen, template, common)
     if casts is not None:
-        casts = tuple(c if c != k.dtype.np else k.dtype.np for c, k in zip(casts, kinds, strict=True))
-        if all(c is k.dtype.np for c, k in zip(casts, kinds, strict=True)):
+        casts = tuple(c if c != k.dtype.np else k.dtype.np for c, k in zip(casts, specs, strict=True))
+        if all(c is k.dtype.np for c, k in zip(casts, specs, strict=True)):
             casts = None
     entry.casts = casts
     entry.compute = common
@@ -168,8 +168,8 @@ def infer_entry(op, args, key):
     entry.nbytes = sum(s.nbytes for s in entry.outs) if entry.outs is not None else 0
     entry.weight = sum(s.weight for s in entry.outs) if entry.outs is not None else 0
     entry.compiles = entry.device is not META and entry.device.backend.compiles \
-        and all(s.device is entry.device for s in (*kinds, *(entry.outs or ())))
-    entry.larger = _is_larger(entry) and (all_larger_noticed or _lacks_dimension(*kinds))
+        and all(s.device is entry.device for s in (*specs, *(entry.outs or ())))
+    entry.larger = _is_larger(entry) and (all_larger_noticed or _lacks_dimension(*specs))
     entry.way = way_of(entry)
     return _remembered(key, entry)
 
@@ -207,9 +207,9 @@ def notice_all_larger(wanted):
 
 def _is_larger(entry):
     """Whether an operation on two tensors gives more elements than either has."""
-    kinds = entry.input_specs
-    return entry.op.pointwise and len(kinds) == 2 and not entry.many \
-        and entry.outs[0].numel > max(kinds[0].numel, kinds[1].numel)
+    specs = entry.input_specs
+    return entry.op.pointwise and len(specs) == 2 and not entry.many \
+        and entry.outs[0].numel > max(specs[0].numel, specs[1].numel)
 
 
 def _lacks_dimension(one, other):

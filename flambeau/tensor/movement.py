@@ -60,8 +60,8 @@ def locked(storage):
 
 def pinning(device=None):
     """The Backend of a device that copies from page-locked memory by itself; refused where there is none."""
-    kind = devices.accelerator() if device is None else device
-    where = kind and as_device(kind)
+    wanted = devices.accelerator() if device is None else device
+    where = wanted and as_device(wanted)
     need(where and where.backend is not None and where.backend.copies_ahead,
          "Cannot access accelerator device when none is available: pinned memory speeds up copies to one, and there is "
          "none here" if where is None or where is CPU else

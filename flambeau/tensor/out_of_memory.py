@@ -60,14 +60,15 @@ def roles(device=CPU):
     """(value, what it is for) of every buffer of a device that is there, once."""
     tensors, nodes, storages, values, *others = _alive(*keepers)
     kept = [t for keep, things in zip(keepers.values(), others, strict=True) for one in things for t in keep(one)]
-    held = {
+    values_of = {
         "parameters": [t._storage.value for t in tensors if _is_parameter(t)],
         "gradients": [t._grad._storage.value for t in tensors if t._grad is not None],
         "optimizer state": [t._storage.value for t in kept],
         "graph": [storage.value for node in nodes for storage in _kept(node)],
         "other": [*(t._storage.value for t in tensors), *(storage.value for storage in storages), *values]}
     seen: set = set()
-    return [(found[0], role) for role in ROLES for one in held[role] for found in _once(seen, one, "", device=device)]
+    return [(found[0], role) for role in ROLES for one in values_of[role]
+            for found in _once(seen, one, "", device=device)]
 
 
 def roles_in_words(device=CPU):
@@ -146,11 +147,11 @@ def explain(error, asked):
 def _purpose(error, asked):
     """For which result the memory was to be, where that was recorded, and what was looked at."""
     entry = error.entry
-    kinds = (error.spec,) if error.spec is not None else entry.outs if entry is not None and entry.outs else ()
+    specs = (error.spec,) if error.spec is not None else entry.outs if entry is not None and entry.outs else ()
     text = ""
-    if kinds:
+    if specs:
         op = f"{called_as(entry.op)}() giving " if entry is not None and hasattr(entry.op, "called") else ""
-        text = f"\n  It was for {op}{', '.join(map(str, kinds))}"
+        text = f"\n  It was for {op}{', '.join(map(str, specs))}"
         text += f", recorded at {line_of(error.site)}." if error.site is not None else "."
     needed = _needed_for(asked, entry, error.site)
     return f"{text}\n  It was {needed}." if needed else text

@@ -237,7 +237,7 @@ def deep(self, memo):
     memo[id(self)] = made
     if self._grad is not None:
         made._grad = deepcopy(self._grad, memo)
-    vars(made).update((name, deepcopy(held, memo)) for name, held in vars(self).items())
+    vars(made).update((name, deepcopy(attribute, memo)) for name, attribute in vars(self).items())
     return made
 
 

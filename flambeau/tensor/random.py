@@ -569,8 +569,8 @@ def integer_range(args, low, high):
 def integer(n, name, position=None):
     """The int that the argument `name` is; a bool is none, and a tensor of one element is."""
     if isinstance(n, (bool, float)) or not hasattr(n, "__index__"):
-        place = "" if position is None else f" (position {position})"
-        raise argument_error(f"argument '{name}'{place} must be int, not {type(n).__name__}")
+        at = "" if position is None else f" (position {position})"
+        raise argument_error(f"argument '{name}'{at} must be int, not {type(n).__name__}")
     return n.__index__()
 
 

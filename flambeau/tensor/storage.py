@@ -403,7 +403,7 @@ class FileParts:
                 if first and self._over[first - 1][1] > start:
                     first -= 1
                 last = bisect_left(self._over, stop, first, key=itemgetter(0))
-                alive = any(held() is not None for _, _, held in self._over[first:last])
+                alive = any(ref() is not None for _, _, ref in self._over[first:last])
                 part = memory[start:stop]
                 found = of_bytes(part.copy() if alive or start % FILE_ALIGNMENT_BYTES else part)
                 if not alive:

@@ -51,12 +51,12 @@ class Stream:
         return cls._of(where, where.backend.new_stream(priority) if where.backend.streams else None, priority)
 
     @classmethod
-    def _of(cls, device, held, priority=0):
+    def _of(cls, device, stream, priority=0):
         """The Stream that stands for one of a device's own, or for the one that a device has (None)."""
         made = object.__new__(cls)
-        made.device, made._held, made._priority, made._outer = device, held, priority, []
-        if held is not None and held.handle:
-            _known[device, held.handle] = held
+        made.device, made._held, made._priority, made._outer = device, stream, priority, []
+        if stream is not None and stream.handle:
+            _known[device, stream.handle] = stream
         return made
 
     @classmethod
@@ -146,8 +146,8 @@ _known: dict = {}               # (device, number) → the device's own stream: 
 
 def _by_type(number, index):
     """The device of PyTorch's number for a kind, and an index."""
-    kind = next((kind for kind, known in devices.DEVICE_NUMBERS.items() if known == number), None)
-    return CPU if kind == "cpu" else as_device(make_device(kind or devices.need_accelerator(), index))
+    device_type = next((name for name, known in devices.DEVICE_NUMBERS.items() if known == number), None)
+    return CPU if device_type == "cpu" else as_device(make_device(device_type or devices.need_accelerator(), index))
 
 
 def _by_number(device, number):

@@ -16,7 +16,7 @@ from .tensor import Tensor
 
 def default_torch_function(cls, func, types, args, kwargs):
     """Run `func` on plain tensors and give its results the type `cls`."""
-    if not all(issubclass(cls, kind) for kind in types):
+    if not all(issubclass(cls, tensor_type) for tensor_type in types):
         return NotImplemented
     with DisableTorchFunctionSubclass():
         made = func(*args, **kwargs)

@@ -27,10 +27,10 @@ from .user_attributes import OWN_FIELDS, USER_ATTRIBUTES, TensorFields, hides_at
 class TensorType(type):
     """The class of the class: a call of it (create.py), names that it does not have, its signature."""
 
-    def __new__(kind, name, bases, namespace, **kwargs):
+    def __new__(meta, name, bases, namespace, **kwargs):
         if hides_attributes(bases):
             namespace.setdefault("__dict__", USER_ATTRIBUTES)
-        return super().__new__(kind, name, bases, namespace, **kwargs)
+        return super().__new__(meta, name, bases, namespace, **kwargs)
 
     def __getattr__(cls, name):
         near = words("torch.Tensor", name, lambda: dir(Tensor))
@@ -321,9 +321,9 @@ class Tensor(TensorFields, metaclass=TensorType):
             return
         node, nr = edge
         if self._retains:                    # an in-place write has given the tensor another node: it moves there
-            held = self._retains.retained
-            for old in [old for old, ref in held.items() if ref() is self]:
-                del held[old]
+            retained = self._retains.retained
+            for old in [old for old, ref in retained.items() if ref() is self]:
+                del retained[old]
         if node.retained is None:
             node.retained, node.hooked = {}, True
         node.retained[nr] = weakref.ref(self)

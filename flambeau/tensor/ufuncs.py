@@ -66,28 +66,28 @@ def tensors_in(things):
     """The tensors among `things`, nested lists, tuples and dictionaries opened."""
     stack, found = [things], []
     while stack:
-        held = stack.pop()
-        if isinstance(held, Tensor):
-            found.append(held)
-        elif isinstance(held, (list, tuple)):
-            stack.extend(held)
-        elif isinstance(held, dict):
-            stack.extend(held.values())
+        thing = stack.pop()
+        if isinstance(thing, Tensor):
+            found.append(thing)
+        elif isinstance(thing, (list, tuple)):
+            stack.extend(thing)
+        elif isinstance(thing, dict):
+            stack.extend(thing.values())
     return found
 
 
-def as_arrays(held):
-    """`held` with arrays in the place of its tensors; they are for reading, since a write would go past the version."""
-    if isinstance(held, Tensor):
-        array = exported(held)
+def as_arrays(value):
+    """`value` with arrays instead of its tensors; they are for reading, since a write would go past the version."""
+    if isinstance(value, Tensor):
+        array = exported(value)
         array.flags.writeable = False
         return array
-    if isinstance(held, (list, tuple)):
-        parts = [as_arrays(part) for part in held]
-        return type(held)._make(parts) if hasattr(held, "_fields") else type(held)(parts)
-    if isinstance(held, dict):
-        return {key: as_arrays(part) for key, part in held.items()}
-    return held
+    if isinstance(value, (list, tuple)):
+        parts = [as_arrays(part) for part in value]
+        return type(value)._make(parts) if hasattr(value, "_fields") else type(value)(parts)
+    if isinstance(value, dict):
+        return {key: as_arrays(part) for key, part in value.items()}
+    return value
 
 
 # --- ufuncs --------------------------------------------------
@@ -116,9 +116,9 @@ def operands(name, inputs):
     """The inputs of a ufunc as its counterpart takes them."""
     args = [operand(a) for a in inputs]
     if name in TENSOR_ONLY_UFUNCS:
-        kinds = [(a.dtype, 2 if a.ndim else 1) if isinstance(a, Tensor) else (dtypes.of_number(type(a)), 0)
-                 for a in args]
-        args = [a if isinstance(a, Tensor) else as_tensor(a, dtypes.result_of(kinds)) for a in args]
+        dtypes_and_ranks = [(a.dtype, 2 if a.ndim else 1) if isinstance(a, Tensor) else
+                            (dtypes.of_number(type(a)), 0) for a in args]
+        args = [a if isinstance(a, Tensor) else as_tensor(a, dtypes.result_of(dtypes_and_ranks)) for a in args]
     if name == "matmul":                                   # NumPy promotes here, PyTorch refuses
         common = dtypes.promote_types(*[a.dtype for a in args])
         args = [a.to(common) for a in args]

@@ -19,8 +19,8 @@ else:
 
 fields = vars(TensorFields)["__dict__"].__get__       # of a tensor: its dictionary, with ours and the program's
 OWN_FIELDS: set = set()                               # the names that are ours; tensor.py fills it
-_PLACES = tuple(name for name, held in vars(TensorBase).items()           # the fields that a compiled one has room for
-                if isinstance(held, GetSetDescriptorType) and not name.startswith("__"))
+_PLACES = tuple(name for name, attribute in vars(TensorBase).items()      # the fields that a compiled one has room for
+                if isinstance(attribute, GetSetDescriptorType) and not name.startswith("__"))
 
 
 def has_storage(tensor):
@@ -34,9 +34,9 @@ def has_storage(tensor):
 def swap_fields(one, two):
     """Give each of two tensors all that the other holds."""
     first, second = ({name: getattr(tensor, name) for name in _PLACES} for tensor in (one, two))
-    held, other = dict(fields(one)), dict(fields(two))
-    for tensor, places, attributes in ((one, second, other), (two, first, held)):
-        for name, thing in places.items():
+    own, other = dict(fields(one)), dict(fields(two))
+    for tensor, slots, attributes in ((one, second, other), (two, first, own)):
+        for name, thing in slots.items():
             setattr(tensor, name, thing)
         fields(tensor).clear()
         fields(tensor).update(attributes)
@@ -47,9 +47,9 @@ class UserAttributes(dict):
 
     __slots__ = ("_fields",)
 
-    def __init__(self, held):
-        super().__init__({name: found for name, found in held.items() if name not in OWN_FIELDS})
-        self._fields = held
+    def __init__(self, namespace):
+        super().__init__({name: found for name, found in namespace.items() if name not in OWN_FIELDS})
+        self._fields = namespace
 
     def __setitem__(self, name, value):
         if name in OWN_FIELDS:
@@ -110,10 +110,10 @@ def attributes(tensor):
 
 def replace_attributes(tensor, new):
     """`tensor.__dict__ = new`: other attributes in the place of the program's."""
-    held = attributes(tensor)
+    old = attributes(tensor)
     new = dict(new)                                   # it may be the same
-    held.clear()
-    held.update(new)
+    old.clear()
+    old.update(new)
 
 
 USER_ATTRIBUTES = property(attributes, replace_attributes)                # what `__dict__` is in a class of tensors
@@ -126,8 +126,8 @@ def hides_attributes(bases):
     mixin sets `self.__dict__`. monai's MetaTensor is made that way.
     """
     for base in bases:
-        for kind in base.__mro__:
-            found = vars(kind).get("__dict__")
+        for cls in base.__mro__:
+            found = vars(cls).get("__dict__")
             if found is not None:
-                return isinstance(found, GetSetDescriptorType) and kind is not TensorFields
+                return isinstance(found, GetSetDescriptorType) and cls is not TensorFields
     return False

@@ -25,14 +25,14 @@ def _on_cpu(tensor):
 
 def verify(op, args, device=None):
     """Check the data that the operation could fail on, at the call. `device`: that of all its tensors, where known."""
-    asked, places = op.__dict__.get("_verified") or _verified(op)
+    asked, positions = op.__dict__.get("_verified") or _verified(op)
     given = []
     trace = _local.trace
-    passed = on_host.checks_passed(op, places, args) if trace.reader is None and device is not CPU else None
+    passed = on_host.checks_passed(op, positions, args) if trace.reader is None and device is not CPU else None
     if passed is not None and passed[1] in passed[0]:            # a Value never changes
         return
     read = trace.reader(op, asked, args) if trace.reader is not None else _on_cpu if device is CPU else _for_a_check
-    for at, is_spec in places:
+    for at, is_spec in positions:
         a = args[at]
         if is_spec:
             a = getattr(a, "_spec", None)

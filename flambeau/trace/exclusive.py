@@ -11,9 +11,9 @@ def owns_memory(value):
     return ownership.owns_memory(value)
 
 
-def are_sole(values, places):
-    """Whether only their storages and the tuple `values` see the memory of the Values in these places of it."""
-    return ownership.may_donate([values[at] for at in places])
+def are_sole(values, positions):
+    """Whether only their storages and the tuple `values` see the memory of the Values at these positions in it."""
+    return ownership.may_donate([values[at] for at in positions])
 
 
 def is_sole_grad(tensor):

@@ -24,10 +24,10 @@ cpdef bint owns_memory(Value value) except -1:
     return value.array.flags.writeable if value.spec.device is cpu else value.may_be_written()
 
 
-cpdef bint are_sole(tuple values, list places) except -1:
+cpdef bint are_sole(tuple values, list positions) except -1:
     cdef Py_ssize_t at
     cdef PyObject* value
-    for at in places:
+    for at in positions:
         value = PyTuple_GET_ITEM(values, at)
         if Py_REFCNT(value) != 2 or Py_REFCNT(<PyObject*>(<Value>value).array) != 1:     # its storage and the tuple
             return False

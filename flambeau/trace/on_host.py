@@ -92,11 +92,11 @@ def read(value, spec, offset, keeps=True):
     return _laid_out(memory, spec, offset)
 
 
-def checks_passed(op, places, args):
+def checks_passed(op, positions, args):
     """(The set of checks that the contents of a tensor have passed, the key of the one that `op` makes); None where it
-    is not about one tensor of another device whose contents are kept. `places`: see tensor/verify.py."""
+    is not about one tensor of another device whose contents are kept. `positions`: see tensor/verify.py."""
     memory, key = None, [op]
-    for at, is_spec in places:
+    for at, is_spec in positions:
         a = args[at]
         if is_spec:
             key.append(getattr(a, "_spec", None))

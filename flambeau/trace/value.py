@@ -47,10 +47,10 @@ class Value:
 
     def __dealloc__(self):        # compiled, which alone has the field `whole_block`; interpreted, the array just goes
         if self.whole_block and self._memory is None and self.array is not None and not events["during_runs"]:
-            held = [self.array]
+            items = [self.array]
             self.array = None
-            if count_in(held, 0) == RESULT:             # see Note [Spare arrays] in backends/cpu/memory/array_pool.py
-                keep_spare(self.spec, (held[0], self._address))
+            if count_in(items, 0) == RESULT:            # see Note [Spare arrays] in backends/cpu/memory/array_pool.py
+                keep_spare(self.spec, (items[0], self._address))
 
     @staticmethod
     def of(array, spec):

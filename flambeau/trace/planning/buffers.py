@@ -90,47 +90,47 @@ class Buffers:
         kept = []
         for step in steps:
             if isinstance(step, CopyStep):
-                held, made = self.of(step.old), self.of(step.group.opaque)
-                no_overlap = self.of(step.source) is not held or _no_overlap(step.source, *step.group.opaque.attr)
-                if no_overlap and held.last <= step.at + 1 and self._may_take(held, made, step.at, last_reference):
-                    self._take_over(held, made)
+                old, made = self.of(step.old), self.of(step.group.opaque)
+                no_overlap = self.of(step.source) is not old or _no_overlap(step.source, *step.group.opaque.attr)
+                if no_overlap and old.last <= step.at + 1 and self._may_take(old, made, step.at, last_reference):
+                    self._take_over(old, made)
                     continue
             elif isinstance(step, KernelStep):
                 self._share_in(step, last_reference)
             kept.append(step)
         return kept
 
-    def _take_over(self, held, made):
-        made.taken = held
-        self._given_up.add(id(held))
+    def _take_over(self, old, made):
+        made.taken = old
+        self._given_up.add(id(old))
 
-    def _may_take(self, held, made, at, last_reference):
-        """Whether `made` may stand in the memory of `held`, which is read for the last time now."""
-        if held is made or made.taken is not None or made.made < at or id(held) in self._given_up \
-                or held.spec.device is not made.spec.device:
+    def _may_take(self, old, made, at, last_reference):
+        """Whether `made` may stand in the memory of `old`, which is read for the last time now."""
+        if old is made or made.taken is not None or made.made < at or id(old) in self._given_up \
+                or old.spec.device is not made.spec.device:
             return False
-        if held.kind not in ("working", "input") or _span(held.spec) != made.nbytes:
+        if old.kind not in ("working", "input") or _span(old.spec) != made.nbytes:
             return False
-        owner = held.owner
+        owner = old.owner
         if owner.kind == "input":
             return owner.slot in self.free and at > last_reference
         return made.kind == "working"
 
     def _share_in(self, step, last_reference):
         nest = step.nest
-        ends, held_by = [*nest.passes[-1].stores, *nest.finals], [self.of(read.node) for read in nest.reads]
+        ends, buffers = [*nest.passes[-1].stores, *nest.finals], [self.of(read.node) for read in nest.reads]
         pairs = [(number, other) for number, _ in ends for other in range(len(nest.reads))
-                 if _fits(nest.reads, held_by, number, other)
-                 and not (held_by[other].kind == "working" and _has_masked_rows(step, number))]
+                 if _fits(nest.reads, buffers, number, other)
+                 and not (buffers[other].kind == "working" and _has_masked_rows(step, number))]
         if len(pairs) > 1 and len(ends) > 1:
             # Memory goes to what is computed from it before it goes to others: an optimizer's average of gradients to
             # the next average, not to the gradient. In a loop, each of them then stays where it is.
             used = {number: _loads(e) for number, e in ends}
             pairs.sort(key=lambda pair: pair[1] not in used[pair[0]])
         for number, other in pairs:
-            held, made = held_by[other], held_by[number]
-            if held.last == step.at and self._may_take(held, made, step.at, last_reference):
-                self._take_over(held, made)
+            old, made = buffers[other], buffers[number]
+            if old.last == step.at and self._may_take(old, made, step.at, last_reference):
+                self._take_over(old, made)
 
     # --- where ------------------------------------------------------------------------------------------------------
 
@@ -277,15 +277,15 @@ def _has_masked_rows(step, number):
         launch.sizes[-1] * BYTES_OF_TYPE[kernel.accesses[number].type] < step.device.backend.masked_row_bytes
 
 
-def _fits(reads, held_by, number, other):
+def _fits(reads, buffers, number, other):
     """Whether store `number` among the walks of a nest goes over the cells of read `other` just as that does, and
-    nothing else over them; `held_by` has the buffer of each."""
-    store, read, held = reads[number], reads[other], held_by[other]
+    nothing else over them; `buffers` has that of each."""
+    store, read, old = reads[number], reads[other], buffers[other]
     if read.store or read.at is not None or read.strides != store.strides or read.offset != store.offset \
             or BYTES_OF_TYPE[read.type] != BYTES_OF_TYPE[store.type]:
         return False
-    for r, buffer in zip(reads, held_by, strict=True):
-        if buffer is held and r is not read \
+    for r, buffer in zip(reads, buffers, strict=True):
+        if buffer is old and r is not read \
                 and (r.strides != store.strides or r.offset != store.offset or r.at is not None):
             return False
     return True

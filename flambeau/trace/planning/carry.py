@@ -54,8 +54,8 @@ def _by_memory(groups):
             for base in (node, *(base for arg in node.args for base in bases(arg))):
                 if base.numel == size:
                     met.add(_place(base))
-        for place in met:
-            found.setdefault(place, []).append(group)
+        for location in met:
+            found.setdefault(location, []).append(group)
     return found
 
 
@@ -90,7 +90,7 @@ class _Ride:
         if not full or part.attr[0] not in CARRIED_WORDS or part.dtype is not part.args[0].dtype:
             return False
         for host in hosts.get(full[0], ()):
-            if host.device is self.group.device and all(host in hosts.get(place, ()) for place in full[1:]):
+            if host.device is self.group.device and all(host in hosts.get(location, ()) for location in full[1:]):
                 rank, to = self._rank_with(host), self._dims_in(host)
                 if rank is not None and to is not None and self._join(host, rank, to):
                     return True

@@ -478,7 +478,7 @@ class Fuser:
 
     def _reduce(self, node, group, axes):
         """Put a reduction into the group whose dimensions `axes` its argument walks; cut it if it is long and few."""
-        kind, dims = node.attr
+        reduction, dims = node.attr
         blocks = node.order.blocks
         if blocks:
             twin = self.cuts.get((node.args[0].shape, dims, node.order))
@@ -488,8 +488,8 @@ class Fuser:
                 self.groups.remove(group)                # another one over the same positions: walk them once
                 group, axes = twin
             self.cuts[node.args[0].shape, dims, node.order] = group, axes
-            part = TraceNode("partial", node.dtype, (*node.shape, blocks), node.args, (kind, dims))
-            last = TraceNode("reduce", node.dtype, (*node.shape, 1), (part,), (kind, (node.ndim,)))
+            part = TraceNode("partial", node.dtype, (*node.shape, blocks), node.args, (reduction, dims))
+            last = TraceNode("reduce", node.dtype, (*node.shape, 1), (part,), (reduction, (node.ndim,)))
             seen = TraceNode("reshape", node.dtype, node.shape, (last,))
             part.number, last.number = node.number - 0.4, node.number - 0.2     # before all that reads the node
             last.order = order_of(part.shape, (node.ndim,), contiguous_strides(part.shape),

@@ -233,16 +233,16 @@ class Words:
         shape = tuple(n if d == dim % len(shape) else 1 for d, n in enumerate(shape))
         return TraceNode("index", dtypes.int64, shape, (), dim % len(shape))
 
-    def _reduce(self, kind, x, dims, keepdim=True, dtype=None):
+    def _reduce(self, reduction, x, dims, keepdim=True, dtype=None):
         if not isinstance(dims, (tuple, list)):
             dims = (dims,)
         dims = tuple(sorted({d % x.ndim for d in dims})) if x.ndim else ()
         shape = tuple(1 if d in dims else n for d, n in enumerate(x.shape))
         if shape == x.shape:                   # nothing to reduce
-            out = Words.expand(const(0, dtype), shape) if kind.startswith("arg") else x
+            out = Words.expand(const(0, dtype), shape) if reduction.startswith("arg") else x
             return out if keepdim else Words.reshape(out, tuple(n for d, n in enumerate(shape) if d not in dims))
-        out = TraceNode("reduce", dtype or x.dtype, shape, (x,), (kind, dims))
-        out.order = order_of(x.shape, dims, lies(x), self._backend.reductions, kind.startswith("arg"))
+        out = TraceNode("reduce", dtype or x.dtype, shape, (x,), (reduction, dims))
+        out.order = order_of(x.shape, dims, lies(x), self._backend.reductions, reduction.startswith("arg"))
         if not keepdim:
             out = Words.reshape(out, tuple(n for d, n in enumerate(shape) if d not in dims))
         return out
@@ -294,11 +294,11 @@ class Words:
         """
         halves = self._half and _halves(args, self._half, single)
         if halves:
-            narrow = [(self._half if kind is dtypes.float32 and number not in single else kind, shape)
-                      for number, (kind, shape) in enumerate(outs, len(args))]
+            narrow = [(self._half if dtype is dtypes.float32 and number not in single else dtype, shape)
+                      for number, (dtype, shape) in enumerate(outs, len(args))]
             made = self._call(name, halves, narrow, params)
             if made is not None:
-                return tuple([self.cast(node, kind) for node, (kind, _) in zip(made, outs, strict=True)])
+                return tuple([self.cast(node, dtype) for node, (dtype, _) in zip(made, outs, strict=True)])
         return self._call(name, args, outs, params)
 
     def _call(self, name, args, outs, params):
@@ -320,8 +320,8 @@ class Words:
             return NotImplemented
         given = [*sequences, *states, *fixed]
         args = tuple([x for x in given if x is not None])
-        places = iter(range(len(args)))
-        template = tuple([None if x is None else next(places) for x in given])
+        positions = iter(range(len(args)))
+        template = tuple([None if x is None else next(positions) for x in given])
         walked = sum(x is not None for x in sequences)
         count = args[0].shape[0] // states[0].shape[0]
         walk = Recurrence(step, template, walked, len(states), params, count, reverse, keeps)
@@ -435,7 +435,7 @@ class TraceGraph:
     def _lower(self, index, instruction):
         entry, slots, offsets = instruction.entry, instruction.slots, instruction.offsets
         params, first, op = instruction.params, instruction.first, entry.op
-        operands = [self.operand(s, kind, o) for s, kind, o in zip(slots, entry.input_specs, offsets, strict=False)]
+        operands = [self.operand(s, spec, o) for s, spec, o in zip(slots, entry.input_specs, offsets, strict=False)]
         if op is update:
             if not entry.compiles:
                 raise Unfusable(f"a write into memory of {entry.input_specs[0].device}")
@@ -472,8 +472,8 @@ class TraceGraph:
     def _lower_across(self, index, entry, operands, params, first):
         """An operation some of whose operands or results are on other devices than it: with copies between them."""
         here = entry.device
-        operands = [x if kind.device is here else transfer(x, kind.device, here)
-                    for x, kind in zip(operands, entry.input_specs, strict=True)]
+        operands = [x if spec.device is here else transfer(x, spec.device, here)
+                    for x, spec in zip(operands, entry.input_specs, strict=True)]
         made = self._body(index, entry, operands, params) if index not in self.left else NotImplemented
         made = made if entry.many or made is NotImplemented else (made,)
         # where it computes nothing, as in x.to(device), the device need not compile

@@ -161,13 +161,13 @@ class Nest:
             # Sizes come in as constants too: a kernel that knew them would be compiled anew for every batch size. So
             # would one that knew which of them are equal; constants of formulas are always equal, and shared.
             given = node.op == "number" or not _stays(node.attr)
-            kind, key = "number" if given else "const", ("const", LOOP_TYPE[node.dtype], repr(node.attr))
+            op, key = "number" if given else "const", ("const", LOOP_TYPE[node.dtype], repr(node.attr))
             shared = not given or node.op == "const" and isinstance(node.attr, float) and not node.attr.is_integer()
             found = self.made.get(key) if shared else None
             if found is None:
                 if given:
                     self.numbers.append(node)
-                found = Expr(kind, LOOP_TYPE[node.dtype], (), len(self.numbers) - 1 if given else node.attr)
+                found = Expr(op, LOOP_TYPE[node.dtype], (), len(self.numbers) - 1 if given else node.attr)
                 if shared:
                     self.made[key] = found
             self.known[id(node)] = found
@@ -197,10 +197,10 @@ class Nest:
         source, index = node.args
         at_dim = node.attr
         base, strides, offset = memory(source)
-        place = self._seen(index, [() if n == 1 else node.axes[d + node.ndim - index.ndim]
-                                   for d, n in enumerate(index.shape)])
+        position = self._seen(index, [() if n == 1 else node.axes[d + node.ndim - index.ndim]
+                                      for d, n in enumerate(index.shape)])
         moving = [() if d == at_dim or n == 1 else node.axes[d] for d, n in enumerate(source.shape)]
-        return self._load(base, self._strides(source.shape, strides, moving), offset, place, strides[at_dim])
+        return self._load(base, self._strides(source.shape, strides, moving), offset, position, strides[at_dim])
 
     def _strides(self, shape, strides, axes):
         """Strides by dimension of the group, from strides by dimension of a node."""
@@ -278,24 +278,25 @@ class Nest:
         kept, reduced, walk, cut = self.kept, self.reduced, self.group.walk, None
         if self.group.cut is not None:
             kept, cut = ["cut", *kept], 0
-        if len(reduced) > 1 and any(kind.startswith("arg") for one in self.passes for kind, _ in one.accs):
+        if len(reduced) > 1 and any(reduction.startswith("arg") for one in self.passes for reduction, _ in one.accs):
             raise Unfusable("the place of an extreme over several dimensions", self.group.nodes[-1])
         self.dims = dims = [*kept, *reduced]
-        place, moved = {d: i for i, d in enumerate(dims)}, {}
+        index_of, moved = {d: i for i, d in enumerate(dims)}, {}
         kernel = Kernel(len(kept), len(reduced), walk.vectors if walk is not None and walk.along_rows else 0, cut)
         strides = []
         for read in self.reads:
-            at = self._placed(read.at, place, moved) if read.at is not None else None
+            at = self._placed(read.at, index_of, moved) if read.at is not None else None
             strides.append([read.strides.get(d, 0) for d in dims])
             kernel.accesses.append(Access(read.type, steps_of(strides[-1]), at))
         kernel.numbers = [LOOP_TYPE[n.dtype] for n in self.numbers]
         for one in self.passes:
             done = Pass()
-            done.accs = [(kind, self._placed(e, place, moved)) for kind, e in one.accs]
-            done.stores = [(number, self._placed(e, place, moved)) for number, e in one.stores]
-            done.columns = [(kind, number, self._placed(e, place, moved)) for kind, number, e in one.columns]
+            done.accs = [(reduction, self._placed(e, index_of, moved)) for reduction, e in one.accs]
+            done.stores = [(number, self._placed(e, index_of, moved)) for number, e in one.stores]
+            done.columns = [(reduction, number, self._placed(e, index_of, moved))
+                            for reduction, number, e in one.columns]
             kernel.passes.append(done)
-        kernel.finals = [(number, self._placed(e, place, moved)) for number, e in self.finals]
+        kernel.finals = [(number, self._placed(e, index_of, moved)) for number, e in self.finals]
         self.launch = Launch(kernel, [self.sizes[d] for d in dims], strides, [r.at_stride for r in self.reads],
                              self.block)
 
@@ -305,16 +306,16 @@ class Nest:
         for number, order in self.launch.schedule.turned.items():
             read, dims = self.reads[number], [self.dims[d] for d in order]
             shape, node = tuple(self.sizes[d] for d in dims), read.node
-            held = node.args[0] if node.op == "view" else node
+            base = node.args[0] if node.op == "view" else node
             seen = make_spec(node.dtype, shape, tuple(read.strides[d] for d in dims))
-            source = TraceNode("view", node.dtype, shape, (held,), (seen, read.offset))
+            source = TraceNode("view", node.dtype, shape, (base,), (seen, read.offset))
             read.node, read.offset = TraceNode("copy", node.dtype, shape, (source,)), 0
             read.node.group = self.group
             read.strides = dict(zip(dims, _row_major(shape), strict=True))
             self.launch.walk(number, [read.strides.get(d, 0) for d in self.dims])
             self.turned.append((read.node, source))
 
-    def _placed(self, root_expr, place, moved):
+    def _placed(self, root_expr, index_of, moved):
         """The expression with the group's dimensions replaced by the kernel's."""
         if not self.fixed:
             return root_expr
@@ -330,7 +331,7 @@ class Nest:
                 continue
             todo.pop()
             if e.op in ("index", "size"):
-                moved[e] = Expr(e.op, e.type, (), place[e.attr])
+                moved[e] = Expr(e.op, e.type, (), index_of[e.attr])
             elif all(moved[a] is a for a in e.args):
                 moved[e] = e
             else:

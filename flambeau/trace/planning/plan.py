@@ -100,10 +100,10 @@ def attempt(trace, key, wanted, free, whole=True):
     return True
 
 
-def attempt_segment(trace, start, end, needed, held):
+def attempt_segment(trace, start, end, needed, holders):
     """Run these instructions of a trace that runs by a plan of their own; False where they are to be run one by one.
-    `needed`, `held`: see Segment."""
-    segment = Segment(trace, start, end, needed, held)
+    `needed`, `holders`: see Segment."""
+    segment = Segment(trace, start, end, needed, holders)
     if not segment.code:                                     # none of it is needed
         segment.clear()
         return True
@@ -382,10 +382,10 @@ class Cutter:
                 self._add(KernelStep(group, _copy(a, copy, None, 0, group.device)))
             operands.append((a.dtype, a.shape, strides))
         entry, first = walk.entry(operands), len(operands)
-        kinds, results = [*entry.input_specs, *entry.outs], tuple(range(first, first + len(entry.outs)))
+        specs, results = [*entry.input_specs, *entry.outs], tuple(range(first, first + len(entry.outs)))
         code = [Instruction.of(entry, tuple(range(first)), entry.zeros, walk.params, first, None)]
         try:
-            draft = drafted(TraceGraph(code, kinds, {0}), results, ())
+            draft = drafted(TraceGraph(code, specs, {0}), results, ())
         except Unfusable as why:
             raise Unfusable(f"a step of {walk.step.__name__}: {why}", node) from why
         if not all(step.native for step in draft.steps):
@@ -441,8 +441,8 @@ def gathered(steps):
     one may write over what is no longer needed. So it is made from the end, with the device of the last step, on as
     long as it goes. (An optimizer counts its steps on the CPU, say, amid those of a GPU.)
     """
-    kinds = {(step.native, step.device) for step in steps}
-    if len(kinds) < 2 or not any(native and device is not CPU for native, device in kinds):
+    targets = {(step.native, step.device) for step in steps}
+    if len(targets) < 2 or not any(native and device is not CPU for native, device in targets):
         return steps
     units, waits = units_of(steps)
     readers = [0] * len(units)                    # how many of those that wait for a unit have no place yet

@@ -43,10 +43,10 @@ class Recurrence(NamedTuple):
     def entry(self, operands):
         """The Entry of one step, over operands of the whole as (dtype, shape, strides)."""
         rows = operands[self.sequences][1][0]
-        kinds = [make_spec(dtype, (rows, *shape[1:]) if number < self.sequences else shape,
+        specs = [make_spec(dtype, (rows, *shape[1:]) if number < self.sequences else shape,
                            None if self.is_state(number) else tuple(strides))
                  for number, (dtype, shape, strides) in enumerate(operands)]
-        return step_entry(self.step, tuple(kinds), self.template, self.params)
+        return step_entry(self.step, tuple(specs), self.template, self.params)
 
 
 _entries: dict = {}           # (operation, kinds, template, params) → Entry

@@ -29,16 +29,16 @@ Order = namedtuple("Order", "along_rows vectors dims first inner blocks block la
 
 
 @lru_cache(4096)
-def order_of(shape, dims, strides, reductions, places=False):
+def order_of(shape, dims, strides, reductions, gives_index=False):
     """The Order of a reduction over `dims` of an operand that lies in memory as `strides` say, on a device with these
-    `reductions`; `places`: it gives the place of an extreme, for which any order is right."""
+    `reductions`; `gives_index`: it gives the index of an extreme, for which any order is right."""
     moving = [d for d, n in enumerate(shape) if n != 1]
     over = sorted((d for d in moving if d in dims), key=lambda d: -strides[d])
     long = prod(shape[d] for d in over)
     few = prod(shape[d] for d in moving if d not in dims)
     beside = [d for d in over if strides[d] == 1]
     along_rows = bool(beside) or not any(strides[d] == 1 for d in moving)
-    fills_vectors = over == beside and long and long % reductions.whole_vectors == 0 and not places
+    fills_vectors = over == beside and long and long % reductions.whole_vectors == 0 and not gives_index
     if long <= reductions.max_short and few >= reductions.many_columns and not fills_vectors:
         along_rows = False
     if along_rows and beside:
@@ -52,7 +52,7 @@ def order_of(shape, dims, strides, reductions, places=False):
             runs.append([d])
     size = prod(shape[d] for d in runs[-1])
     vectors = 1 if size <= 16 else 2 if size <= 32 else 4
-    blocks = 0 if places else _blocks(long, few, along_rows, reductions)
+    blocks = 0 if gives_index else _blocks(long, few, along_rows, reductions)
     if along_rows:
         runs = _rows(runs, shape, blocks, reductions.min_row_elements)
     block = 0

@@ -41,17 +41,17 @@ class Segment:
     """The instructions from `start` to `end` of a trace that runs, as a trace of their own: what plan.py's `attempt`
     asks for. `code` has slots of its own, `recorded` are the same instructions as they were recorded.
 
-    `needed`: for each instruction, whether its results are needed; `held`: the `counts` of the trace's values; both
+    `needed`: for each instruction, whether its results are needed; `holders`: the `counts` of the trace's values; both
     from when its run began. Nothing has failed so far.
     """
 
     __slots__ = ("trace", "end", "code", "recorded", "values", "over", "bytes", "trains", "ran", "found")
 
-    def __init__(self, trace, start, end, needed, held):
+    def __init__(self, trace, start, end, needed, holders):
         self.trace, self.end, self.trains, self.ran, self.bytes = trace, end, trace.trains, None, 0
         self.code, self.recorded, self.values, self.over = [], [], [], set()
-        values, last, mine, places = trace.values, trace.last, self.values, {}
-        parts, kinds, wanted, free = [], [], [], []
+        values, last, mine, position_of = trace.values, trace.last, self.values, {}
+        parts, specs, wanted, free = [], [], [], []
         for index in range(start, end):
             instruction = trace.code[index]
             slots, results = instruction.slots, instruction.results()
@@ -59,18 +59,18 @@ class Segment:
             if not needed[index]:
                 continue
             for slot in slots:
-                if slot not in places:
-                    value, places[slot] = values[slot], len(mine)
+                if slot not in position_of:
+                    value, position_of[slot] = values[slot], len(mine)
                     if last[slot] < end and value.spec.nbytes >= FREE_BYTES \
-                            and held[slot] <= (INPUT if value in trace.slots else RESULT) and owns_memory(value):
+                            and holders[slot] <= (INPUT if value in trace.slots else RESULT) and owns_memory(value):
                         free.append(len(mine))
-                    kinds.append(value.spec)
+                    specs.append(value.spec)
                     mine.append(value)
-            reads, made = tuple([places[slot] for slot in slots]), len(mine)
+            reads, made = tuple([position_of[slot] for slot in slots]), len(mine)
             for slot in results:
-                if last[slot] >= end or held[slot] > RESULT:
+                if last[slot] >= end or holders[slot] > RESULT:
                     wanted.append(len(mine))
-                places[slot] = len(mine)
+                position_of[slot] = len(mine)
                 mine.append(values[slot])
             entry, offsets = instruction.entry, instruction.offsets
             self.recorded.append(instruction)
@@ -78,7 +78,7 @@ class Segment:
             parts.append((entry, reads, offsets))
             self.bytes += entry.weight
         outside, alone = tuple(wanted), tuple(free)
-        self.found = (tuple(parts), tuple(kinds), outside, alone), outside, alone        # as `key_of` says it
+        self.found = (tuple(parts), tuple(specs), outside, alone), outside, alone        # as `key_of` says it
 
     def clear(self):
         """It has run: note in the trace how far that has come, and drop what is no longer read."""

@@ -76,9 +76,9 @@ class Trace(TraceRunner):
         """Count the inputs that only the trace still holds with what the results would allocate."""
         self.weighed += self.held
         self.held = 0
-        held = counts(self.values)
+        holders = counts(self.values)
         for value, slot in self.slots.items():
-            if held[slot] <= INPUT:
+            if holders[slot] <= INPUT:
                 self.bytes += HELD_INPUT_WEIGHT * value.spec.weight
 
     def _append_beside(self, entry, inputs, params, site):
@@ -104,11 +104,11 @@ class Trace(TraceRunner):
     def wanted(self):
         """For each instruction, whether the program, or a wanted later one, reads its results."""
         values, live, code = self.values, bytearray(len(self.values)), self.code
-        wanted, held = bytearray(len(code)), counts(values)
+        wanted, holders = bytearray(len(code)), counts(values)
         for i in range(len(code) - 1, -1, -1):
             instruction = code[i]
             for slot in instruction.results() if instruction.entry.many else (instruction.first,):
-                if live[slot] or held[slot] > RESULT:
+                if live[slot] or holders[slot] > RESULT:
                     wanted[i] = 1
                     for s in instruction.slots:
                         live[s] = 1
@@ -120,13 +120,13 @@ class Trace(TraceRunner):
         come."""
         values, last = self.values, self.last
         wanted, segments, self.segments = self.wanted(), dict(self.segments), ()
-        held = counts(values) if segments else ()
+        holders = counts(values) if segments else ()
         done, left, observed = 0, [], observers.during_runs and observers.gathering()
         self.unsettled = (left, done)
         for index, instruction in enumerate(self.code):
             if index < done:                      # it has run, in a segment
                 continue
-            if index in segments and not left and run_segment(self, index, segments[index], wanted, held):
+            if index in segments and not left and run_segment(self, index, segments[index], wanted, holders):
                 done = segments[index]
                 continue
             entry, slots, first = instruction.entry, instruction.slots, instruction.first
@@ -259,18 +259,18 @@ class Trace(TraceRunner):
         Here they would be tried again at every run, and keep the rest from its plan. There they are tried again when
         a result of theirs is looked at, or used in a call.
         """
-        aside, place, moved = Trace(), {}, []
+        aside, new_slot, moved = Trace(), {}, []
         aside.aside = True
         for one in code:
             for slot in one.slots:
-                if slot not in place:
+                if slot not in new_slot:
                     value = self.values[slot]
-                    place[slot] = aside.slots[value] = len(aside.values)
+                    new_slot[slot] = aside.slots[value] = len(aside.values)
                     aside.values.append(value)
             made = one.results()
-            place.update(zip(made, range(len(aside.values), len(aside.values) + len(made)), strict=True))
-            moved.extend((self.values[slot], place[slot]) for slot in made)
-            reads, first = tuple([place[slot] for slot in one.slots]), len(aside.values)
+            new_slot.update(zip(made, range(len(aside.values), len(aside.values) + len(made)), strict=True))
+            moved.extend((self.values[slot], new_slot[slot]) for slot in made)
+            reads, first = tuple([new_slot[slot] for slot in one.slots]), len(aside.values)
             aside.code.append(Instruction.of(one.entry, reads, one.offsets, one.params, first, one.site))
             aside.values.extend([self.values[slot] for slot in made])
         aside._keep(aside.code)

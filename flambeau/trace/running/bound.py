@@ -74,9 +74,10 @@ class BoundProgram:
     __slots__ = ("program", "is_native", "direct", "inputs", "outputs", "takes", "givens", "numbers", "cells",
                  "memory", "table")
 
-    def __init__(self, program, places=None, results=None, numbers=None, code=None):
-        """`places`, `results`: {slot: place} in `values` and `made`. `numbers`: {(instruction, parameter): place} of
-        those that are given at every run; the others are taken from `code` now. Without these, all is as in a trace."""
+    def __init__(self, program, positions=None, results=None, numbers=None, code=None):
+        """`positions`, `results`: {slot: position} in `values` and `made`. `numbers`: {(instruction, parameter):
+        position} of those that are given at every run; the others are taken from `code` now. Without these, all is as
+        in a trace."""
         def place(found, slot):
             return slot if found is None else found[slot]
 
@@ -84,10 +85,10 @@ class BoundProgram:
         self.is_native = program.native and not program.has_effects
         self.direct = program.native and not program.before and hasattr(program.last.program, "direct") \
             and all(spec.device is CPU for _, spec, _ in (*program.outputs, *program.takes))
-        self.inputs = [InputPlace(place(places, slot), index) for slot, index in program.inputs]
+        self.inputs = [InputPlace(place(positions, slot), index) for slot, index in program.inputs]
         self.outputs = [ResultPlace(place(results, slot), spec, index, _spare_class(spec))
                         for slot, spec, index in program.outputs]
-        self.takes = [ResultPlace(place(results, slot), spec, -1, None, place(places, source))
+        self.takes = [ResultPlace(place(results, slot), spec, -1, None, place(positions, source))
                       for slot, spec, source in program.takes]
         self.givens = [ResultPlace(place(results, slot), spec, index) for slot, spec, index in program.givens]
         self.memory = WorkingMemory(program.blocks) if program.blocks else None
@@ -311,5 +312,5 @@ def _spare_class(spec):
 
 def bits_of(number, dtype):
     """The word of a number that stands in a cell."""
-    kind = "d" if dtype.is_floating_point else "q"
-    return struct.unpack("q", struct.pack(kind, cell(number, dtype)))[0]
+    letter = "d" if dtype.is_floating_point else "q"
+    return struct.unpack("q", struct.pack(letter, cell(number, dtype)))[0]

@@ -156,10 +156,10 @@ class BodyProgram:
 
     def __init__(self, graph, first, count, backend):
         nodes = Fuser.needed(graph, range(first, first + count))
-        place = {id(node): i for i, node in enumerate(nodes)}
+        index_of = {id(node): i for i, node in enumerate(nodes)}
         self.start, self.inputs, self.numbers, self.steps = [None] * len(nodes), [], [], []
-        self.outs = [place[id(graph.slots[slot])] for slot in range(first, first + count)]
-        made = []                                 # (place, the function, the places of its arguments)
+        self.outs = [index_of[id(graph.slots[slot])] for slot in range(first, first + count)]
+        made = []                                 # (index, the function, the indices of its arguments)
         for i, node in enumerate(nodes):
             if node.op == "input":
                 self.inputs.append((i, node.attr[0]))
@@ -171,7 +171,7 @@ class BodyProgram:
             elif node.op == "index":
                 self.start[i] = np.arange(node.numel).reshape(node.shape)
             else:
-                made.append((i, _step(node, backend), tuple(place[id(a)] for a in _read(node, backend))))
+                made.append((i, _step(node, backend), tuple(index_of[id(a)] for a in _read(node, backend))))
         self.constants = [array for array in self.start if array is not None]
         self._time(nodes, made)
 
@@ -184,39 +184,39 @@ class BodyProgram:
                 source[i] = source[args[0]]
             for a in args:
                 last[a] = max(last.get(a, at), at)
-        holders: dict = {}                        # place → the last reader of what stands in its memory
+        holders: dict = {}                        # index → the last reader of what stands in its memory
         for i, _, _ in made:
             holders[source[i]] = max(holders.get(source[i], -1), last.get(i, -1))
         ends: dict = {}
-        self.nbytes = held = 0
+        self.nbytes = live_bytes = 0
         for at, (i, step, args) in enumerate(made):
             if source[i] == i:
                 size = nodes[i].numel * nodes[i].dtype.itemsize if nodes[i].op != "library" else \
                     sum(part.numel * part.dtype.itemsize for part in nodes[i].attr[2])
-                held += size
+                live_bytes += size
                 ends.setdefault(holders[i], []).append(size)
-            self.nbytes = max(self.nbytes, held)
-            held -= sum(ends.pop(at, ()))
+            self.nbytes = max(self.nbytes, live_bytes)
+            live_bytes -= sum(ends.pop(at, ()))
             large = tuple({a for a in args if last[a] == at and nodes[a].numel > LARGE_NUMEL})
             self.steps.append((i, step, args, large))
 
     def run(self, arrays, params):
         """The arrays of the results."""
-        held = self.start.copy()
+        values = self.start.copy()
         for i, slot in self.inputs:
-            held[i] = arrays[slot]
+            values[i] = arrays[slot]
         for i, number, dtype in self.numbers:
-            held[i] = _number(params[number], dtype)
+            values[i] = _number(params[number], dtype)
         for i, step, args, done in self.steps:
             if len(args) == 1:
-                held[i] = step(held[args[0]])
+                values[i] = step(values[args[0]])
             elif len(args) == 2:
-                held[i] = step(held[args[0]], held[args[1]])
+                values[i] = step(values[args[0]], values[args[1]])
             else:
-                held[i] = step(*[held[a] for a in args])
+                values[i] = step(*[values[a] for a in args])
             for a in done:
-                held[a] = None
-        return [held[i] for i in self.outs]
+                values[a] = None
+        return [values[i] for i in self.outs]
 
 
 def _number(value, dtype):
@@ -243,7 +243,7 @@ def _read(node, backend):
     if node.op == "output" or node.op == "library" and node.attr[0] == "recurrence":
         return node.args
     if node.op in ("gemm", "library"):
-        return [held for held, _, _ in _asked(node, backend)[1]]
+        return [operand for operand, _, _ in _asked(node, backend)[1]]
     return node.args
 
 
@@ -273,7 +273,7 @@ def _step(node, backend):
     if op == "concat":
         return lambda *parts: np.concatenate(parts, attr)
     if op == "from_bits":
-        return lambda x, kind=node.dtype.np: np.asarray(x).view(kind)
+        return lambda x, target=node.dtype.np: np.asarray(x).view(target)
     dtype = node.args[0].dtype
     table = BOOL_WORDS if dtype is dtypes.bool else FLOAT_WORDS if dtype.is_floating_point else INT_WORDS
     return table.get(op) or NUMPY_WORDS.get(op) or _compiled(op, LOOP_TYPE[node.dtype], shape, len(node.args), backend)
@@ -350,31 +350,31 @@ REDUCTION_JOINS = {"sum": np.add, "prod": np.multiply, "max": FLOAT_WORDS["max"]
 WHOLE_REDUCTIONS = {"max": np.max, "min": np.min, "top": partial(np.fmax.reduce, initial=-np.inf)}
 
 
-def _reduction(arg, kind, dims, order, shape, backend):
+def _reduction(arg, reduction, dims, order, shape, backend):
     """A function that reduces an array like that of the node `arg`."""
     dtype = arg.dtype
-    if kind in ("any", "all"):
-        return partial(getattr(np, kind), axis=dims, keepdims=True)
-    if kind.startswith("arg"):
-        return partial(getattr(np, kind), axis=dims[0], keepdims=True)
+    if reduction in ("any", "all"):
+        return partial(getattr(np, reduction), axis=dims, keepdims=True)
+    if reduction.startswith("arg"):
+        return partial(getattr(np, reduction), axis=dims[0], keepdims=True)
     if dtype is dtypes.bool:
-        return partial(np.any if kind in ("sum", "max", "top") else np.all, axis=dims, keepdims=True)
+        return partial(np.any if reduction in ("sum", "max", "top") else np.all, axis=dims, keepdims=True)
     if not dtype.is_floating_point:
-        if kind in ("sum", "prod"):
-            return partial(getattr(np, kind), axis=dims, dtype=dtype.np, keepdims=True)
-        return partial(np.min if kind == "min" else np.max, axis=dims, keepdims=True)
-    in_order = _in_order(kind, order, arg.shape, shape, dtype.np, backend)
-    if kind not in WHOLE_REDUCTIONS:
+        if reduction in ("sum", "prod"):
+            return partial(getattr(np, reduction), axis=dims, dtype=dtype.np, keepdims=True)
+        return partial(np.min if reduction == "min" else np.max, axis=dims, keepdims=True)
+    in_order = _in_order(reduction, order, arg.shape, shape, dtype.np, backend)
+    if reduction not in WHOLE_REDUCTIONS:
         return in_order
 
     def quickly(x):                               # no rounding: the order shows in the sign of a zero alone
-        out = WHOLE_REDUCTIONS[kind](x, axis=dims, keepdims=True)
+        out = WHOLE_REDUCTIONS[reduction](x, axis=dims, keepdims=True)
         return out if out.all() else in_order(x)
 
     return quickly
 
 
-def _in_order(kind, order, given, shape, dtype, backend):
+def _in_order(reduction, order, given, shape, dtype, backend):
     """A function that reduces floats of the shape `given` to `shape` as `order` says."""
     turn = [*(d for d in range(len(given)) if d not in order.dims), *order.dims]
     turn = None if turn == list(range(len(given))) else turn
@@ -385,7 +385,7 @@ def _in_order(kind, order, given, shape, dtype, backend):
 
     def walked(rows, inner):
         lanes = backend.vector_bytes // dtype.itemsize * order.vectors if order.along_rows else 0
-        return _walked(kind, rows, inner, lanes)
+        return _walked(reduction, rows, inner, lanes)
 
     def whole(x):
         x = x if turn is None else np.transpose(x, turn)
@@ -394,8 +394,8 @@ def _in_order(kind, order, given, shape, dtype, backend):
     if not order.blocks:
         return whole
     parts = (*shape, order.blocks)
-    last = _in_order(kind, order_of(parts, (len(shape),), contiguous_strides(parts), backend.reductions), parts, shape,
-                     dtype, backend)
+    last = _in_order(reduction, order_of(parts, (len(shape),), contiguous_strides(parts), backend.reductions), parts,
+                     shape, dtype, backend)
 
     def by_blocks(x):
         rows = (x if turn is None else np.transpose(x, turn)).reshape(count, long)
@@ -405,14 +405,14 @@ def _in_order(kind, order, given, shape, dtype, backend):
     return by_blocks
 
 
-def _walked(kind, rows, inner, lanes):
+def _walked(reduction, rows, inner, lanes):
     """Every row reduced, in the order of its elements: by lanes along runs of `inner` (0: of all), or singly."""
     count, long = rows.shape
-    start = REDUCTION_STARTS[kind]
+    start = REDUCTION_STARTS[reduction]
     if not long:
         return np.full(count, start, rows.dtype)
     if not lanes:
-        return _in_turn(kind, np.ascontiguousarray(rows.T)[None], start)[0]
+        return _in_turn(reduction, np.ascontiguousarray(rows.T)[None], start)[0]
     inner = inner or long
     padded = -(-inner // lanes) * lanes
     runs = rows.reshape(count, -1, inner)
@@ -420,16 +420,16 @@ def _walked(kind, rows, inner, lanes):
         wide = np.full((*runs.shape[:2], padded), start, rows.dtype)
         wide[:, :, :inner] = runs
         runs = wide
-    out = _in_turn(kind, np.ascontiguousarray(runs).reshape(count, -1, lanes), start)
+    out = _in_turn(reduction, np.ascontiguousarray(runs).reshape(count, -1, lanes), start)
     while out.shape[1] > 1:
         half = out.shape[1] // 2
-        out = REDUCTION_JOINS[kind](out[:, :half], out[:, half:])
+        out = REDUCTION_JOINS[reduction](out[:, :half], out[:, half:])
     return out[:, 0]
 
 
-def _in_turn(kind, steps, start):
+def _in_turn(reduction, steps, start):
     """[row, step, lane], contiguous, reduced over the steps, one after the other."""
-    join = REDUCTION_JOINS[kind]
+    join = REDUCTION_JOINS[reduction]
     if isinstance(join, np.ufunc) and steps.shape[2] > 1:     # NumPy goes along the lanes, which lie side by side
         return join.reduce(steps, 1, initial=start)
     *_, out = accumulate((steps[:, i] for i in range(steps.shape[1])), join, initial=np.full((), start, steps.dtype))
@@ -493,14 +493,14 @@ def _lying(arg):
     return seen if seen is not None else (arg, contiguous_strides(arg.shape), 0)
 
 
-def _in_memory(node, held):
+def _in_memory(node, node_array):
     """The array of a node as it would stand in working memory; an operand of the instruction stands where it is."""
-    return held if node.op == "input" else np.asarray(held, order="C")
+    return node_array if node.op == "input" else np.asarray(node_array, order="C")
 
 
 def _gemm(node, backend):
     call = _library_call(node, backend)
-    return lambda *held: call(*held)[0]
+    return lambda *arrays: call(*arrays)[0]
 
 
 def _asked(node, backend):
@@ -528,9 +528,10 @@ def _recurrence(node):
              for number, (_, shape, strides) in enumerate(laid)]
     specs = [make_spec(part.dtype, part.shape) for part in parts]
 
-    def step(*held):
-        held = [np.asarray(x, order="C") if dense else x for x, dense in zip(held, whole, strict=True)]
-        walked, state, fixed = held[:sequences], held[sequences:sequences + walk.states], held[sequences + walk.states:]
+    def step(*arrays):
+        arrays = [np.asarray(x, order="C") if dense else x for x, dense in zip(arrays, whole, strict=True)]
+        walked, state, fixed = (arrays[:sequences], arrays[sequences:sequences + walk.states],
+                                arrays[sequences + walk.states:])
         rows, made = len(state[0]), [reference.blank(spec) for spec in specs]
         for now, _ in walk.steps():
             at = slice(now * rows, (now + 1) * rows)
@@ -552,9 +553,9 @@ def _library_call(node, backend):
     offsets = [offset * node.dtype.itemsize for node, _, offset in lying] + [0] * (len(specs) + len(rooms))
     program = backend.program([Task(step, list(enumerate(offsets))) for step in steps])
 
-    def step(*held):
+    def step(*arrays):
         read = [np.asarray(x, order="C") if copied else _in_memory(node, x)
-                for node, x in zip(nodes, held, strict=True)]
+                for node, x in zip(nodes, arrays, strict=True)]
         made = [reference.blank(spec) for spec in specs]
         working = [reference.blank(room) for room in rooms]
         program.run([backend.address(a) for a in (*read, *made, *working)], NO_CELLS)

@@ -11,7 +11,7 @@ cdef Py_ssize_t INPUT, RESULT
 cdef list _remembered
 
 
-@cython.locals(code=list, values=list, wanted=list, parts=list, held=list, free=list, kinds=list,
+@cython.locals(code=list, values=list, wanted=list, parts=list, holders=list, free=list, specs=list,
                instruction=Instruction, entry=Entry, first=Py_ssize_t, slot=Py_ssize_t, value=Value)
 cpdef key_of(TraceBase trace)
 

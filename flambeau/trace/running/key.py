@@ -15,24 +15,24 @@ _remembered: list = []            # the `singles` of entries
 def key_of(trace):
     """(the key, slots that are still held outside, inputs that nothing else holds)."""
     code, values = trace.code, trace.values
-    wanted, parts, held = [], [], counts(values)
+    wanted, parts, holders = [], [], counts(values)
     for instruction in code:
         entry, first = instruction.entry, instruction.first
         parts.append((entry, instruction.slots, instruction.offsets))
         if not entry.many:
-            if held[first] > RESULT:
+            if holders[first] > RESULT:
                 wanted.append(first)
         else:
             for slot in range(first, first + len(entry.outs)):
-                if held[slot] > RESULT:
+                if holders[slot] > RESULT:
                     wanted.append(slot)
-    free, kinds = [], []
+    free, specs = [], []
     for value, slot in trace.slots.items():
-        kinds.append(value.spec)
-        if held[slot] <= INPUT and owns_memory(value):
+        specs.append(value.spec)
+        if holders[slot] <= INPUT and owns_memory(value):
             free.append(slot)
     outside, alone = tuple(wanted), tuple(free)
-    return (tuple(parts), tuple(kinds), outside, alone), outside, alone
+    return (tuple(parts), tuple(specs), outside, alone), outside, alone
 
 
 class SingleRun:

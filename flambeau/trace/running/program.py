@@ -199,10 +199,11 @@ class Program:
 
     def _task(self, step, buffers):
         if isinstance(step, LibraryStep):
-            places = [_place(buffers, a, seen_memory(a)[2] * BYTES_OF_TYPE[LOOP_TYPE[a.dtype]]) for a in step.touched()]
-            return Task(step.call, places)
-        places = [_place(buffers, r.node, r.offset * BYTES_OF_TYPE[r.type]) for r in step.nest.reads]
-        return Task(step.launch, places, [self._cell(n) for n in step.nest.numbers])
+            operands = [_place(buffers, a, seen_memory(a)[2] * BYTES_OF_TYPE[LOOP_TYPE[a.dtype]])
+                        for a in step.touched()]
+            return Task(step.call, operands)
+        operands = [_place(buffers, r.node, r.offset * BYTES_OF_TYPE[r.type]) for r in step.nest.reads]
+        return Task(step.launch, operands, [self._cell(n) for n in step.nest.numbers])
 
     def _cell(self, node):
         """Where a kernel finds a number: those of the instructions come first, then the constants of the program."""
@@ -213,23 +214,23 @@ class Program:
 
     # --- running ----------------------------------------------------------------------------------------------------
 
-    def bind(self, places=None, results=None, numbers=None, code=None):
+    def bind(self, positions=None, results=None, numbers=None, code=None):
         """The program bound to where its inputs come from and its results go; see BoundProgram."""
-        return BoundProgram(self, places, results, numbers, code)
+        return BoundProgram(self, positions, results, numbers, code)
 
     def run_before_last(self, table, values, code, blocks, made, perform, observed):
         """Run all but a native stretch at the end. Gives the arrays that other steps made, by their index in the table.
         `made`: (array, address) of each output."""
-        held = None if self.native else {slot: (array_, spec) for (slot, spec, _), (array_, _)
-                                         in zip(self.outputs, made, strict=True)}
+        results = None if self.native else {slot: (array_, spec) for (slot, spec, _), (array_, _)
+                                            in zip(self.outputs, made, strict=True)}
         arrays: dict = {}
         for stretch in self.before:
             if isinstance(stretch, NativeStretch):
                 self.run_stretch(stretch, table.addresses, table.numbers, code, observed)
             elif isinstance(stretch, TransferCall):
-                self._transfer(stretch, table.addresses, values, code, blocks, held, arrays)
+                self._transfer(stretch, table.addresses, values, code, blocks, results, arrays)
             else:
-                self._call_reference(stretch, table.addresses, values, code, blocks, held, arrays, perform)
+                self._call_reference(stretch, table.addresses, values, code, blocks, results, arrays, perform)
         return arrays
 
     def working_memory(self, table, makers=None):
@@ -264,10 +265,10 @@ class Program:
                                                             for i in step.instructions)])
         return found
 
-    def _call_reference(self, call, table, values, code, blocks, held, arrays, perform):
+    def _call_reference(self, call, table, values, code, blocks, results, arrays, perform):
         instruction = code[call.index]
         entry, params = instruction.entry, instruction.params
-        given = [_seen(operand, values, blocks, held, arrays) for operand in call.operands]
+        given = [_seen(operand, values, blocks, results, arrays) for operand in call.operands]
         start, outs = observers.begin(instruction) if observers.during_runs and observers.gathering() else 0, None
         try:
             if isinstance(call.step, CallbackStep):
@@ -286,9 +287,9 @@ class Program:
         for number, buffer in call.made:
             self._gave(outs[number], buffer, table, arrays)
 
-    def _transfer(self, call, table, values, code, blocks, held, arrays):
+    def _transfer(self, call, table, values, code, blocks, results, arrays):
         origin, target = call.operand[0].spec.device.backend, call.made.spec
-        seen = _seen(call.operand, values, blocks, held, arrays)
+        seen = _seen(call.operand, values, blocks, results, arrays)
         instructions, made = [code[i] for i in call.step.instructions], None
         start = observers.begin(*instructions) \
             if observers.during_runs and observers.gathering() else 0
@@ -311,20 +312,20 @@ class Program:
             table[buffer.index] = backend.address(made)
 
 
-def _seen(operand, values, blocks, held, arrays):
+def _seen(operand, values, blocks, results, arrays):
     """The array of an operand, (buffer, spec, offset)."""
-    buffer, kind, offset = operand
+    buffer, wanted, offset = operand
     if buffer.kind == "input":
-        return values[buffer.slot].look(kind, offset)
+        return values[buffer.slot].look(wanted, offset)
     if buffer.kind == "given":
         source = Value.of(arrays[buffer.index], buffer.spec)
     elif buffer.kind == "result":
-        source = Value.of(*held[buffer.slot])
+        source = Value.of(*results[buffer.slot])
     else:
         spec = buffer.spec
         flat = spec.device.backend.bytes_of(blocks[buffer.index]) if buffer.nbytes else None
         source = Value.of(spec.device.backend.look(flat, spec, buffer.offset // spec.dtype.itemsize), spec)
-    return source.look(kind, offset)
+    return source.look(wanted, offset)
 
 
 def _place(buffers, node, offset):

@@ -28,7 +28,7 @@ def class_version(cls):
     return 0
 
 
-def dict_version(held):
+def dict_version(dictionary):
     """A number that a dictionary has for as long as it holds the same, and none other ever; 0: this Python has none."""
     return 0
 

@@ -35,7 +35,7 @@ cdef extern from *:
     #define FLAMBEAU_DICT_VERSION(held) ((void)(held), 0ULL)
     #endif
     """
-    unsigned long long FLAMBEAU_DICT_VERSION(PyObject* held)
+    unsigned long long FLAMBEAU_DICT_VERSION(PyObject* dictionary)
 
 cdef dict ours = _ours
 cdef object user = None               # the user's code object that was found last
@@ -48,7 +48,7 @@ cpdef here():
     global user
     cdef PyFrameObject* frame = PyEval_GetFrame()
     cdef PyObject* found
-    cdef object held = None
+    cdef object kept = None           # the frame that is looked at must stay alive
     while frame is not NULL:
         found = <PyObject*>PyFrame_GetCode(frame)
         code = <object>found
@@ -59,7 +59,7 @@ cpdef here():
             break
         frame = PyFrame_GetBack(frame)
         if frame is not NULL:
-            held = <object>frame
+            kept = <object>frame
             Py_DECREF(<PyObject*>frame)
     site = interpreted_here()
     if site is not None:
@@ -96,8 +96,8 @@ cpdef unsigned int class_version(cls):
     return (<Class*><PyObject*>cls).tp_version_tag if versions_tell else 0
 
 
-cpdef unsigned long long dict_version(held):
-    return FLAMBEAU_DICT_VERSION(<PyObject*>held)
+cpdef unsigned long long dict_version(dictionary):
+    return FLAMBEAU_DICT_VERSION(<PyObject*>dictionary)
 
 
 cdef bint is_or_none(PyObject* found, expected):

@@ -95,7 +95,7 @@ class TraceRunner(TraceBase):
                                    "finaliser")
             slot = asked.slot if asked is not None and asked.trace is self else None
             self.sealed = True                    # see Note [Whose turn]
-            if self.code and (held := self.backward) is not None and held.large:
+            if self.code and (recording := self.backward) is not None and recording.large:
                 self.backward = None              # no step was taken with it
             try:
                 if self.busy:
@@ -152,9 +152,9 @@ def _by_plan(trace):
     return _planning.attempt(trace, *found)
 
 
-def run_segment(trace, start, end, needed, held):
+def run_segment(trace, start, end, needed, holders):
     """Run these instructions of a trace that runs by a plan of their own; whether there was one."""
-    return _planning.attempt_segment(trace, start, end, needed, held)
+    return _planning.attempt_segment(trace, start, end, needed, holders)
 
 
 def run_inline(trace):
