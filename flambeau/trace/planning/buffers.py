@@ -14,13 +14,14 @@ from .steps import CopyStep, KernelStep
 class PlanBuffer:
     """Memory of a plan: an input, a result, working memory at an offset, or what a reference step gave."""
 
-    __slots__ = ("kind", "slot", "spec", "nbytes", "index", "offset", "made", "last", "taken")
+    __slots__ = ("kind", "slot", "spec", "nbytes", "index", "offset", "made", "last", "taken", "moving")
 
     def __init__(self, kind, nbytes, slot=None, spec=None):
         self.kind, self.nbytes, self.slot, self.spec = kind, nbytes, slot, spec
         self.index = self.offset = 0
         self.made = self.last = -1
         self.taken = None         # the buffer whose memory this one takes over
+        self.moving = None        # the MovingRead of an input that begins elsewhere at every run
 
     @property
     def owner(self):
@@ -32,11 +33,12 @@ class PlanBuffer:
 
 
 class Buffers:
-    """All buffers of one plan. `free` are the slots of inputs that nothing else holds: they may be written over."""
+    """All buffers of one plan. `free` are the slots of inputs that nothing else holds: they may be written over, and
+    `moving` {slot: MovingRead} those that begin elsewhere at every run."""
 
-    def __init__(self, graph, wanted, free):
+    def __init__(self, graph, wanted, free, moving):
         wanted = set(wanted)
-        self.specs, self.free = graph.specs, set(free)
+        self.specs, self.free, self.moving = graph.specs, set(free), moving
         self.slot_of = {id(node): slot for slot, node in graph.slots.items() if slot in wanted}
         self.all: list = []
         self._by_node: dict = {}
@@ -53,6 +55,7 @@ class Buffers:
         if found is None:
             if node.op == "input":
                 found = PlanBuffer("input", 0, node.attr[0], self.specs[node.attr[0]])
+                found.moving = self.moving.get(found.slot)
             else:
                 slot = self.slot_of.get(id(node))
                 spec = node.layout or make_spec(node.dtype, node.shape, None, _device_of(node))
@@ -183,7 +186,8 @@ class Buffers:
         """A function: the names of some buffers, as they are shown."""
         names = {id(self._by_node[id(node)]): f"%{slot}" for slot, node in graph.slots.items()
                  if id(node) in self._by_node}
-        names.update({id(b): f"%{b.slot}" for b in self.all if b.kind == "input"})
+        names.update({id(b): f"%{b.slot}" if b.moving is None else f"%{b.moving.slot}+n" for b in self.all
+                      if b.kind == "input"})
         names.update({id(b): f"w{i}" for i, b in enumerate(b for b in self.all if id(b) not in names)})
 
         def named(buffers):

@@ -38,6 +38,7 @@ from .carry import carried
 from .epilogues import join_relus
 from .fuse import Fuser, Group, memory as seen_memory, root
 from .lower import LOOP_TYPE, TraceGraph, TraceNode, Unfusable, layouts
+from .moving import with_own_slots
 from .nest import Nest
 from .padding import pad_rows
 from .recurrence import Repeated
@@ -75,7 +76,7 @@ def attempt(trace, key, wanted, free, whole=True):
                 _sightings[key] = times + 1
                 return False
             _sightings.pop(key, None)
-        plan = _planned(trace, wanted, free, not times)
+        plan = _planned(trace, key, wanted, free, not times)
         if plan is None:                                     # next time there may be more memory
             return False
         _plans[key] = plan
@@ -155,16 +156,16 @@ def made_for(trace):
         key, wanted, free = key_of(trace)
         plan = _plans.get(key)
         if not plan or plan.waiting is not None:
-            plan = new_plan(trace.code, [v and v.spec for v in trace.values], wanted, free)
+            plan = new_plan(trace.code, [v and v.spec for v in trace.values], wanted, free, parts=key[0])
         return plan
 
 
-def new_plan(code, specs, wanted, free, spare=None):
+def new_plan(code, specs, wanted, free, spare=None, parts=()):
     """A new Plan, of which observers are told."""
     if observers.planned is None:
-        return Plan(code, specs, wanted, free, spare)
+        return Plan(code, specs, wanted, free, spare, parts)
     start = observers.clock()
-    plan = Plan(code, specs, wanted, free, spare)
+    plan = Plan(code, specs, wanted, free, spare, parts)
     if (tell := observers.planned) is not None:
         tell(observers.Planning(plan, tuple(code), start, observers.clock()))
     return plan
@@ -188,7 +189,7 @@ def _finished(key, plan):
             return False
 
 
-def _planned(trace, wanted, free, first):
+def _planned(trace, key, wanted, free, first):
     """A new plan; False where there is none, None for want of memory. `first`: the trace was not run before, and its
     instructions would have to be prepared to run one by one, which takes as long as to plan them."""
     spare = None
@@ -197,7 +198,7 @@ def _planned(trace, wanted, free, first):
     collects = gc.isenabled()
     try:
         gc.disable()                                         # a graph is no garbage: to look through it took a fifth
-        return new_plan(trace.code, [v and v.spec for v in trace.values], wanted, free, spare)
+        return new_plan(trace.code, [v and v.spec for v in trace.values], wanted, free, spare, key[0])
     except Unfusable:
         return False
     except MemoryError as error:
@@ -268,12 +269,13 @@ class Draft(NamedTuple):
     graph: TraceGraph
 
 
-def drafted(graph, wanted, free, materialised=()):
-    """The Draft of a plan that gives the slots `wanted`, and may write over the inputs `free`."""
+def drafted(graph, wanted, free, materialised=(), moving=None):
+    """The Draft of a plan that gives the slots `wanted`, and may write over the inputs `free`; `moving`: {slot:
+    MovingRead}."""
     nodes = join_relus(Fuser.needed(graph, wanted), wanted, graph)
     pad_rows(nodes, {id(graph.slots.get(slot)) for slot in wanted}, graph.device_of)
     steps = gathered(Cutter(graph, wanted, nodes, materialised).steps)
-    buffers = Buffers(graph, wanted, free)
+    buffers = Buffers(graph, wanted, free, moving or {})
     buffers.follow(steps, graph)
     steps = buffers.share(steps)
     buffers.lay_out()
@@ -285,18 +287,19 @@ class Plan:
 
     `spare`: so many bytes of results it has, or is as costly as. Where its kernels take longer to compile than these to
     make without a plan, it is left `waiting`: they are compiled in the background, and `finish` makes it ready. None:
-    they are waited for. See Note [Compiled beforehand].
+    they are waited for. See Note [Compiled beforehand]. `parts`, of its key, say which reads move from run to run.
     """
 
     bound = None                  # the BoundProgram that runs traces by it; None while it is `waiting`
     is_native = False             # whether all of it is native, without effects
 
-    def __init__(self, code, specs, wanted, free, spare=None):
+    def __init__(self, code, specs, wanted, free, spare=None, parts=()):
+        code, specs, moving = with_own_slots(code, specs, parts)
         needed, materialised, left = set(needed_for(wanted, code)[0]), set(), set()
         while True:
             graph = TraceGraph(code, specs, needed, left)
             try:
-                draft = drafted(graph, wanted, free, materialised)
+                draft = drafted(graph, wanted, free, materialised, moving)
                 self.waiting = draft, Kernels(draft.steps, draft.buffers)
                 if spare is not None and self.waiting[1].prepare(spare):
                     return

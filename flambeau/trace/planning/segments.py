@@ -12,6 +12,7 @@ when another sequence of the same length does, is not mistaken for what every st
 from ...base.ownership import INPUT, RESULT
 from ..exclusive import owns_memory
 from ..recording.instructions import Instruction
+from ..running.key import set_moving
 
 MIN_INSTRUCTIONS = 4          # of a segment: fewer are run one by one in less time than it takes to find a plan
 FREE_BYTES = 1 << 16          # of an input that nothing else holds, for its memory to be written over
@@ -51,7 +52,7 @@ class Segment:
         self.trace, self.end, self.trains, self.ran, self.bytes = trace, end, trace.trains, None, 0
         self.code, self.recorded, self.values, self.over = [], [], [], set()
         values, last, mine, position_of = trace.values, trace.last, self.values, {}
-        parts, specs, wanted, free = [], [], [], []
+        parts, specs, shifted, inputs, wanted, free = [], [], [], set(), [], []
         for index in range(start, end):
             instruction = trace.code[index]
             slots, results = instruction.slots, instruction.results()
@@ -64,6 +65,7 @@ class Segment:
                     if last[slot] < end and value.spec.nbytes >= FREE_BYTES \
                             and holders[slot] <= (INPUT if value in trace.slots else RESULT) and owns_memory(value):
                         free.append(len(mine))
+                    inputs.add(len(mine))
                     specs.append(value.spec)
                     mine.append(value)
             reads, made = tuple([position_of[slot] for slot in slots]), len(mine)
@@ -75,8 +77,12 @@ class Segment:
             entry, offsets = instruction.entry, instruction.offsets
             self.recorded.append(instruction)
             self.code.append(Instruction.of(entry, reads, offsets, instruction.params, made, instruction.site))
+            if offsets is not entry.zeros:
+                shifted.append(len(parts))
             parts.append((entry, reads, offsets))
             self.bytes += entry.weight
+        if shifted:
+            set_moving(parts, shifted, inputs.difference(free))
         outside, alone = tuple(wanted), tuple(free)
         self.found = (tuple(parts), tuple(specs), outside, alone), outside, alone        # as `key_of` says it
 

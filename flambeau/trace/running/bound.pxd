@@ -16,6 +16,11 @@ cdef class InputPlace:
 
 
 @cython.final
+cdef class MovingPlace:
+    cdef public Py_ssize_t at, index, instruction, operand, itemsize
+
+
+@cython.final
 cdef class ResultPlace:
     cdef public Py_ssize_t at, index, source
     cdef public object spec, size_class
@@ -32,7 +37,7 @@ cdef class NumberPlace:
 cdef class BoundProgram:
     cdef public object program
     cdef public bint is_native, direct
-    cdef public list inputs, outputs, takes, givens, numbers
+    cdef public list inputs, moving, fixed, outputs, takes, givens, numbers
     cdef public object cells
     cdef WorkingMemory memory
     cdef AddressTable table
@@ -52,6 +57,9 @@ cdef class BoundProgram:
 
     @cython.locals(words=cython.p_longlong, value=Value, place=InputPlace)
     cdef _put_inputs(self, AddressTable table, bint direct, values)
+
+    @cython.locals(words=cython.p_longlong, value=Value, place=MovingPlace, instruction=Instruction)
+    cdef _put_moving(self, AddressTable table, bint direct, values, list code)
 
     @cython.locals(words=cython.p_longlong, value=Value, place=ResultPlace, one=tuple, found=list)
     cdef list _put_results(self, AddressTable table, list made)

@@ -36,6 +36,18 @@ class InputPlace:
         self.at, self.index = at, index
 
 
+class MovingPlace:
+    """Where an input stands that begins elsewhere at every run (Note [Moving reads] in key.py): its place in `values`,
+    its index in the table, and the operand of an `instruction` whose offset says where, in elements of so many
+    `itemsize` bytes."""
+
+    __slots__ = ("at", "index", "instruction", "operand", "itemsize")
+
+    def __init__(self, at, index, read):
+        self.at, self.index = at, index
+        self.instruction, self.operand, self.itemsize = read.index, read.operand, read.itemsize
+
+
 class ResultPlace:
     """Where a result goes: its place in `made`, and the index in the table of its memory.
 
@@ -67,11 +79,12 @@ class BoundProgram:
     trace, whose slots are the places; a replay says which slot stands where.
 
     `outputs` are the results that are allocated, `takes` those in the memory of an input, `givens` those of steps of
-    the reference executor. `numbers` are given at every run, and `cells` hold the others. `table` is there while no run
-    uses it: two threads, or a look amid another, may run one program at once.
+    the reference executor. `moving` are inputs whose offsets the `code` has, that of the run or `fixed`, a replay's.
+    `numbers` are given at every run, and `cells` hold the others. `table` is there while no run uses it: two threads,
+    or a look amid another, may run one program at once.
     """
 
-    __slots__ = ("program", "is_native", "direct", "inputs", "outputs", "takes", "givens", "numbers", "cells",
+    __slots__ = ("program", "is_native", "direct", "inputs", "moving", "fixed", "outputs", "takes", "givens", "numbers", "cells",
                  "memory", "table")
 
     def __init__(self, program, positions=None, results=None, numbers=None, code=None):
@@ -86,6 +99,8 @@ class BoundProgram:
         self.direct = program.native and not program.before and hasattr(program.last.program, "direct") \
             and all(spec.device is CPU for _, spec, _ in (*program.outputs, *program.takes))
         self.inputs = [InputPlace(place(positions, slot), index) for slot, index in program.inputs]
+        self.moving = [MovingPlace(place(positions, read.slot), index, read) for read, index in program.moving]
+        self.fixed = code
         self.outputs = [ResultPlace(place(results, slot), spec, index, _spare_class(spec))
                         for slot, spec, index in program.outputs]
         self.takes = [ResultPlace(place(results, slot), spec, -1, None, place(positions, source))
@@ -148,6 +163,8 @@ class BoundProgram:
                 makers = program.makers(code, code if segment is None else segment.code)
             blocks = program.working_memory(table.addresses, makers)
         self._put_inputs(table, direct, values)
+        if self.moving:
+            self._put_moving(table, direct, values, numbers if self.fixed is None else self.fixed)
         found = self._put_results(table, made) if direct else self._put_results_of_devices(table, made, makers)
         taken = self._taken(values) if self.takes else None
         if self.numbers:
@@ -200,6 +217,16 @@ class BoundProgram:
             if where is None:
                 where = value._address = address(value.array) if direct else value.address()
             words[place.index] = where
+
+    def _put_moving(self, table, direct, values, code):
+        words = table.words
+        for place in self.moving:
+            value, instruction = values[place.at], code[place.instruction]
+            where = getattr(value, "_address", None)
+            if where is None:
+                where = value._address = address(value.array) if direct else value.address()
+            offset = instruction.offsets[place.operand]
+            words[place.index] = where + offset * place.itemsize
 
     def _put_results(self, table, made):
         """(array, address) of each output, on the CPU while memory is not observed."""

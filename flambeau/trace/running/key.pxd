@@ -9,11 +9,20 @@ from flambeau.trace.value cimport Value
 
 cdef Py_ssize_t INPUT, RESULT
 cdef list _remembered
+cdef object update
 
 
-@cython.locals(code=list, values=list, wanted=list, parts=list, holders=list, free=list, specs=list,
-               instruction=Instruction, entry=Entry, first=Py_ssize_t, slot=Py_ssize_t, value=Value)
+@cython.locals(code=list, values=list, wanted=list, parts=list, shifted=list, holders=list, free=list, specs=list,
+               instruction=Instruction, entry=Entry, offsets=tuple, first=Py_ssize_t, slot=Py_ssize_t, value=Value)
 cpdef key_of(TraceBase trace)
+
+
+@cython.locals(entry=Entry, slots=tuple, offsets=tuple, places=dict)
+cpdef set_moving(list parts, list shifted, movable)
+
+
+@cython.locals(found=list, at=Py_ssize_t, specs=tuple, place=tuple)
+cpdef tuple moving_offsets(Entry entry, tuple slots, tuple offsets, movable, dict places)
 
 
 cdef class SingleRun:
@@ -21,8 +30,8 @@ cdef class SingleRun:
     cdef public object plan
 
 
-@cython.locals(instruction=Instruction, entry=Entry, slots=tuple, first=Py_ssize_t, slot=Py_ssize_t, values=list,
-               value=Value, single=SingleRun)
+@cython.locals(instruction=Instruction, entry=Entry, slots=tuple, offsets=tuple, first=Py_ssize_t, slot=Py_ssize_t,
+               values=list, value=Value, single=SingleRun)
 cpdef cached_plan(TraceBase trace)
 
 

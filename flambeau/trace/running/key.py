@@ -2,11 +2,18 @@
 
 The plan of a single instruction is found by its Entry, where it is like the last one (`cached_plan`).
 
+Note [Moving reads]: a loop that takes a minibatch as `x[row:row + 64]` reads from another place at every step. So where
+in an input that stays as it is a read begins is no part of the key: it is a number of the run, as the learning rate is.
+In the key stands which reads begin at the same place, by a negative number for each place, and which at the beginning
+of the input. An input whose memory may be written over keeps its offsets, and so does the target of a write. A plan
+takes each such place for an input of its own (planning/moving.py), whose address is made at every run (bound.py).
+
 A part of the compiled core: see Note [One source, two speeds] in base/core.py.
 """
 from ...base.counting import count_in, counts
 from ...base.ownership import INPUT, RESULT
 from ..exclusive import owns_memory
+from ..recording.update import update
 
 MAX_SINGLE_RUNS = 4096            # that are remembered
 _remembered: list = []            # the `singles` of entries
@@ -15,10 +22,12 @@ _remembered: list = []            # the `singles` of entries
 def key_of(trace):
     """(the key, slots that are still held outside, inputs that nothing else holds)."""
     code, values = trace.code, trace.values
-    wanted, parts, holders = [], [], counts(values)
+    wanted, parts, shifted, holders = [], [], [], counts(values)
     for instruction in code:
-        entry, first = instruction.entry, instruction.first
-        parts.append((entry, instruction.slots, instruction.offsets))
+        entry, first, offsets = instruction.entry, instruction.first, instruction.offsets
+        if offsets is not entry.zeros:
+            shifted.append(len(parts))
+        parts.append((entry, instruction.slots, offsets))
         if not entry.many:
             if holders[first] > RESULT:
                 wanted.append(first)
@@ -31,13 +40,42 @@ def key_of(trace):
         specs.append(value.spec)
         if holders[slot] <= INPUT and owns_memory(value):
             free.append(slot)
+    if shifted:
+        set_moving(parts, shifted, set(trace.slots.values()).difference(free))
     outside, alone = tuple(wanted), tuple(free)
     return (tuple(parts), tuple(specs), outside, alone), outside, alone
 
 
+def set_moving(parts, shifted, movable):
+    """Bring the offsets in some of the `parts` of a key, those at `shifted`, to the form of Note [Moving reads].
+    `movable`: the slots of inputs that stay as they are."""
+    places = {}
+    for at in shifted:
+        entry, slots, offsets = parts[at]
+        parts[at] = (entry, slots, moving_offsets(entry, slots, offsets, movable, places))
+
+
+def moving_offsets(entry, slots, offsets, movable, places):
+    """The `offsets` of an instruction as they stand in a key. `places`: {(slot, offset, spec): number} so far."""
+    found, at, specs = [], 0, entry.input_specs
+    for offset in offsets:
+        slot = slots[at]
+        if offset and (movable is None or slot in movable) and (at or entry.op is not update):
+            place = (slot, offset, specs[at])
+            number = places.get(place)
+            if number is None:
+                number = places[place] = -1 - len(places)
+            found.append(number)
+        else:
+            found.append(offset)
+        at += 1
+    return tuple(found)
+
+
 class SingleRun:
-    """How a trace of one instruction ran: the offsets of what it read, the specs of its inputs, the plan. Others held
-    all inputs, and the result. The Entry has it by the input slots (`x * x` reads one, `x * y` two)."""
+    """How a trace of one instruction ran: the offsets of what it read, as they stand in a key, the specs of its inputs,
+    the plan. Others held all inputs, and the result. The Entry has it by the input slots (`x * x` reads one, `x * y`
+    two)."""
 
     __slots__ = ("offsets", "input_specs", "plan")
 
@@ -48,8 +86,13 @@ def cached_plan(trace):
     entry, slots, first = instruction.entry, instruction.slots, instruction.first
     single = entry.singles.get(slots) if entry.singles is not None else None
     values = trace.values
-    if single is None or instruction.offsets != single.offsets or len(single.input_specs) != first \
-            or len(trace.slots) != first or len(values) != first + 1 or count_in(values, first) <= RESULT:
+    if single is None or len(single.input_specs) != first or len(trace.slots) != first or len(values) != first + 1 \
+            or count_in(values, first) <= RESULT:
+        return None
+    offsets = instruction.offsets
+    if offsets is not entry.zeros:
+        offsets = moving_offsets(entry, slots, offsets, None, {})
+    if offsets != single.offsets:
         return None
     for slot in range(first):
         if count_in(values, slot) <= INPUT:       # asked before a variable holds it
@@ -74,7 +117,7 @@ def remember(trace, plan, found):
             forget_single_runs()
         _remembered.append(entry.singles)
     single = SingleRun()
-    single.offsets, single.input_specs, single.plan = instruction.offsets, key[1], plan
+    single.offsets, single.input_specs, single.plan = key[0][0][2], key[1], plan
     entry.singles[instruction.slots] = single     # as a whole: see Note [First use] in base/once.py
 
 

@@ -141,7 +141,7 @@ class TransferCall:
 class Program:
     """A plan's steps, ready to run.
 
-    `inputs` are (slot, index of the table), `outputs` (slot, spec, index) of what it allocates, `takes` (slot, spec,
+    `inputs` are (slot, index of the table), `moving` (MovingRead, index), `outputs` (slot, spec, index) of what it allocates, `takes` (slot, spec,
     slot of the input whose memory it takes over), `givens` (slot, spec, index) of what reference steps and copies
     between devices gave, and `numbers` (instruction, parameter, dtype) of those that come from the instructions.
     `blocks` (device, bytes, index) are needed while it runs. `last` is the stretch at the end if that is a device's
@@ -161,11 +161,15 @@ class Program:
         self.has_effects = any(isinstance(step, CallbackStep) for step in steps)
 
     def _places(self, buffers):
-        self.inputs, self.outputs, self.takes, self.givens = [], [], [], []
+        self.inputs, self.moving, self.outputs, self.takes, self.givens = [], [], [], [], []
         for b in buffers.all:
             if b.kind == "input":
-                if b.spec.device.backend.compiles:          # others have no steps that want its address
+                if not b.spec.device.backend.compiles:      # which has no steps that want its address
+                    continue
+                if b.moving is None:
                     self.inputs.append((b.slot, b.index))
+                else:
+                    self.moving.append((b.moving, b.index))
             elif b.kind == "result":
                 if b.taken is None:
                     self.outputs.append((b.slot, b.spec, b.index))
@@ -268,7 +272,7 @@ class Program:
     def _call_reference(self, call, table, values, code, blocks, results, arrays, perform):
         instruction = code[call.index]
         entry, params = instruction.entry, instruction.params
-        given = [_seen(operand, values, blocks, results, arrays) for operand in call.operands]
+        given = [_seen(operand, values, code, blocks, results, arrays) for operand in call.operands]
         start, outs = observers.begin(instruction) if observers.during_runs and observers.gathering() else 0, None
         try:
             if isinstance(call.step, CallbackStep):
@@ -289,7 +293,7 @@ class Program:
 
     def _transfer(self, call, table, values, code, blocks, results, arrays):
         origin, target = call.operand[0].spec.device.backend, call.made.spec
-        seen = _seen(call.operand, values, blocks, results, arrays)
+        seen = _seen(call.operand, values, code, blocks, results, arrays)
         instructions, made = [code[i] for i in call.step.instructions], None
         start = observers.begin(*instructions) \
             if observers.during_runs and observers.gathering() else 0
@@ -312,9 +316,11 @@ class Program:
             table[buffer.index] = backend.address(made)
 
 
-def _seen(operand, values, blocks, results, arrays):
+def _seen(operand, values, code, blocks, results, arrays):
     """The array of an operand, (buffer, spec, offset)."""
     buffer, wanted, offset = operand
+    if buffer.moving is not None:
+        return values[buffer.moving.slot].look(wanted, buffer.moving.offset(code) + offset)
     if buffer.kind == "input":
         return values[buffer.slot].look(wanted, offset)
     if buffer.kind == "given":
