@@ -6,6 +6,7 @@ import flambeau as torch
 from flambeau.backends.backend import DeviceFailed
 from flambeau.backends.cuda import graphs
 from flambeau.base.observers import Observer, observing
+from flambeau.trace.planning import plan
 
 from .simulated import SimulatedDriver, compiler, simulating
 
@@ -109,3 +110,16 @@ def test_an_error_of_a_kernel_tells_the_lines_at_the_next_wait(driver, monkeypat
         told = str(error), *getattr(error, "__notes__", ())
     assert "illegal memory access" in told[0] and "test_graphs.py" in told[1], told
     del y
+
+
+def test_reads_that_begin_elsewhere(driver):
+    """One plan reads rows from wherever they begin, aligned or not: Note [Moving reads] in trace/running/key.py."""
+    array = np.arange(40 * 6, dtype=np.float32).reshape(40, 6)
+    x = torch.tensor(array).to("cuda")
+    torch.cuda.synchronize()
+    plan.forget()
+    for row, column in ((1, 1), (3, 2), (2, 1), (8, 2), (8, 1), (31, 2)):
+        y = (x[row:row + 8, column:column + 4] * x[row + 1, column:column + 4]).sum(1) + x[row, :1]
+        part = array[row:row + 8, column:column + 4] * array[row + 1, column:column + 4]
+        np.testing.assert_allclose(y.cpu().numpy(), part.sum(1) + array[row, :1], rtol=1e-6)
+    assert len(plan._plans) == 1

@@ -31,8 +31,8 @@ def with_own_slots(code, specs, parts):
     for index, (entry, slots, offsets) in enumerate(parts):
         for operand, place in enumerate(offsets):
             if place < 0 and place not in own:
-                own[place] = len(specs)
-                moving[len(specs)] = MovingRead(slots[operand], index, operand, entry.input_specs[operand].dtype.itemsize)
+                own[place], itemsize = len(specs), entry.input_specs[operand].dtype.itemsize
+                moving[len(specs)] = MovingRead(slots[operand], index, operand, itemsize)
                 specs.append(specs[slots[operand]])
         if any(place < 0 for place in offsets):
             one = code[index]

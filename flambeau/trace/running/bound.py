@@ -84,8 +84,8 @@ class BoundProgram:
     or a look amid another, may run one program at once.
     """
 
-    __slots__ = ("program", "is_native", "direct", "inputs", "moving", "fixed", "outputs", "takes", "givens", "numbers", "cells",
-                 "memory", "table")
+    __slots__ = ("program", "is_native", "direct", "inputs", "moving", "fixed", "outputs", "takes", "givens", "numbers",
+                 "cells", "memory", "table")
 
     def __init__(self, program, positions=None, results=None, numbers=None, code=None):
         """`positions`, `results`: {slot: position} in `values` and `made`. `numbers`: {(instruction, parameter):
