@@ -144,8 +144,9 @@ class Program:
     `inputs` are (slot, index of the table), `moving` (MovingRead, index), `outputs` (slot, spec, index) of what it
     allocates, `takes` (slot, spec, slot of the input whose memory it takes over), `givens` (slot, spec, index) of what
     reference steps and copies between devices gave, and `numbers` (instruction, parameter, dtype) of those that come
-    from the instructions. `blocks` (device, bytes, index) are needed while it runs. `last` is the stretch at the end if that is a device's
-    program, `before` are the others; `native`: all of them are devices' programs. It is run by bound.py.
+    from the instructions. `blocks` (device, bytes, index) are needed while it runs. `last` is the stretch at the end if
+    that is a device's program, `before` are the others; `native`: all of them are devices' programs. It is run by
+    bound.py.
     """
 
     def __init__(self, steps, buffers, numbers):
