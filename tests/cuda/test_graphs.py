@@ -113,7 +113,7 @@ def test_an_error_of_a_kernel_tells_the_lines_at_the_next_wait(driver, monkeypat
 
 
 def test_reads_that_begin_elsewhere(driver):
-    """One plan reads rows from wherever they begin, aligned or not: Note [Moving reads] in trace/running/key.py."""
+    """One plan reads rows from wherever they begin, aligned or not: Note [Moving offsets] in trace/running/key.py."""
     array = np.arange(40 * 6, dtype=np.float32).reshape(40, 6)
     x = torch.tensor(array).to("cuda")
     torch.cuda.synchronize()

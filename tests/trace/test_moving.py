@@ -1,4 +1,4 @@
-"""Reads that begin elsewhere in an input at every run have one plan: Note [Moving reads] in trace/running/key.py."""
+"""Reads and writes that begin elsewhere at every run have one plan: Note [Moving offsets] in trace/running/key.py."""
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -75,12 +75,27 @@ def test_how_often_a_trace_was_seen_counts_all_rows():
     assert ran == 1
 
 
-def test_a_plan_shows_them():
-    x = ready(table())
-    y = x[3] * 2 + x[4]
-    (step,) = torch.plans.of(y).steps
-    assert step.reads == ("%0+n",) and "reads %0+n" in str(step)
-    assert y.tolist() == (table()[3] * 2 + table()[4]).tolist()
+def test_one_plan_for_every_place_that_is_written():
+    array = table()
+    x, before = ready(array), plans()
+    for column in (1, 3, 2, 1, 4):
+        y, want = x * 2, array * 2
+        y[:, column:column + 2] = 0
+        want[:, column:column + 2] = 0
+        assert (y + 1).tolist() == (want + 1).tolist()
+    assert plans() == before + 1
+
+
+def test_one_plan_for_parts_of_results():
+    array = table()
+    x, before = ready(array), plans()
+    for row in (1, 30, 7):
+        y = x.cos()
+        got = (y[row] + y[row + 2:row + 4].sin() @ y[:3, :3].repeat(1, 2).t().reshape(6, 3)[:, :1]).sum()
+        y = np.cos(array)
+        right = np.tile(y[:3, :3], (1, 2)).T.reshape(6, 3)[:, :1]
+        np.testing.assert_allclose(got.item(), (y[row] + np.sin(y[row + 2:row + 4]) @ right).sum(), rtol=1e-4)
+    assert plans() <= before + 2
 
 
 # --- what must not be mixed up ----------------------------------------------------------------------------------------
@@ -129,6 +144,15 @@ def test_between_steps_of_the_reference(sort_without_kernel):
     for row in (1, 8, 3):
         got = torch.sort(x[row:row + 3], 1)[0] + x[row + 5]
         assert got.tolist() == (np.sort(array[row:row + 3], 1) + array[row + 5]).tolist()
+
+
+def test_parts_of_what_the_reference_gave(sort_without_kernel):
+    array = table()[:, ::-1].copy()
+    x, before = ready(array), plans()
+    for row in (1, 8, 3):
+        got = torch.sort(x * 2, 1)[0][row:row + 3] * 0.5
+        assert got.tolist() == np.sort(array[row:row + 3], 1).tolist()
+    assert plans() == before + 1
 
 
 def test_products_and_columns():

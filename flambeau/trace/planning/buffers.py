@@ -8,20 +8,20 @@ from heapq import heappop, heappush
 from ...base.spec import CPU, spec as make_spec
 from ...loops.ir import BYTES_OF_TYPE
 from .fuse import RESHAPING_KINDS, RESULT_KINDS, memory as seen_memory, root
+from .moving import MovingOffset
 from .steps import CopyStep, KernelStep
 
 
 class PlanBuffer:
     """Memory of a plan: an input, a result, working memory at an offset, or what a reference step gave."""
 
-    __slots__ = ("kind", "slot", "spec", "nbytes", "index", "offset", "made", "last", "taken", "moving")
+    __slots__ = ("kind", "slot", "spec", "nbytes", "index", "offset", "made", "last", "taken")
 
     def __init__(self, kind, nbytes, slot=None, spec=None):
         self.kind, self.nbytes, self.slot, self.spec = kind, nbytes, slot, spec
         self.index = self.offset = 0
         self.made = self.last = -1
         self.taken = None         # the buffer whose memory this one takes over
-        self.moving = None        # the MovingRead of an input that begins elsewhere at every run
 
     @property
     def owner(self):
@@ -33,12 +33,11 @@ class PlanBuffer:
 
 
 class Buffers:
-    """All buffers of one plan. `free` are the slots of inputs that nothing else holds: they may be written over, and
-    `moving` {slot: MovingRead} those that begin elsewhere at every run."""
+    """All buffers of one plan. `free` are the slots of inputs that nothing else holds: they may be written over."""
 
-    def __init__(self, graph, wanted, free, moving):
+    def __init__(self, graph, wanted, free):
         wanted = set(wanted)
-        self.specs, self.free, self.moving = graph.specs, set(free), moving
+        self.specs, self.free = graph.specs, set(free)
         self.slot_of = {id(node): slot for slot, node in graph.slots.items() if slot in wanted}
         self.all: list = []
         self._by_node: dict = {}
@@ -55,7 +54,6 @@ class Buffers:
         if found is None:
             if node.op == "input":
                 found = PlanBuffer("input", 0, node.attr[0], self.specs[node.attr[0]])
-                found.moving = self.moving.get(found.slot)
             else:
                 slot = self.slot_of.get(id(node))
                 spec = node.layout or make_spec(node.dtype, node.shape, None, _device_of(node))
@@ -186,8 +184,7 @@ class Buffers:
         """A function: the names of some buffers, as they are shown."""
         names = {id(self._by_node[id(node)]): f"%{slot}" for slot, node in graph.slots.items()
                  if id(node) in self._by_node}
-        names.update({id(b): f"%{b.slot}" if b.moving is None else f"%{b.moving.slot}+n" for b in self.all
-                      if b.kind == "input"})
+        names.update({id(b): f"%{b.slot}" for b in self.all if b.kind == "input"})
         names.update({id(b): f"w{i}" for i, b in enumerate(b for b in self.all if id(b) not in names)})
 
         def named(buffers):
@@ -229,7 +226,7 @@ def _device_of(node):
 def _no_overlap(source, view, offset):
     """Whether a source lies wholly before or behind the `view` at `offset` of the same memory."""
     _, strides, start = seen_memory(source)
-    if source.dtype is not view.dtype:
+    if source.dtype is not view.dtype or MovingOffset in (start.__class__, offset.__class__):
         return False
     end = start + sum(s * (n - 1) for s, n in zip(strides, source.shape, strict=True))
     stop = offset + sum(s * (n - 1) for s, n in zip(view.strides, view.shape, strict=True))

@@ -38,7 +38,7 @@ from .carry import carried
 from .epilogues import join_relus
 from .fuse import Fuser, Group, memory as seen_memory, root
 from .lower import LOOP_TYPE, TraceGraph, TraceNode, Unfusable, layouts
-from .moving import with_own_slots
+from .moving import with_moving_offsets
 from .nest import Nest
 from .padding import pad_rows
 from .recurrence import Repeated
@@ -269,13 +269,12 @@ class Draft(NamedTuple):
     graph: TraceGraph
 
 
-def drafted(graph, wanted, free, materialised=(), moving=None):
-    """The Draft of a plan that gives the slots `wanted`, and may write over the inputs `free`; `moving`: {slot:
-    MovingRead}."""
+def drafted(graph, wanted, free, materialised=()):
+    """The Draft of a plan that gives the slots `wanted`, and may write over the inputs `free`."""
     nodes = join_relus(Fuser.needed(graph, wanted), wanted, graph)
     pad_rows(nodes, {id(graph.slots.get(slot)) for slot in wanted}, graph.device_of)
     steps = gathered(Cutter(graph, wanted, nodes, materialised).steps)
-    buffers = Buffers(graph, wanted, free, moving or {})
+    buffers = Buffers(graph, wanted, free)
     buffers.follow(steps, graph)
     steps = buffers.share(steps)
     buffers.lay_out()
@@ -287,19 +286,19 @@ class Plan:
 
     `spare`: so many bytes of results it has, or is as costly as. Where its kernels take longer to compile than these to
     make without a plan, it is left `waiting`: they are compiled in the background, and `finish` makes it ready. None:
-    they are waited for. See Note [Compiled beforehand]. `parts`, of its key, say which reads move from run to run.
+    they are waited for. See Note [Compiled beforehand]. `parts`, of its key, say which offsets move from run to run.
     """
 
     bound = None                  # the BoundProgram that runs traces by it; None while it is `waiting`
     is_native = False             # whether all of it is native, without effects
 
     def __init__(self, code, specs, wanted, free, spare=None, parts=()):
-        code, specs, moving = with_own_slots(code, specs, parts)
+        code = with_moving_offsets(code, parts)
         needed, materialised, left = set(needed_for(wanted, code)[0]), set(), set()
         while True:
             graph = TraceGraph(code, specs, needed, left)
             try:
-                draft = drafted(graph, wanted, free, materialised, moving)
+                draft = drafted(graph, wanted, free, materialised)
                 self.waiting = draft, Kernels(draft.steps, draft.buffers)
                 if spare is not None and self.waiting[1].prepare(spare):
                     return

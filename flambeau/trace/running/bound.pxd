@@ -17,7 +17,9 @@ cdef class InputPlace:
 
 @cython.final
 cdef class MovingPlace:
-    cdef public Py_ssize_t at, index, instruction, operand, itemsize
+    cdef public Py_ssize_t index, base, nbytes, instruction, operand, itemsize
+
+    cpdef begins_at(self, addresses, list code)
 
 
 @cython.final
@@ -58,8 +60,8 @@ cdef class BoundProgram:
     @cython.locals(words=cython.p_longlong, value=Value, place=InputPlace)
     cdef _put_inputs(self, AddressTable table, bint direct, values)
 
-    @cython.locals(words=cython.p_longlong, value=Value, place=MovingPlace, instruction=Instruction)
-    cdef _put_moving(self, AddressTable table, bint direct, values, list code)
+    @cython.locals(words=cython.p_longlong, place=MovingPlace, instruction=Instruction, offset=cython.longlong)
+    cdef _put_moving(self, AddressTable table, list code)
 
     @cython.locals(words=cython.p_longlong, value=Value, place=ResultPlace, one=tuple, found=list)
     cdef list _put_results(self, AddressTable table, list made)

@@ -37,15 +37,19 @@ class InputPlace:
 
 
 class MovingPlace:
-    """Where an input stands that begins elsewhere at every run (Note [Moving reads] in key.py): its place in `values`,
-    its index in the table, and the operand of an `instruction` whose offset says where, in elements of so many
-    `itemsize` bytes."""
+    """A place that begins elsewhere at every run (Note [Moving offsets] in key.py): its index in the table. It lies
+    `nbytes` behind the address at index `base`, and as many elements of `itemsize` bytes as the offset of an operand of
+    an `instruction` says."""
 
-    __slots__ = ("at", "index", "instruction", "operand", "itemsize")
+    __slots__ = ("index", "base", "nbytes", "instruction", "operand", "itemsize")
 
-    def __init__(self, at, index, read):
-        self.at, self.index = at, index
-        self.instruction, self.operand, self.itemsize = read.index, read.operand, read.itemsize
+    def __init__(self, index, base, nbytes, offset, itemsize):
+        self.index, self.base, self.nbytes, self.itemsize = index, base, nbytes, itemsize
+        self.instruction, self.operand = offset.index, offset.operand
+
+    def begins_at(self, addresses, code):
+        """Its address, for a run of these instructions."""
+        return addresses[self.base] + self.nbytes + code[self.instruction].offsets[self.operand] * self.itemsize
 
 
 class ResultPlace:
@@ -79,9 +83,9 @@ class BoundProgram:
     trace, whose slots are the places; a replay says which slot stands where.
 
     `outputs` are the results that are allocated, `takes` those in the memory of an input, `givens` those of steps of
-    the reference executor. `moving` are inputs whose offsets the `code` has, that of the run or `fixed`, a replay's.
-    `numbers` are given at every run, and `cells` hold the others. `table` is there while no run uses it: two threads,
-    or a look amid another, may run one program at once.
+    the reference executor. Offsets of the places in `moving` are in the code of the run, or in that of a replay, which
+    is `fixed`. `numbers` are given at every run, and `cells` hold the others. `table` is there while no run uses it:
+    two threads, or a look amid another, may run one program at once.
     """
 
     __slots__ = ("program", "is_native", "direct", "inputs", "moving", "fixed", "outputs", "takes", "givens", "numbers",
@@ -99,8 +103,7 @@ class BoundProgram:
         self.direct = program.native and not program.before and hasattr(program.last.program, "direct") \
             and all(spec.device is CPU for _, spec, _ in (*program.outputs, *program.takes))
         self.inputs = [InputPlace(place(positions, slot), index) for slot, index in program.inputs]
-        self.moving = [MovingPlace(place(positions, read.slot), index, read) for read, index in program.moving]
-        self.fixed = code
+        self.moving, self.fixed = program.moving, code
         self.outputs = [ResultPlace(place(results, slot), spec, index, _spare_class(spec))
                         for slot, spec, index in program.outputs]
         self.takes = [ResultPlace(place(results, slot), spec, -1, None, place(positions, source))
@@ -163,9 +166,9 @@ class BoundProgram:
                 makers = program.makers(code, code if segment is None else segment.code)
             blocks = program.working_memory(table.addresses, makers)
         self._put_inputs(table, direct, values)
-        if self.moving:
-            self._put_moving(table, direct, values, numbers if self.fixed is None else self.fixed)
         found = self._put_results(table, made) if direct else self._put_results_of_devices(table, made, makers)
+        if self.moving:
+            self._put_moving(table, numbers if self.fixed is None else self.fixed)
         taken = self._taken(values) if self.takes else None
         if self.numbers:
             self._put_numbers(table, numbers)
@@ -218,15 +221,12 @@ class BoundProgram:
                 where = value._address = address(value.array) if direct else value.address()
             words[place.index] = where
 
-    def _put_moving(self, table, direct, values, code):
+    def _put_moving(self, table, code):
         words = table.words
         for place in self.moving:
-            value, instruction = values[place.at], code[place.instruction]
-            where = getattr(value, "_address", None)
-            if where is None:
-                where = value._address = address(value.array) if direct else value.address()
+            instruction = code[place.instruction]
             offset = instruction.offsets[place.operand]
-            words[place.index] = where + offset * place.itemsize
+            words[place.index] = words[place.base] + place.nbytes + offset * place.itemsize
 
     def _put_results(self, table, made):
         """(array, address) of each output, on the CPU while memory is not observed."""

@@ -9,7 +9,7 @@ from flambeau.trace.value cimport Value
 
 cdef Py_ssize_t INPUT, RESULT
 cdef list _remembered
-cdef object update
+cdef object CPU, update
 
 
 @cython.locals(code=list, values=list, wanted=list, parts=list, shifted=list, holders=list, free=list, specs=list,
@@ -18,11 +18,11 @@ cpdef key_of(TraceBase trace)
 
 
 @cython.locals(entry=Entry, slots=tuple, offsets=tuple, places=dict)
-cpdef set_moving(list parts, list shifted, movable)
+cpdef set_moving(list parts, list shifted, unchanged)
 
 
 @cython.locals(found=list, at=Py_ssize_t, specs=tuple, place=tuple)
-cpdef tuple moving_offsets(Entry entry, tuple slots, tuple offsets, movable, dict places)
+cpdef tuple moving_offsets(Entry entry, tuple slots, tuple offsets, unchanged, dict places)
 
 
 cdef class SingleRun:

@@ -2,16 +2,18 @@
 
 The plan of a single instruction is found by its Entry, where it is like the last one (`cached_plan`).
 
-Note [Moving reads]: a loop that takes a minibatch as `x[row:row + 64]` reads from another place at every step. So where
-in an input that stays as it is a read begins is no part of the key: it is a number of the run, as the learning rate is.
-In the key stands which reads begin at the same place, by a negative number for each place, and which at the beginning
-of the input. An input whose memory may be written over keeps its offsets, and so does the target of a write. A plan
-takes each such place for an input of its own (planning/moving.py), whose address is made at every run (bound.py).
+Note [Moving offsets]: a loop that takes a minibatch as `x[row:row + 64]`, or masks `x[:, start:start + 8]`, reads and
+writes at another place in every step. So the place is no part of the key: it is a number of the run, as the learning
+rate is. In the key stands whether it is the beginning, and which operands begin at the same place, by a negative number
+for each place. Who plans takes such an offset as anywhere (MovingOffset in planning/moving.py), and every run fills in
+where it is (bound.py). On other devices that holds for inputs that stay as they are, since tasks there may be joined by
+where their memory lies.
 
 A part of the compiled core: see Note [One source, two speeds] in base/core.py.
 """
 from ...base.counting import count_in, counts
 from ...base.ownership import INPUT, RESULT
+from ...base.spec import CPU
 from ..exclusive import owns_memory
 from ..recording.update import update
 
@@ -46,21 +48,24 @@ def key_of(trace):
     return (tuple(parts), tuple(specs), outside, alone), outside, alone
 
 
-def set_moving(parts, shifted, movable):
-    """Bring the offsets in some of the `parts` of a key, those at `shifted`, to the form of Note [Moving reads].
-    `movable`: the slots of inputs that stay as they are."""
+def set_moving(parts, shifted, unchanged):
+    """Bring the offsets in some of the `parts` of a key, those at `shifted`, to the form of Note [Moving offsets].
+    `unchanged`: the slots of inputs that stay as they are."""
     places = {}
     for at in shifted:
         entry, slots, offsets = parts[at]
-        parts[at] = (entry, slots, moving_offsets(entry, slots, offsets, movable, places))
+        parts[at] = (entry, slots, moving_offsets(entry, slots, offsets, unchanged, places))
 
 
-def moving_offsets(entry, slots, offsets, movable, places):
+def moving_offsets(entry, slots, offsets, unchanged, places):
     """The `offsets` of an instruction as they stand in a key. `places`: {(slot, offset, spec): number} so far."""
+    if entry.op is update and slots[0] == slots[1]:           # whether they overlap decides how it is done
+        return offsets
     found, at, specs = [], 0, entry.input_specs
     for offset in offsets:
         slot = slots[at]
-        if offset and (movable is None or slot in movable) and (at or entry.op is not update):
+        if offset and (specs[at].device is CPU
+                       or (unchanged is None or slot in unchanged) and (at or entry.op is not update)):
             place = (slot, offset, specs[at])
             number = places.get(place)
             if number is None:

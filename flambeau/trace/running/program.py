@@ -17,9 +17,10 @@ from ...loops.ir import BYTES_OF_TYPE
 from ..planning.buffers import last_to_fail
 from ..planning.fuse import memory as seen_memory
 from ..planning.lower import LOOP_TYPE, Unfusable
+from ..planning.moving import MovingOffset
 from ..planning.steps import CallbackStep, KernelStep, LibraryStep, RecurrenceStep, TransferStep
 from ..value import Value
-from .bound import BoundProgram, bits_of
+from .bound import BoundProgram, MovingPlace, bits_of
 from .interpret import execute, say_not_compiled
 
 handed: deque = deque(maxlen=3)       # (stretch, instructions) of the last programs that devices may still be running
@@ -141,18 +142,19 @@ class TransferCall:
 class Program:
     """A plan's steps, ready to run.
 
-    `inputs` are (slot, index of the table), `moving` (MovingRead, index), `outputs` (slot, spec, index) of what it
-    allocates, `takes` (slot, spec, slot of the input whose memory it takes over), `givens` (slot, spec, index) of what
-    reference steps and copies between devices gave, and `numbers` (instruction, parameter, dtype) of those that come
-    from the instructions. `blocks` (device, bytes, index) are needed while it runs. `last` is the stretch at the end if
-    that is a device's program, `before` are the others; `native`: all of them are devices' programs. It is run by
-    bound.py.
+    `inputs` are (slot, index of the table), `outputs` (slot, spec, index) of what it allocates, `takes` (slot, spec,
+    slot of the input whose memory it takes over), `givens` (slot, spec, index) of what reference steps and copies
+    between devices gave, and `numbers` (instruction, parameter, dtype) of those that come from the instructions.
+    `moving` are places that begin elsewhere at every run. `blocks` (device, bytes, index) are needed while it runs.
+    `last` is the stretch at the end if that is a device's program, `before` are the others; `native`: all of them are
+    devices' programs. It is run by bound.py.
     """
 
     def __init__(self, steps, buffers, numbers):
         self.numbers = numbers
         self.constants = array("q")
         self.blocks, self.table_size = buffers.blocks, buffers.table_size
+        self._moving = {}             # (index, bytes, MovingOffset) → the MovingPlace
         self._places(buffers)
         self._stretches(steps, buffers)
         *self.before, self.last = self.stretches or (None,)
@@ -160,17 +162,16 @@ class Program:
             self.before, self.last = self.stretches, None
         self.native = self.last is not None and all(isinstance(stretch, NativeStretch) for stretch in self.before)
         self.has_effects = any(isinstance(step, CallbackStep) for step in steps)
+        given = {b.index for b in buffers.all if b.kind == "given"}              # whose memory is known amid the run
+        self.moving = [place for place in self._moving.values() if place.base not in given]
+        self.moving_amid = [place for place in self._moving.values() if place.base in given]
 
     def _places(self, buffers):
-        self.inputs, self.moving, self.outputs, self.takes, self.givens = [], [], [], [], []
+        self.inputs, self.outputs, self.takes, self.givens = [], [], [], []
         for b in buffers.all:
             if b.kind == "input":
-                if not b.spec.device.backend.compiles:      # which has no steps that want its address
-                    continue
-                if b.moving is None:
+                if b.spec.device.backend.compiles:          # others have no steps that want its address
                     self.inputs.append((b.slot, b.index))
-                else:
-                    self.moving.append((b.moving, b.index))
             elif b.kind == "result":
                 if b.taken is None:
                     self.outputs.append((b.slot, b.spec, b.index))
@@ -196,19 +197,28 @@ class Program:
         """What a device does for a step of the plan: one thing, or those of one step of a sequence after the other."""
         if not isinstance(step, RecurrenceStep):
             return [self._task(step, buffers)]
-        *bases, room = [_place(buffers, a, seen_memory(a)[2] * BYTES_OF_TYPE[LOOP_TYPE[a.dtype]])
-                        for a in step.touched()]
+        *bases, room = [self._place(buffers, a, seen_memory(a)[2], LOOP_TYPE[a.dtype]) for a in step.touched()]
         parts = [self._task(part, step.draft.buffers) for part in step.draft.steps]
         return [Task(part.work, step.repeated.places(part.slots, bases, room, turn, now, before), part.numbers)
                 for turn, (now, before) in enumerate(step.repeated.walk.steps()) for part in parts]
 
     def _task(self, step, buffers):
         if isinstance(step, LibraryStep):
-            operands = [_place(buffers, a, seen_memory(a)[2] * BYTES_OF_TYPE[LOOP_TYPE[a.dtype]])
-                        for a in step.touched()]
+            operands = [self._place(buffers, a, seen_memory(a)[2], LOOP_TYPE[a.dtype]) for a in step.touched()]
             return Task(step.call, operands)
-        operands = [_place(buffers, r.node, r.offset * BYTES_OF_TYPE[r.type]) for r in step.nest.reads]
+        operands = [self._place(buffers, r.node, r.offset, r.type) for r in step.nest.reads]
         return Task(step.launch, operands, [self._cell(n) for n in step.nest.numbers])
+
+    def _place(self, buffers, node, offset, type):
+        """(index of the table, bytes behind that address) of a node in memory, from element `offset` of `type` on."""
+        buffer = buffers.of(node)
+        if offset.__class__ is not MovingOffset:
+            return buffer.index, buffer.offset + offset * BYTES_OF_TYPE[type]
+        key = buffer.index, buffer.offset, offset
+        if key not in self._moving:
+            self._moving[key] = MovingPlace(self.table_size, buffer.index, buffer.offset, offset, BYTES_OF_TYPE[type])
+            self.table_size += 1
+        return self._moving[key].index, 0
 
     def _cell(self, node):
         """Where a kernel finds a number: those of the instructions come first, then the constants of the program."""
@@ -290,7 +300,7 @@ class Program:
             if start:
                 observers.tell_ran(call.step, (instruction,), start, failed=outs is None)
         for number, buffer in call.made:
-            self._gave(outs[number], buffer, table, arrays)
+            self._gave(outs[number], buffer, table, code, arrays)
 
     def _transfer(self, call, table, values, code, blocks, results, arrays):
         origin, target = call.operand[0].spec.device.backend, call.made.spec
@@ -307,21 +317,23 @@ class Program:
         finally:
             if start:
                 observers.tell_ran(call.step, tuple(instructions), start, failed=made is None)
-        self._gave(made, call.made, table, arrays)
+        self._gave(made, call.made, table, code, arrays)
 
-    @staticmethod
-    def _gave(made, buffer, table, arrays):
+    def _gave(self, made, buffer, table, code, arrays):
         """Note an array that a step made by itself, and tell native steps that may read it where it is."""
         arrays[buffer.index], backend = made, buffer.spec.device.backend
         if backend.compiles:
             table[buffer.index] = backend.address(made)
+            for place in self.moving_amid:
+                if place.base == buffer.index:
+                    table[place.index] = place.begins_at(table, code)
 
 
 def _seen(operand, values, code, blocks, results, arrays):
     """The array of an operand, (buffer, spec, offset)."""
     buffer, wanted, offset = operand
-    if buffer.moving is not None:
-        return values[buffer.moving.slot].look(wanted, buffer.moving.offset(code) + offset)
+    if offset.__class__ is MovingOffset:
+        offset = offset.now(code)
     if buffer.kind == "input":
         return values[buffer.slot].look(wanted, offset)
     if buffer.kind == "given":
@@ -333,11 +345,6 @@ def _seen(operand, values, code, blocks, results, arrays):
         flat = spec.device.backend.bytes_of(blocks[buffer.index]) if buffer.nbytes else None
         source = Value.of(spec.device.backend.look(flat, spec, buffer.offset // spec.dtype.itemsize), spec)
     return source.look(wanted, offset)
-
-
-def _place(buffers, node, offset):
-    buffer = buffers.of(node)
-    return buffer.index, buffer.offset + offset
 
 
 def _operand(arg, buffers):
