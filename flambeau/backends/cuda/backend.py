@@ -45,7 +45,7 @@ class LazyArray:
 class CUDABackend(Backend):
     """One GPU: `cuda:index`."""
 
-    compiles = attends = carries_columns = copies_ahead = runs_ahead = streams = True
+    compiles = attends = carries_columns = adds_to_addresses = copies_ahead = runs_ahead = streams = True
     least_speed = 1.0
     recomputed_operations, function_operations = 32, 4        # arithmetic is far quicker than memory
     product_row_bytes = 16                                    # for cuBLAS to read them by the tensor memory accelerator

@@ -64,8 +64,8 @@ def moving_offsets(entry, slots, offsets, unchanged, places):
     found, at, specs = [], 0, entry.input_specs
     for offset in offsets:
         slot = slots[at]
-        if offset and (specs[at].device is CPU
-                       or (unchanged is None or slot in unchanged) and (at or entry.op is not update)):
+        if offset and (specs[at].device is CPU or (at or entry.op is not update)
+                       and (unchanged is None or slot in unchanged) and specs[at].device.backend.adds_to_addresses):
             place = (slot, offset, specs[at])
             number = places.get(place)
             if number is None:
