@@ -16,7 +16,8 @@ unexport PYTHONDONTWRITEBYTECODE
 run: $(VENV)/.has-examples            ## from a table in a database to a page about the run; DEVICE=cuda: on a GPU
 	$(PY) examples/demo.py $(if $(DEVICE),--device $(DEVICE))
 
-quick: check core $(VENV)/.has-test   ## check, and the tests that a change since main most likely breaks, with both cores
+quick: check $(VENV)/.has-test        ## check, and the tests that a change since main most likely breaks, with both cores
+	@FLAMBEAU_CORE=compiled $(PY) -c "import flambeau" 2>/dev/null || $(MAKE) core
 	$(PY) -m tests.quick $(SINCE)
 
 test: $(VENV)/.has-test               ## every test that does not need PyTorch; of the longest tables of cases a part

@@ -49,7 +49,7 @@ from .tensor.typed_storage import LEGACY_STORAGES as _legacy_storages, TypedStor
 
 _tracebacks.install()
 _forms.attach_all()
-globals().pop("ops")          # the package of declarations: `torch.ops` is PyTorch's, in _library/overloads.py
+globals().pop("ops")          # the package of declarations: `torch.ops` is PyTorch's, in compat/_library/overloads.py
 from .tensor import (
     about as _about,
     attributes as _attributes,
@@ -101,9 +101,9 @@ _IMPORTED_WHEN_ASKED = {
     "install_as_torch": "cli:install_as_torch", "doctor": "cli.doctor:doctor", "expect": "cli.expected:expect",
     "lens": "lens", "report": "reporting:report",
     "sparse": "sparse", "sparse_coo_tensor": "sparse:sparse_coo_tensor",
-    "ops": "_ops:ops", "Tag": "_ops:Tag", "svd_lowrank": "_lowrank:svd_lowrank",
-    "pca_lowrank": "_lowrank:pca_lowrank",
-    **{name: name for name in ("_ops", "_utils", "accelerator", "distributed", "fft", "functional", "fx", "jit",
+    "ops": "_ops:ops", "Tag": "_ops:Tag", "svd_lowrank": "compat._lowrank:svd_lowrank",
+    "pca_lowrank": "compat._lowrank:pca_lowrank",
+    **{name: name for name in ("_ops", "accelerator", "distributed", "fft", "functional", "fx", "jit",
                                "library", "memory", "multiprocessing", "profiler", "quasirandom", "return_types",
                                "signal", "storage", "testing", "torch_version", "types", "version", "watch", "xpu")},
     **{name: f"amp.autocast_mode:{name}" for name in (
@@ -111,28 +111,28 @@ _IMPORTED_WHEN_ASKED = {
         "get_autocast_dtype", "get_autocast_gpu_dtype", "is_autocast_cache_enabled", "is_autocast_cpu_enabled",
         "is_autocast_enabled", "set_autocast_cache_enabled", "set_autocast_cpu_dtype", "set_autocast_cpu_enabled",
         "set_autocast_dtype", "set_autocast_enabled", "set_autocast_gpu_dtype")},
-    "__all__": "private.star:names", "Event": "tensor.streams:Event", "Stream": "tensor.streams:Stream",
+    "__all__": "compat.star:names", "Event": "tensor.streams:Event", "Stream": "tensor.streams:Stream",
     "Future": "futures:Future", "futures": "futures",
     "ScriptFunction": "jit:ScriptFunction", "ScriptModule": "jit:ScriptModule",
-    "get_device_module": "private.devices:get_device_module", "__config__": "private.__config__",
-    "AcceleratorError": "accelerator:AcceleratorError", "_disable_dynamo": "private._dynamo:_disable_dynamo",
-    "_has_compatible_shallow_copy_type": "private.devices:_has_compatible_shallow_copy_type",
-    "_register_device_module": "private.devices:_register_device_module",
-    "_shape_as_tensor": "private.devices:_shape_as_tensor",
-    **{name: f"private.type_names:{name}" for name in (
+    "get_device_module": "compat.devices:get_device_module", "__config__": "compat.__config__",
+    "AcceleratorError": "accelerator:AcceleratorError", "_disable_dynamo": "compat._dynamo:_disable_dynamo",
+    "_has_compatible_shallow_copy_type": "compat.devices:_has_compatible_shallow_copy_type",
+    "_register_device_module": "compat.devices:_register_device_module",
+    "_shape_as_tensor": "compat.devices:_shape_as_tensor",
+    **{name: f"compat.type_names:{name}" for name in (
         "AnyType", "BoolType", "DeviceObjType", "DictType", "FloatType", "Graph", "IntType", "ListType", "NoneType",
         "NumberType", "OptionalType", "ScriptObject", "StreamObjType", "StringType", "TensorType", "TupleType", "Type",
         "UnionType", "Value", "per_channel_affine", "per_channel_affine_float_qparams", "per_channel_symmetric",
         "per_tensor_affine", "per_tensor_symmetric", "qscheme")},
-    "PyTorchFileReader": "private._C:PyTorchFileReader",
-    **{name: f"private.symbolic:{name}" for name in (
+    "PyTorchFileReader": "compat._C:PyTorchFileReader",
+    **{name: f"compat.symbolic:{name}" for name in (
         "SymBool", "SymFloat", "SymInt", "sym_float", "sym_fresh_size", "sym_int", "sym_ite", "sym_max", "sym_min",
         "sym_not", "sym_sqrt", "sym_sum")},
-    **{name: f"private.checks:{name}" for name in (
+    **{name: f"compat.checks:{name}" for name in (
         "_assert", "_assert_async", "_check", "_check_index", "_check_is_size", "_check_not_implemented",
         "_check_tensor_all",
         "_check_tensor_all_with", "_check_type", "_check_value", "_check_with")},
-    **{name: f"switches:{name}" for name in (
+    **{name: f"compat.switches:{name}" for name in (
         "are_deterministic_algorithms_enabled", "compiled_with_cxx11_abi", "get_deterministic_debug_mode",
         "get_float32_matmul_precision", "is_deterministic_algorithms_warn_only_enabled", "is_warn_always_enabled",
         "set_deterministic_debug_mode", "set_float32_matmul_precision", "set_flush_denormal", "set_vital",
@@ -144,7 +144,7 @@ def __getattr__(name):
     if name.startswith("_foreach_"):
         return getattr(_imported("tensor.foreach", __name__), name)
     if name not in _IMPORTED_WHEN_ASKED:
-        return _imported("missing", __name__).of_torch(name)
+        return _imported("compat.missing", __name__).of_torch(name)
     module, _, member = _IMPORTED_WHEN_ASKED[name].partition(":")
     found = _imported(module, __name__)
     found = getattr(found, member) if member else found

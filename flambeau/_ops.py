@@ -1,6 +1,6 @@
-"""PyTorch's place for what `torch.ops` is made of (_library/overloads.py), PyTorch's own operators among it."""
-from ._library import aten  # noqa: F401  (which puts them there)
-from ._library.overloads import (  # noqa: F401  (_found: pickles name it)
+"""PyTorch's place for what `torch.ops` is made of (compat/_library/overloads.py), PyTorch's own operators among it."""
+from .compat._library import aten  # noqa: F401  (which puts them there)
+from .compat._library.overloads import (  # noqa: F401  (_found: pickles name it)
     HigherOrderOperator,
     OperatorBase,
     OpOverload,

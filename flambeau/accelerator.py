@@ -10,7 +10,7 @@ from .base.errors import warn
 from .base.observers import timed
 from .base.questions import Question as _Question
 from .base.spec import as_device, device as make_device
-from .missing import rest_of
+from .compat.missing import rest_of
 from .tensor.streams import Stream, use
 from .trace.recording.record import run_all
 

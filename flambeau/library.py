@@ -1,7 +1,7 @@
 """`torch.library`: operators of one's own, and what is registered for them.
 
 `custom_op` makes an operator of a Python function. `Library` and `define` declare one by its schema, `impl` gives it
-kernels. Both kinds are called as `torch.ops.namespace.name` (_library/overloads.py tells how), have gradients by
+kernels. Both kinds are called as `torch.ops.namespace.name` (compat/_library/overloads.py tells how), have gradients by
 `register_autograd`, and shapes on the meta device by `register_fake`.
 """
 import contextlib
@@ -9,12 +9,12 @@ import re
 import weakref
 
 from . import _ops
-from ._library import overloads
-from ._library.check import CHECKERS
-from ._library.custom_ops import OPDEFS, CustomOpDef, custom_op
-from ._library.infer_schema import infer_schema
-from ._library.schema import parse
 from .base.errors import warn
+from .compat._library import overloads
+from .compat._library.check import CHECKERS
+from .compat._library.custom_ops import OPDEFS, CustomOpDef, custom_op
+from .compat._library.infer_schema import infer_schema
+from .compat._library.schema import parse
 
 __all__ = ["Library", "custom_op", "define", "fallthrough_kernel", "get_ctx", "get_kernel", "impl", "impl_abstract",
            "infer_schema", "register_autocast", "register_fake", "register_torch_dispatch", "register_vmap",

@@ -7,7 +7,7 @@ no operation takes it, and whatever else PyTorch's can do raises NotImplementedE
 from .base import dtypes, layout as layouts
 from .base.errors import here, line_of, need
 from .base.spec import Size
-from .missing import rest_of
+from .compat.missing import rest_of
 from .tensor.create import as_tensor, tensor
 from .tensor.tensor import Tensor
 

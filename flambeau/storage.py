@@ -1,5 +1,5 @@
 """`torch.storage`: the memory behind tensors as objects, with and without a dtype."""
-from .missing import rest_of
+from .compat.missing import rest_of
 from .tensor import typed_storage as _typed
 from .tensor.storage import StorageBase, UntypedStorage
 from .tensor.typed_storage import TypedStorage

@@ -1,6 +1,6 @@
 """`torch.xpu`, Intel's GPU, answered honestly: there is none."""
 from .base.questions import Question as _Question
-from .missing import rest_of
+from .compat.missing import rest_of
 
 __all__ = ["device_count", "empty_cache", "is_available", "is_bf16_supported", "is_initialized", "manual_seed",
            "manual_seed_all"]

@@ -4,8 +4,8 @@ import importlib
 import pytest
 
 import flambeau as torch
+from flambeau.compat import _C
 from flambeau.jit import _get_trace_graph, is_tracing
-from flambeau.private import _C
 
 from .ops import rows as tables
 from .ops.test_tables import TABLES

@@ -19,7 +19,7 @@ PACKAGE = Path(__file__).parents[1] / "flambeau"
 
 LOWER = ("base", "loops", "backends", "trace", "autograd", "tensor")
 
-# What each folder may import besides itself. A dotted name allows that one module of the folder.
+# What each room, a folder or a module, may import besides itself. A dotted name is one module of a folder.
 ALLOWED = {
     "base":     (),
     "loops":    ("base",),
@@ -30,8 +30,9 @@ ALLOWED = {
     "tensor":   ("base", "loops", "backends", "trace", "autograd"),     # forms.py reads ops, module by module
     "nn":       LOWER,
 }
-REST = (*LOWER, "nn", "missing")                    # what amp, serialization, testing, vision… may import
+REST = (*LOWER, "nn", "compat.missing")             # what amp, serialization, testing, vision… may import
 # Those of the rest that stand above others of it, from below to above.
+ALLOWED["compat.missing"] = LOWER
 ALLOWED |= {room: (*REST, *more) for room, more in {
     "distributed": ("futures",),
     "version":     ("torch_version",),
@@ -40,15 +41,16 @@ ALLOWED |= {room: (*REST, *more) for room, more in {
     "cpu":         ("amp",),                        # PyTorch's names for autocast are there too
     "lens":        ("watch",),
     "config":      ("watch",),                      # one of its settings switches it on
-    "_library":    ("amp", "audio", "compiler", "testing", "vision"),
-    "_ops":        ("_library",),
-    "library":     ("_library", "_ops"),
-    "jit":         ("_library", "futures", "overrides"),
-    "utils":       ("_library", "_ops", "hub"),
+    "compat.torchaudio": (),
+    "compat._library": ("amp", "compat.torchaudio", "compiler", "testing", "vision"),
+    "_ops":        ("compat._library",),
+    "library":     ("compat._library", "_ops"),
+    "jit":         ("compat._library", "futures", "overrides"),
+    "utils":       ("compat._library", "_ops", "hub"),
     "optim":       ("utils._foreach_utils", "watch"),
     "data":        ("hub", "serialization", "utils.data", "vision"),
-    "profiler":    ("_library",),
-    "memory":      ("_library", "profiler"),
+    "profiler":    ("compat._library",),
+    "memory":      ("compat._library", "profiler"),
     "cuda":        ("amp", "compiler", "memory"),
     "reporting":   ("lens", "memory", "optim", "profiler", "watch"),
 }.items()}
@@ -59,7 +61,7 @@ EXTRA = {                                           # single modules that may im
 }
 MOST_EXCEPTIONS = 3
 MOST_INSIDE_FUNCTIONS = 42                          # imports of ours that wait until a function is called
-NAMESPACES = ("", "cli", "__main__", "private", "safetensors")      # these gather everything
+NAMESPACES = ("", "cli", "__main__", "compat", "safetensors")      # these gather everything
 # All imports of ours inside functions of the folders that every call goes through, and why.
 WHEN_NEEDED = {
     ("tensor.interop", "backends.cuda.exchange"): "memory of a GPU that another library shows, and its driver",
@@ -82,6 +84,12 @@ def trees_are_let_go():
     """A million nodes would stand in the way of every collection after these tests."""
     yield
     modules.cache_clear()
+
+
+def room_of(name):
+    """The room that a module is in: of those in the table the innermost, else the folder or module at the top."""
+    parts = name.split(".")
+    return next((room for end in range(len(parts), 1, -1) if (room := ".".join(parts[:end])) in ALLOWED), parts[0])
 
 
 def import_nodes(tree):
@@ -124,7 +132,7 @@ def upward_imports(package, extra=EXTRA):
     """`path:line imports target` for each import under `package` that neither the table nor `extra` allows."""
     wrong = []
     for name, path, tree in modules(package):
-        own = name.split(".")[0]
+        own = room_of(name)
         allowed = (own, *ALLOWED.get(own, REST), *extra.get(name, ()))
         for node, typing_only in import_nodes(tree):
             absolute = isinstance(node, ast.Import) or not node.level
@@ -152,7 +160,7 @@ def test_imports_point_downwards():
 def test_the_table_of_folders_is_an_order():
     rooms = [*ALLOWED]
     wrong = [f"{room} may import {other}" for place, room in enumerate(rooms) for other in ALLOWED[room]
-             if other.split(".")[0] in rooms[place:]]
+             if room_of(other) in rooms[place:]]
     assert not wrong, "\n".join(wrong)
 
 
@@ -227,7 +235,7 @@ def inside_functions(tree):
 @functools.cache
 def import_edges(package):
     """(module, module it imports) → whether only functions import it, for all modules but those that gather names."""
-    trees = {name: (path, tree) for name, path, tree in modules(package) if name.split(".")[0] not in NAMESPACES}
+    trees = {name: (path, tree) for name, path, tree in modules(package) if room_of(name) not in NAMESPACES}
     edges: dict = {}
     for name, (path, tree) in trees.items():
         late = inside_functions(tree)
@@ -321,7 +329,7 @@ def test_the_door_is_for_those_who_cannot_import():
     for slot, (filler, *others) in filled.items():
         assert not others, (slot, others)
         for user in used[slot]:
-            above = filler.split(".")[0] not in (user.split(".")[0], *ALLOWED.get(user.split(".")[0], REST))
+            above = room_of(filler) not in (room_of(user), *ALLOWED.get(room_of(user), REST))
             assert above or way_between(edges, filler, user), f"{user} can import what fills door.{slot}: {filler}"
 
 
@@ -580,8 +588,8 @@ def test_the_check_of_compilers_itself(tmp_path, file, code, wrong):
 
 # Where the word "cuda" may stand, or CUDA's software be asked, besides its own rooms (backends, cuda), and why.
 SAYS_CUDA = {
-    "": "torch.cuda is a name of PyTorch's", "_library.aten": "names of arguments of PyTorch's operators",
-    "_library.overloads": "PyTorch's dispatch keys", "private._C": "PyTorch's dispatch keys",
+    "": "torch.cuda is a name of PyTorch's", "compat._library.aten": "names of arguments of PyTorch's operators",
+    "compat._library.overloads": "PyTorch's dispatch keys", "compat._C": "PyTorch's dispatch keys",
     "version": "torch.version.cuda",
     "base.spec": "the device types that PyTorch's error text lists", "watch.graphs": "the method Module.cuda()",
     "tensor.tensor": "Tensor.is_cuda", "tensor.storage": "UntypedStorage.is_cuda and .cuda()",

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import flambeau as torch
-from flambeau._library import aten
-from flambeau._library.schema import parse
+from flambeau.compat._library import aten
+from flambeau.compat._library.schema import parse
 
 
 @torch.library.custom_op("ours::square", mutates_args=())

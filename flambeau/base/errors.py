@@ -53,7 +53,7 @@ def is_packaged(filename):
     return any(folder in filename for folder in PACKAGE_FOLDERS)
 
 
-def place_of(site):
+def file_and_line(site):
     """(file, line number) of a site; ("", 0) without one."""
     if site is None:
         return "", 0
@@ -68,7 +68,7 @@ def line_of(site):
     """`file.py:42` for a site, and `an unknown line` without one."""
     if site is None:
         return "an unknown line"
-    file, number = place_of(site)
+    file, number = file_and_line(site)
     return f"{os.path.basename(file)}:{number}"
 
 

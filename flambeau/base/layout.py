@@ -3,7 +3,26 @@ from . import shapes
 from .errors import need
 
 
-class memory_format:
+class _Named:
+    """One object for each name, in copies and pickles too."""
+
+    __slots__ = ()
+    name: str
+
+    def __repr__(self):
+        return "torch." + self.name
+
+    def __reduce__(self):
+        return (named, (self.name,))
+
+    def __copy__(self):
+        return self
+
+    def __deepcopy__(self, memo):
+        return self
+
+
+class memory_format(_Named):
     """An order of the elements in memory, for example `flambeau.channels_last`."""
 
     __slots__ = ("name", "ndim")
@@ -22,38 +41,14 @@ class memory_format:
                                       f"{len(shape)} dimensions: {list(shape)}")
         return shapes.channels_last_strides(shape)
 
-    def __repr__(self):
-        return "torch." + self.name
 
-    def __reduce__(self):
-        return (named, (self.name,))
-
-    def __copy__(self):
-        return self
-
-    def __deepcopy__(self, memo):
-        return self
-
-
-class layout:
+class layout(_Named):
     """How a tensor is stored. Flambeau's are `flambeau.strided`; the others can be named and compared with."""
 
     __slots__ = ("name",)
 
     def __init__(self, name):
         self.name = name
-
-    def __repr__(self):
-        return "torch." + self.name
-
-    def __reduce__(self):
-        return (named, (self.name,))
-
-    def __copy__(self):
-        return self
-
-    def __deepcopy__(self, memo):
-        return self
 
 
 contiguous_format = memory_format("contiguous_format")

@@ -3,8 +3,8 @@
 `torch.nn` is then `flambeau.nn`, the same object, and so on for every module that is here. Three things differ:
 - `torch` itself is a module of its own with Flambeau's names, since its version is PyTorch's: `torch.__version__`;
 - `torch.backends` holds the switches of PyTorch's libraries (flambeau/backends/library_switches.py), not our executors;
-- a module that Flambeau lacks can be imported, and says so when it is used (flambeau/missing.py).
-Of PyTorch's private modules, those that packages import stand in `flambeau.private`.
+- a module that Flambeau lacks can be imported, and says so when it is used (flambeau/compat/missing.py).
+Of PyTorch's private modules, those that packages import stand in `flambeau.compat`.
 """
 import importlib
 import importlib.abc
@@ -18,10 +18,10 @@ from types import ModuleType
 import flambeau
 
 from ..base.lazy import LazyModule, names_held
+from ..base.module_locations import ELSEWHERE, PRIVATE_MODULES, PYTORCH_PACKAGES, exists, flambeau_name, is_pytorchs
 from ..base.names import packages
-from ..base.places import ELSEWHERE, PRIVATE_MODULES, PYTORCH_PACKAGES, exists, is_pytorchs, place_of
 from ..base.public_names import publish, published
-from ..missing import MissingModule, is_module, no_attribute
+from ..compat.missing import MissingModule, is_module, no_attribute
 from ..version import __version__ as TORCH_VERSION
 from .torchvision import need_of_torchvision, torchvision_spec
 
@@ -188,8 +188,8 @@ def named(fullname):
     if fullname == "torch.ops":                               # flambeau.ops is the package of our declarations
         return flambeau.ops
     parent, _, name = fullname.rpartition(".")
-    if exists(place_of(fullname)):
-        return speaking(importlib.import_module(place_of(fullname)), fullname)
+    if exists(flambeau_name(fullname)):
+        return speaking(importlib.import_module(flambeau_name(fullname)), fullname)
     found = names_held(sys.modules[parent]).get(name) if parent in sys.modules else None
     if isinstance(found, ModuleType):                         # a module without a file, as torch.backends.cudnn is
         return opened(found, fullname)

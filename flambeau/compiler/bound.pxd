@@ -27,7 +27,7 @@ cdef class RunnerBase:
 cdef class HeadBase:
     cdef public RunnerBase runner
     cdef public tuple fixed
-    cdef public list kept, answers, places
+    cdef public list kept, answers, positions
 
 
 cdef class ChecksBase:

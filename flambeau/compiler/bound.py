@@ -56,12 +56,12 @@ class RunnerBase:
 class HeadBase:
     """A Head (head.py), as far as it is asked at every replay."""
 
-    __slots__ = ("runner", "fixed", "kept", "answers", "places")
+    __slots__ = ("runner", "fixed", "kept", "answers", "positions")
 
     def __call__(self, values):
         made, self.kept = self.kept, None         # another thread that comes now finds nothing
-        if made is None or not are_sole(tuple(made), self.places):           # the list holds them, and the tuple
-            made = [None] * len(self.places)
+        if made is None or not are_sole(tuple(made), self.positions):        # the list holds them, and the tuple
+            made = [None] * len(self.positions)
         made.append(self.answers.pop() if self.answers else None)
         made.append(None)
         self.runner.run((*values, *self.fixed), (), made)

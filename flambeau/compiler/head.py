@@ -46,7 +46,7 @@ class Head(HeadBase):
         self.runner = Runner(code + asked, specs + given, [*self.reads, *[slot for slot, _ in fixed]],
                              (*self.gives, answer), (), {})
         self.checks = Checks(checks, code, dict(fixed))
-        self.kept, self.answers, self.places = None, [], list(range(len(self.gives)))
+        self.kept, self.answers, self.positions = None, [], list(range(len(self.gives)))
 
     def holds(self, values):
         """Whether the checks hold after all, for the Values of what it `reads`."""

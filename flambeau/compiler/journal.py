@@ -105,7 +105,7 @@ class Journal:
     def __init__(self, fn, args, kwargs):
         self.fn, self.args, self.kwargs = fn, args, kwargs
         self.edges = []
-        self.places = {}          # (id of the holder, kind, key) → Edge
+        self.edge_of = {}          # (id of the holder, kind, key) → Edge
         self.sizes = []           # (container, path, how many it holds, or its keys): what was asked as a whole
         self.functions = {}       # id → user function that was copied
         self.tensors = {}         # id → (tensor, path)
@@ -169,10 +169,10 @@ class Journal:
         if kind == "item" and id(holder) in self.owners:     # the same place by another way
             kind, holder = "attribute", self.owners[id(holder)]
             path = f"{self.path(holder)}.{key}"
-        at = id(holder), kind, place_key(key)
-        found = self.places.get(at)
+        at = id(holder), kind, comparable(key)
+        found = self.edge_of.get(at)
         if found is None:
-            found = self.places[at] = Edge(kind, holder, key, child, path, loose or kind == "grad")
+            found = self.edge_of[at] = Edge(kind, holder, key, child, path, loose or kind == "grad")
             found.blind = blind
             self.edges.append(found)
             self.seen.setdefault(id(holder), holder)
@@ -184,7 +184,7 @@ class Journal:
     def find(self, kind, holder, key):
         if kind == "item" and id(holder) in self.owners:
             kind, holder = "attribute", self.owners[id(holder)]
-        return self.places.get((id(holder), kind, place_key(key)))
+        return self.edge_of.get((id(holder), kind, comparable(key)))
 
     def own(self, attributes, owner):
         """`attributes` is where those of `owner` stand."""
@@ -343,8 +343,8 @@ def attributes_of(thing):
         return None
 
 
-def place_key(key):
-    """A key as places are told apart by it: 1, True and 1.0 are one key, and a tensor is one by identity."""
+def comparable(key):
+    """A key as edges are told apart by it: 1, True and 1.0 are one key, and a tensor is one by identity."""
     return key if isinstance(key, (str, int, float, bytes, tuple, type(None))) else ("object", id(key))
 
 

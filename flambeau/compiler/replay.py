@@ -28,7 +28,7 @@ class Runner(RunnerBase):
     def __init__(self, code, specs, inputs, wanted, free, numbers):
         self.code, self.specs, self.inputs = code, specs, inputs
         self.wanted, self.free, self.numbers = wanted, free, numbers
-        self.places = {slot: i for i, slot in enumerate(inputs)}
+        self.position_of = {slot: i for i, slot in enumerate(inputs)}
         self.effects = any(one.entry.op.effect for one in code)
         self.plans = {}               # donating or not → BoundPlan, None where there is no plan
         self.bound = None
@@ -139,8 +139,8 @@ class BoundPlan(BoundBase):
 
     def __init__(self, plan, runner, donates):
         self.plan, self.runner = plan, runner
-        self.free = [runner.places[slot] for slot in sorted(runner.free)] if donates else []
-        positions = runner.places if plan.is_native else None            # other steps find their operands by slot
+        self.free = [runner.position_of[slot] for slot in sorted(runner.free)] if donates else []
+        positions = runner.position_of if plan.is_native else None            # other steps find their operands by slot
         self.program = plan.program.bind(positions, {slot: at for at, slot in enumerate(runner.wanted)},
                                          runner.numbers, runner.code)
 

@@ -71,7 +71,7 @@ class Checks(ChecksBase):
     def look(self, storages):
         """Whether all of them hold for the contents of these storages, which may be remembered."""
         now = [(s.value.ready(), s.version) for s in storages]
-        if not self.hold(dict(zip(self.places, [value for value, _ in now], strict=True))):
+        if not self.hold(dict(zip(self.slots, [value for value, _ in now], strict=True))):
             return False
         small = self.remembers and sum(value.spec.nbytes for value, _ in now) < MAXIMUM_REMEMBERED_BYTES
         self.last = now if small else None

@@ -510,8 +510,8 @@ class ReplayWriter:
         if replay.python_checks:
             check = Checks(replay.python_checks, diff.trace.code[:], dict(diff.fixed), diff.free)
             self.space["check"] = check
-            check.places = [slot for slot in dict.fromkeys(check.needs) if slot in storages]
-            self.line(f"if not check(({''.join(self.cells[storages[slot]] + ', ' for slot in check.places)})): "
+            check.slots = [slot for slot in dict.fromkeys(check.needs) if slot in storages]
+            self.line(f"if not check(({''.join(self.cells[storages[slot]] + ', ' for slot in check.slots)})): "
                       "return REFUSED")
         if head is not None:
             self.space["head"] = head

@@ -12,7 +12,7 @@ from ..base import observers as _observers
 from ..base.lazy import import_when_asked as _import_when_asked
 from ..base.questions import Question as _Question
 from ..base.spec import device as _device
-from ..missing import no_attribute as _no_attribute
+from ..compat.missing import no_attribute as _no_attribute
 from ..trace.recording import record as _record
 from ._utils import _get_device_index, there as _there
 from .graphs import CUDAGraph, graph, graph_pool_handle, is_current_stream_capturing, make_graphed_callables

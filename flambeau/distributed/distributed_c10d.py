@@ -7,8 +7,8 @@ import os
 from enum import IntEnum
 
 from ..base.questions import Question as _Question
+from ..compat.missing import rest_of
 from ..futures import Future
-from ..missing import rest_of
 from ..tensor.tensor import Tensor
 from .constants import default_pg_timeout
 

@@ -7,7 +7,7 @@ graph into Python source again and runs that; an `Interpreter` runs a graph node
 It is about Python calls, and has nothing to do with how Flambeau runs operations: for that there are `torch.plans` and
 `torch.compile`.
 """
-from ..missing import rest_of
+from ..compat.missing import rest_of
 from . import experimental, graph, graph_module, immutable_collections, interpreter, node, proxy
 from ._symbolic_trace import PH, ProxyableClassMeta, Tracer, symbolic_trace, wrap
 from .graph import CodeGen, Graph

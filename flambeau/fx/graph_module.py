@@ -7,8 +7,8 @@ import pickle
 from importlib import import_module
 from types import ModuleType
 
-from ..base.places import exists, holds, is_pytorchs, look_up, place_of, torch_module
-from ..missing import MissingModule
+from ..base.module_locations import exists, flambeau_name, holds, is_pytorchs, look_up, torch_module, torch_name
+from ..compat.missing import MissingModule
 from ..nn import Module, Parameter
 from ..tensor.tensor import Tensor
 from .graph import Graph
@@ -195,7 +195,7 @@ def compiled(source, globals):
 def import_of(name, thing):
     """The statement that gives a global of a graph's source, in PyTorch's names."""
     if isinstance(thing, ModuleType):
-        return f"import {theirs(thing.__name__)} as {name}"
+        return f"import {torch_name(thing.__name__)} as {name}"
     if isinstance(thing, float):
         return f"from math import {name}"
     module, path = thing.__module__, thing.__qualname__
@@ -206,11 +206,6 @@ def import_of(name, thing):
     return f"from {module} import {outer} as {name}" + "".join(f"\n{name} = {name}.{part}" for part in inner)
 
 
-def theirs(module):
-    """What PyTorch calls a module of ours."""
-    return f"torch{module.removeprefix('flambeau')}" if f"{module}.".startswith("flambeau.") else module
-
-
 def imported_by(block):
     """The globals that a block of import statements gives, where PyTorch's names mean what is here in their place."""
     namespace: dict = {}
@@ -218,7 +213,7 @@ def imported_by(block):
         if isinstance(line, ast.Import) and is_pytorchs(line.names[0].name):
             for alias in line.names:
                 name = alias.name if alias.asname else alias.name.partition(".")[0]
-                module_name = place_of(name)
+                module_name = flambeau_name(name)
                 namespace[alias.asname or name] = \
                     import_module(module_name) if exists(module_name) else MissingModule(name)
         elif isinstance(line, ast.ImportFrom) and is_pytorchs(line.module):

@@ -7,7 +7,7 @@ import sys
 import threading
 from types import CodeType, FunctionType
 
-from ..missing import missing
+from ..compat.missing import missing
 from ..nn import Module, Parameter
 from ..tensor.tensor import Tensor
 from .graph import Graph

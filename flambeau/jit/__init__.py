@@ -9,8 +9,8 @@ import threading
 from typing import Final as Final
 
 from ..base.errors import warn
+from ..compat.missing import refusal, rest_of
 from ..futures import Future
-from ..missing import refusal, rest_of
 from ..nn import Module
 
 __all__ = ["Attribute", "Future", "ScriptFunction", "ScriptModule", "annotate", "export", "fork", "freeze", "ignore",

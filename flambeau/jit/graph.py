@@ -7,11 +7,11 @@ that is no operator of PyTorch's is listed as the calls it makes.
 import functools
 import inspect
 
-from .._library.aten import ARITHMETIC, names
-from .._library.called import called_name
 from ..base.dtypes import float64
 from ..base.op import Op, known
 from ..base.pytree import tree_leaves
+from ..compat._library.aten import ARITHMETIC, names
+from ..compat._library.called import called_name
 from ..nn import Module
 from ..overrides import TorchFunctionMode
 from ..tensor.composite import call_composite

@@ -152,6 +152,28 @@ def steps_of(strides):
     return tuple([s if s == 0 or s == 1 else "s" for s in strides])
 
 
+def subexpressions(roots):
+    """All expressions that `roots` are made of, themselves too."""
+    seen, todo = set(), list(roots)
+    while todo:
+        e = todo.pop()
+        if e not in seen:
+            seen.add(e)
+            todo.extend(e.args)
+    return seen
+
+
+def innermost_level(bits, level_of):
+    """The innermost level, of a loop or a scope, among those of the dimensions `bits`."""
+    deepest, d = 0, 0
+    while bits:
+        if bits & 1 and level_of[d] > deepest:
+            deepest = level_of[d]
+        bits >>= 1
+        d += 1
+    return deepest
+
+
 def dependencies(kernel):
     """Expression → the set of dimensions (as bits) that it varies over.
 

@@ -10,7 +10,7 @@ from itertools import count
 
 from . import scalar
 from .emit import Emit, Term, literal, mangled, shape
-from .ir import BYTES_OF_TYPE, FUNCTION_WORDS, dependencies
+from .ir import BYTES_OF_TYPE, FUNCTION_WORDS, dependencies, innermost_level
 from .schedule import Scratch, with_scratch
 from .step import PROBED, STEP_ARGUMENTS
 from .target import CACHE_LINE_BYTES
@@ -133,13 +133,7 @@ class _Writer:
 
     def _level(self, bits):
         """The innermost loop among those that walk the dimensions `bits`."""
-        deepest, d = 0, 0
-        while bits:
-            if bits & 1 and self.level_of[d] > deepest:
-                deepest = self.level_of[d]
-            bits >>= 1
-            d += 1
-        return deepest
+        return innermost_level(bits, self.level_of)
 
     # --- the function -----------------------------------------------------------------------------------------------
 

@@ -14,12 +14,12 @@ import gc
 import threading
 from collections import deque
 
-from .._library.called import operator_name
 from ..backends.devices import accelerator
 from ..base import settings
 from ..base.errors import line_of
 from ..base.observers import Observer, clock, observing, settle
 from ..base.spec import CPU, as_device
+from ..compat._library.called import operator_name
 from ..profiler import modules
 from ..tensor import out_of_memory
 from ..trace.recording.record import run_all

@@ -1,5 +1,5 @@
 """`torch.profiler`: where time goes. PyTorch's interface; and `prof.profile`, by line, operation, kernel and module."""
-from ..missing import rest_of
+from ..compat.missing import rest_of
 from . import itt
 from .data import Profile
 from .events import DeviceType

@@ -1,10 +1,10 @@
 """`torch.autograd.profiler`: the older interface to the same profile, and ranges for NVIDIA's and Intel's tools."""
 from contextlib import ExitStack
 
-from .._library.called import called_name
 from ..backends import devices
 from ..base.observers import Observer, observing
-from ..missing import rest_of
+from ..compat._library.called import called_name
+from ..compat.missing import rest_of
 from . import itt
 from .events import (
     MEMORY_EVENT_NAME as MEMORY_EVENT_NAME,

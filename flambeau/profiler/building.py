@@ -5,9 +5,9 @@ that are open; the moments at which instructions were recorded and nodes made go
 """
 from bisect import bisect_right
 
-from .._library.called import operator_name
 from ..base.errors import line_of
 from ..base.spec import CPU
+from ..compat._library.called import operator_name
 from ..trace.planning.steps import TransferStep
 from .data import Profile
 from .model import MemoryChange, Share, Span, StepTime

@@ -8,12 +8,12 @@ import threading
 from collections import defaultdict
 from math import prod
 
-from .._library.called import called_name
 from ..backends import devices
 from ..base.errors import PACKAGE, here, line_of
 from ..base.locks import in_child
 from ..base.observers import Observer, clock, observing
 from ..base.spec import CPU, as_device
+from ..compat._library.called import called_name
 from ..tensor import out_of_memory
 from ..tensor.tensor import Tensor
 from .building import built

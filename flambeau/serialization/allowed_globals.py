@@ -11,8 +11,8 @@ from types import MemberDescriptorType
 from ..backends.cpu import host
 from ..base import dtypes, layout
 from ..base.errors import here
+from ..base.module_locations import torch_module, torch_name
 from ..base.op import Op
-from ..base.places import torch_module
 from ..base.spec import CPU, META, Size, device, spec
 from ..tensor.create import LEGACY_TENSOR_TYPES
 from ..tensor.forms import namespace
@@ -97,11 +97,6 @@ def operation_names(item):
         return []
     return [(f"torch.{space}".rstrip("."), name) for space, operations in namespace.items()
             for name, op in operations.items() if op is item]
-
-
-def torch_name(name):
-    """The name that PyTorch would have for a module of ours."""
-    return "torch" + name.removeprefix("flambeau") if f"{name}.".startswith("flambeau.") else name
 
 
 class GlobalNames:

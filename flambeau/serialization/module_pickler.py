@@ -10,7 +10,7 @@ from importlib import import_module
 
 from ..autograd.edges import requires
 from ..base import dtypes, layout
-from ..base.places import torch_module
+from ..base.module_locations import torch_module
 from ..base.spec import META
 from ..tensor.storage import UntypedStorage
 from ..tensor.tensor import Tensor

@@ -13,8 +13,8 @@ from types import BuiltinFunctionType, FunctionType
 from ..autograd.edges import requires
 from ..base import dtypes, layout
 from ..base.errors import warn
+from ..base.module_locations import torch_module
 from ..base.op import Op
-from ..base.places import torch_module
 from ..base.public_names import home
 from ..base.spec import META, Size, device
 from ..tensor.create import LEGACY_TENSOR_TYPES

@@ -6,8 +6,8 @@ Storages come from the file. All other names are imported, as by `pickle.load`.
 """
 from functools import partial
 
-from ..base.places import is_pytorchs, look_up
-from ..missing import Missing, MissingModule, hint_for
+from ..base.module_locations import is_pytorchs, look_up
+from ..compat.missing import Missing, MissingModule, hint_for
 from ..tensor.storage import UntypedStorage
 from .allowed_globals import ALLOWED, StorageClass, refuse_absent
 from .errors import FileError, NotSupported, in_record

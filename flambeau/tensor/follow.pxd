@@ -20,7 +20,7 @@ cdef set tensor_types, plain_types, sighted
 
 cdef class TapedCall:
     cdef public Entry entry
-    cdef public tuple args, places, inputs, params
+    cdef public tuple args, tensor_args, inputs, params
     cdef public bint owned
 
     @cython.locals(args=list, at=Py_ssize_t, number=Py_ssize_t)

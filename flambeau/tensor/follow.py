@@ -49,20 +49,20 @@ questions = vars(overrides)   # the module's dict: saves one attribute lookup pe
 
 
 class TapedCall:
-    """One operation of a Tape: `args` are all its arguments, with NO_VALUE where tensors go, `places` the (position,
-    number of the tensor) of those, `inputs` the numbers of its tensors. A view may be `owned`: made a tensor of its
-    own, since nothing else holds what it looks at."""
+    """One operation of a Tape: `args` are all its arguments, with NO_VALUE where tensors go, `tensor_args` the
+    (position, number of the tensor) of those, `inputs` the numbers of its tensors. A view may be `owned`: made a tensor
+    of its own, since nothing else holds what it looks at."""
 
-    __slots__ = ("entry", "args", "places", "inputs", "params", "owned")
+    __slots__ = ("entry", "args", "tensor_args", "inputs", "params", "owned")
 
-    def __init__(self, entry, args, places, inputs, params, owned):
-        self.entry, self.args, self.places, self.inputs = entry, args, places, inputs
+    def __init__(self, entry, args, tensor_args, inputs, params, owned):
+        self.entry, self.args, self.tensor_args, self.inputs = entry, args, tensor_args, inputs
         self.params, self.owned = params, owned
 
     def with_tensors(self, tensors):
         """All arguments, with tensors out of the list `tensors`."""
         args = list(self.args)
-        for at, number in self.places:
+        for at, number in self.tensor_args:
             args[at] = tensors[number]
         return tuple(args)
 

@@ -8,11 +8,11 @@ that was kept: what was recorded to compute it is no longer wanted, and does not
 import enum
 from collections import defaultdict
 
-from .._library.aten import operator_of
-from .._library.overloads import kernels_replaced
 from .._ops import HigherOrderOperator, OpOverload, OpOverloadPacket, ops
 from ..autograd.modes import no_grad
 from ..base.pytree import tree_map
+from ..compat._library.aten import operator_of
+from ..compat._library.overloads import kernels_replaced
 from ..tensor.function_modes import watching
 from ..tensor.tensor import Tensor, wrap
 from ..trace.value import Storage

@@ -24,7 +24,7 @@ CONVOLVED = ("Tensor input, Tensor weight, Tensor offset, Tensor mask, Tensor bi
              "bool use_mask")
 DECODED = "Tensor data, int mode, bool apply_exif_orientation=False"
 
-# library → [(schema, function)]; see load_library in _library/overloads.py
+# library → [(schema, function)]; see load_library in compat/_library/overloads.py
 OPERATORS = {
     "_C": [
         ("torchvision::_cuda_version() -> int", no_cuda),

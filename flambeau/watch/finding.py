@@ -9,7 +9,7 @@ import linecache
 import warnings
 
 from ..base import settings
-from ..base.errors import line_of, place_of
+from ..base.errors import file_and_line, line_of
 
 # name → what the finding says, in a sentence; the order is that of docs/watch.md
 FINDINGS = {
@@ -126,7 +126,7 @@ def found(name, text, site=None, others=(), cost="", fix="", raises=True, said=F
     """
     if not listens(name):
         return None
-    file, lineno = place_of(site)
+    file, lineno = file_and_line(site)
     finding = _found.get((name, file, lineno))
     if finding is not None:
         finding.count += 1

@@ -13,7 +13,7 @@ import weakref
 
 from ..autograd.base_node import AccumulateGrad
 from ..autograd.modes import modes
-from ..base.errors import here, place_of
+from ..base.errors import file_and_line, here
 from ..base.observers import Observer
 from ..nn import Parameter
 from ..nn.modules.hooks import register_module_forward_hook, register_module_forward_pre_hook
@@ -178,7 +178,7 @@ class UnusedGraphs(Observer):
 
     def scan(self, site):
         """Look once through a file of the program for methods that are named, in a statement, and not called."""
-        file, _ = place_of(site)
+        file, _ = file_and_line(site)
         if not file or file in self.scanned:
             return
         self.scanned.add(file)

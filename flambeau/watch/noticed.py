@@ -9,7 +9,7 @@ import re
 import sys
 
 from ..autograd.edges import requires
-from ..base.errors import PACKAGE, here, name_of, place_of, user_frame
+from ..base.errors import PACKAGE, file_and_line, here, name_of, user_frame
 from .axes import norm_of_view  # noqa: F401  # these by their names, from `door.noticed`
 from .data import kept_generator, loader_started  # noqa: F401
 from .finding import found, in_force, listens
@@ -32,7 +32,7 @@ DIFFERENCES = ("sub", "rsub", "eq", "ne", "lt", "le", "gt", "ge", "isclose")
 
 def statement(site):
     """The source text of the call at `site`, of all its lines; '' where there is none."""
-    file, line = place_of(site)
+    file, line = file_and_line(site)
     if not line:
         return ""
     code, offset = site
@@ -65,7 +65,7 @@ def shaped_for(tensor, site, differences):
         return bool(MAKES_ONES.search(text) or KEEPS_ONES.search(text))
     if not MAKES_ONES.search(text):
         return False
-    (file, line), (made_in, made_at) = place_of(site), place_of(tensor._site)
+    (file, line), (made_in, made_at) = file_and_line(site), file_and_line(tensor._site)
     return file == made_in and 0 <= line - made_at <= LINES_NEAR
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import flambeau
-from flambeau import missing
+from flambeau.compat import missing
 from flambeau.torch_version import TorchVersion
 from tests.patience import PATIENCE
 from tests.thorough import sample, takes_seconds

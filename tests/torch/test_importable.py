@@ -39,9 +39,9 @@ def loaded_with_torch():
     done = subprocess.run([sys.executable, "-c", "import sys, torch; print(*sys.modules)"], capture_output=True,
                           text=True, check=True)
     root = Path(flambeau.__file__).parent
-    found = [name for name in done.stdout.split() if name.startswith("torch.")]
-    files = {name: root.joinpath(*name.split(".")[1:]) for name in found}
-    return sorted(name for name, file in files.items() if file.is_dir() or file.with_suffix(".py").is_file())
+    files = [(name, folder.joinpath(*name.split(".")[1:])) for name in done.stdout.split()
+             if name.startswith("torch.") for folder in (root, root / "compat")]
+    return sorted(name for name, file in files if file.is_dir() or file.with_suffix(".py").is_file())
 
 
 def test_the_list_of_submodules():

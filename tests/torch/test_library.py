@@ -165,7 +165,7 @@ def test_operators_go_with_their_library():
     "f(Tensor x, Tensor! out, *, Tensor![] more) -> ()",
 ])
 def test_schemas_are_read_alike(schema):
-    from flambeau._library.schema import parse
+    from flambeau.compat._library.schema import parse
     ours, theirs = parse(schema), torch._C.parse_schema(schema)
     for a, b in zip((*ours.arguments, *ours.returns), (*theirs.arguments, *theirs.returns), strict=True):
         assert (a.name, a.kwarg_only, a.has_default_value(), a.default_value) == \
@@ -180,7 +180,7 @@ def test_schemas_are_read_alike(schema):
                                     "f(Tensor x) Tensor",
                                     "f(Tensor x) -> Tensor Tensor x", "f(Tensor x,, int y) -> Tensor"])
 def test_schemas_that_cannot_be_read(schema):
-    from flambeau._library.schema import parse
+    from flambeau.compat._library.schema import parse
     with pytest.raises(RuntimeError):
         torch._C.parse_schema(schema)
     with pytest.raises(RuntimeError):
@@ -227,7 +227,7 @@ def test_aten_has_the_names_and_overloads_that_pytorch_has():
         if full.startswith("aten::"):
             name, _, overload = full.removeprefix("aten::").partition(".")
             wanted.setdefault(name, set()).add(overload or "default")
-    from flambeau._library import aten
+    from flambeau.compat._library import aten
     found = {name: set(overloads) for name, overloads in aten.names().items()}
     assert found == wanted
 

@@ -11,7 +11,7 @@ import torch
 import flambeau
 from flambeau.backends.cuda.chain import Broken
 from flambeau.base.op import Op
-from flambeau.missing import Missing
+from flambeau.compat.missing import Missing
 
 # ---- names ---------------------------------------------------------------------------------------------------------
 

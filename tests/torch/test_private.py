@@ -1,10 +1,10 @@
-"""PyTorch itself is as tests/private/cases.py has it."""
+"""PyTorch itself is as tests/compat/cases.py has it."""
 import pytest
 
 torch = pytest.importorskip("torch")
 
 from flambeau.backends import library_switches
-from tests.private.cases import CASES, run
+from tests.compat.cases import CASES, run
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)

@@ -14,7 +14,7 @@ real = pytest.importorskip("torch")
 
 import flambeau
 from flambeau import safetensors as ours, serialization
-from flambeau.private import _C as private
+from flambeau.compat import _C as private
 
 DTYPES = ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64", "complex64",
           "complex128"]

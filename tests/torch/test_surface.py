@@ -11,7 +11,7 @@ import re
 
 import pytest
 
-from flambeau.missing import Missing
+from flambeau.compat.missing import Missing
 
 torch = pytest.importorskip("torch")
 

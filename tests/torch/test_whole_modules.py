@@ -28,7 +28,7 @@ OTHER_STARS = {
 LOOK = """
 import importlib, json, sys
 import flambeau
-from flambeau.missing import Missing, MissingModule
+from flambeau.compat.missing import Missing, MissingModule
 
 def is_here(module, name):
     return hasattr(module, name) and not isinstance(getattr(module, name), (Missing, MissingModule))

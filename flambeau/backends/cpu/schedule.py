@@ -4,7 +4,7 @@ Nothing here shows in the results, since what is computed and in which order is 
 """
 from math import prod
 
-from ...loops.ir import BYTES_OF_TYPE, FUNCTION_WORDS
+from ...loops.ir import BYTES_OF_TYPE, FUNCTION_WORDS, subexpressions
 from ...loops.schedule import Schedule
 from . import machine_code
 
@@ -107,10 +107,10 @@ def _scratch(launch):
     """(pass, expression) of a costly value that a later pass needs again; None where there is none."""
     passes = launch.kernel.passes
     for p, one in enumerate(passes[:-1]):
-        now = _parts(e for _, e in one.accs)
+        now = subexpressions(e for _, e in one.accs)
         again = _tops((e for late in passes[p + 1:] for _, e in (*late.accs, *late.stores)), now)
         for e in again:
-            if any(x.op in FUNCTION_WORDS and _varies(launch, x) for x in _parts([e])):
+            if any(x.op in FUNCTION_WORDS and _varies(launch, x) for x in subexpressions([e])):
                 return p, e
     return None
 
@@ -119,7 +119,7 @@ def _varies(launch, root):
     """Whether an expression differs along the last dimension."""
     accesses, last = launch.kernel.accesses, len(launch.sizes) - 1
     return any(e.op == "load" and (accesses[e.attr].steps[last] != 0 or accesses[e.attr].at is not None)
-               or e.op == "index" and e.attr == last for e in _parts([root]))
+               or e.op == "index" and e.attr == last for e in subexpressions([root]))
 
 
 def _row_to_fill(launch):
@@ -184,17 +184,6 @@ def _may_ask_beside(launch):
     return any(access.steps[plan.vector] == 1 and access.steps[-1] == "s"
                and launch.extent(number) * BYTES_OF_TYPE[access.type] >= ASKED_COLUMNS_BYTES
                for number, access in enumerate(kernel.accesses))
-
-
-def _parts(roots):
-    """All expressions that `roots` are made of."""
-    seen, todo = set(), list(roots)
-    while todo:
-        e = todo.pop()
-        if e not in seen:
-            seen.add(e)
-            todo.extend(e.args)
-    return seen
 
 
 def _tops(roots, among):

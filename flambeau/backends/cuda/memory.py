@@ -48,16 +48,20 @@ class Account:
         if not recycled:
             self.others += nbytes
             self._surely = False
+        self._raise_peak()
+        if self.fraction < 1 and self.driver.pool(self.index).used_bytes > self.limit():
+            raise MemoryError(f"Out of memory allocating {nbytes:,} bytes")      # and with it the memory goes back
+        if not recycled and not self._taking and (observers.allocated is not None or observers.freed is not None):
+            self.loose.append(self._tell(-(-nbytes // ROUNDED_TO_BYTES) * ROUNDED_TO_BYTES))
+
+    def _raise_peak(self):
+        """The peak after something was handed out."""
         used = self.recycler.in_use() + self.others
         if used > self.peak:
             if self._surely:
                 self.peak = used
             else:
                 self._count()
-        if self.fraction < 1 and self.driver.pool(self.index).used_bytes > self.limit():
-            raise MemoryError(f"Out of memory allocating {nbytes:,} bytes")      # and with it the memory goes back
-        if not recycled and not self._taking and (observers.allocated is not None or observers.freed is not None):
-            self.loose.append(self._tell(-(-nbytes // ROUNDED_TO_BYTES) * ROUNDED_TO_BYTES))
 
     def _tell(self, nbytes, address=0):
         made = observers.Allocation(nbytes, device_type("cuda", self.index), address)
@@ -180,12 +184,7 @@ class Account:
         found, nbytes = self.recycler.idle_ones(sizes)
         self.calls += sum(one is not None for one in found)
         self.bytes += nbytes
-        used = self.recycler.in_use() + self.others
-        if used > self.peak:
-            if self._surely:
-                self.peak = used
-            else:
-                self._count()
+        self._raise_peak()
         return found
 
     def _taken(self, nbytes, stream):

@@ -12,7 +12,7 @@ from ...loops.gpu.memory import VECTOR_BYTES
 from ...loops.gpu.render import check
 from ...loops.gpu.rows import MAX_ELEMENTS_AT_HAND
 from ...loops.gpu.turned import TILE_ROWS, TILE_SIDE
-from ...loops.ir import BYTES_OF_TYPE, FUNCTION_WORDS, dependencies
+from ...loops.ir import BYTES_OF_TYPE, FUNCTION_WORDS, dependencies, subexpressions
 from ..backend import Reductions, Unschedulable
 
 LANE_BYTES = 1024                 # `CUDABackend.vector_bytes`: up to four of these are the lanes of a row
@@ -208,7 +208,7 @@ def _vector(launch, lane, length, alone):
 
 def _cost(kernel):
     """About how many instructions an element takes."""
-    seen = _parts([e for one in kernel.passes for e in one.expressions()])
+    seen = subexpressions([e for one in kernel.passes for e in one.expressions()])
     return sum(10 if e.op in FUNCTION_WORDS else 1 for e in seen)
 
 
@@ -423,24 +423,13 @@ def _bytes_at_hand(kernel):
 def _loads_along_rows(kernel, expressions):
     """The accesses that are read along the row for `expressions`."""
     last = kernel.kept + kernel.reduced - 1
-    return {e.attr for e in _parts(expressions) if e.op == "load" and kernel.accesses[e.attr].steps[last]}
+    return {e.attr for e in subexpressions(expressions) if e.op == "load" and kernel.accesses[e.attr].steps[last]}
 
 
 def _narrowest_along_rows(kernel):
     """Bytes of the smallest type that is read along the row."""
     read = _loads_along_rows(kernel, [e for one in kernel.passes for e in one.expressions()])
     return min(BYTES_OF_TYPE[kernel.accesses[i].type] for i in read)
-
-
-def _parts(expressions):
-    """All that expressions are made of, themselves too."""
-    seen, todo = set(), list(expressions)
-    while todo:
-        e = todo.pop()
-        if e not in seen:
-            seen.add(e)
-            todo.extend(e.args)
-    return seen
 
 
 def _rounded(chunks):

@@ -17,8 +17,6 @@ import enum
 import threading
 from contextlib import contextmanager
 
-import numpy as np
-
 from ...base.pytree import tree_flatten, tree_unflatten
 from ...nn import Module
 from ...tensor.create import from_array
@@ -264,9 +262,3 @@ def evaluation(dataset):
     for name in ("transforms", "transform"):
         check_evaluation(getattr(dataset, name, None), dataset)
     return EvaluationDataset(dataset)
-
-
-def same_for_all(values):
-    """The number that all of `values` are, or None."""
-    values = np.asarray(values)
-    return values.flat[0].item() if values.size and (values == values.flat[0]).all() else None

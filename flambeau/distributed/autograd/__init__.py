@@ -1,5 +1,5 @@
 """`torch.distributed.autograd`: gradients across processes, which are not here."""
-from ...missing import rest_of
+from ...compat.missing import rest_of
 
 __all__ = ["is_available"]
 __getattr__ = rest_of("torch.distributed.autograd")

@@ -1,5 +1,5 @@
 """`torch.distributed.rpc`: calls between processes, which are not here."""
-from ...missing import rest_of
+from ...compat.missing import rest_of
 from . import api
 
 __all__ = ["is_available"]

@@ -1,7 +1,7 @@
 """`torch.distributed.rpc.api`: a mark that torch_geometric and torchrl put on functions when they are imported."""
 import functools
 
-from ...missing import rest_of
+from ...compat.missing import rest_of
 
 __getattr__ = rest_of("torch.distributed.rpc.api")
 

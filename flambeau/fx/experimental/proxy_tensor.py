@@ -1,5 +1,5 @@
 """`torch.fx.experimental.proxy_tensor`: tracing by tensors below autograd, which is not here."""
-from ...missing import rest_of
+from ...compat.missing import rest_of
 
 __all__ = ["get_proxy_mode"]
 __getattr__ = rest_of("torch.fx.experimental.proxy_tensor",

@@ -3,7 +3,7 @@ from contextlib import contextmanager
 from itertools import count
 
 from ..dialects.words import Unrenderable
-from ..ir import FLOAT_TYPES, dependencies
+from ..ir import FLOAT_TYPES, dependencies, innermost_level
 from .arguments import arguments, field
 
 PART_POSITION = "block", "x", "y"  # what a part of a kernel is told: the number of its block, and of its thread
@@ -133,13 +133,7 @@ class Writer:
 
     def _level(self, bits):
         """The innermost scope among those of the dimensions `bits`."""
-        deepest, d = 0, 0
-        while bits:
-            if bits & 1 and self.level_of[d] > deepest:
-                deepest = self.level_of[d]
-            bits >>= 1
-            d += 1
-        return deepest
+        return innermost_level(bits, self.level_of)
 
     def _varies(self, e):
         """Whether the neighbours that a thread takes at once have values of their own."""

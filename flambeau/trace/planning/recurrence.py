@@ -76,12 +76,11 @@ def step_entry(op, specs, template, params):
 
 
 class Repeated:
-    """Where one step after the other finds its memory: `places` turns a place of the step's own table into one of the
-    plan's.
+    """Where one step after the other finds its memory: `addresses` turns an address of the step's own table into one of
+    the plan's. An address is (index of the table, offset in bytes).
 
-    `bases` are the places, (index of the plan's table, offset in bytes), of the operands and the results, and `room`
-    that of working memory. A state that is not kept stands by turns in one of two rooms behind the step's own working
-    memory, and in the end where the result is.
+    `bases` are those of the operands and the results, and `room` that of working memory. A state that is not kept
+    stands by turns in one of two rooms behind the step's own working memory, and in the end where the result is.
     """
 
     def __init__(self, walk, draft, entry, operands):
@@ -102,7 +101,7 @@ class Repeated:
         self.operands = len(operands)
 
     def result_at(self, bases, room, result, turn, step):
-        """The place of a result of one step, which is number `turn` in the order in which they run."""
+        """The address of a result of one step, which is number `turn` in the order in which they run."""
         walk = self.walk
         index, offset = bases[self.operands + result]
         if walk.is_whole(result):
@@ -112,8 +111,8 @@ class Repeated:
         index, offset = room
         return index, offset + self.rooms[result] + turn % 2 * _aligned(self.nbytes[result])
 
-    def places(self, given, bases, room, turn, step, before):
-        """The places `given`, of the step's own table, in the plan's table."""
+    def addresses(self, given, bases, room, turn, step, before):
+        """The addresses `given`, of the step's own table, in the plan's table."""
         walk, found = self.walk, []
         for index, offset in given:
             buffer = self.source[index]

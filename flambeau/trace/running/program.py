@@ -199,7 +199,7 @@ class Program:
             return [self._task(step, buffers)]
         *bases, room = [self._place(buffers, a, seen_memory(a)[2], LOOP_TYPE[a.dtype]) for a in step.touched()]
         parts = [self._task(part, step.draft.buffers) for part in step.draft.steps]
-        return [Task(part.work, step.repeated.places(part.slots, bases, room, turn, now, before), part.numbers)
+        return [Task(part.work, step.repeated.addresses(part.slots, bases, room, turn, now, before), part.numbers)
                 for turn, (now, before) in enumerate(step.repeated.walk.steps()) for part in parts]
 
     def _task(self, step, buffers):

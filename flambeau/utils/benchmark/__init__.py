@@ -1,5 +1,5 @@
 """`torch.utils.benchmark`: how long a statement takes. `Timer(stmt, setup, globals).blocked_autorange()`, `Compare`."""
-from ...missing import rest_of
+from ...compat.missing import rest_of
 from .utils.common import (
     Measurement,
     TaskSpec,

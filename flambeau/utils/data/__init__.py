@@ -7,7 +7,7 @@
     _utils                           samples to batches (collate, gather, fetch), and workers that make them
 """
 from ...base.names import attribute_error
-from ...missing import missing
+from ...compat.missing import missing
 from ._iterators import _DatasetKind
 from .dataloader import DataLoader, default_collate, default_convert, get_worker_info
 from .dataset import (

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from ...base.errors import warn
 from ...base.op import door
-from ...missing import missing
+from ...compat.missing import missing
 from ._iterators import (
     THREAD_CONTEXT,
     _BaseDataLoaderIter,

@@ -8,7 +8,7 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError(f"{error}: SummaryWriter writes through the package of TensorBoard; pip install "
                               "tensorboard", name=error.name) from None
 
-from ...missing import rest_of
+from ...compat.missing import rest_of
 
 del tensorboard
 

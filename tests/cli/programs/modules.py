@@ -15,7 +15,7 @@ flambeau.install_as_torch()
 import torch
 
 from flambeau.base.names import modules, packages
-from flambeau.missing import Missing, MissingModule
+from flambeau.compat.missing import Missing, MissingModule
 
 # the distribution
 assert importlib.metadata.version("torch") == torch.__version__ == "2.13.0+flambeau"

@@ -19,8 +19,6 @@ TILE = 32                     # queries and keys of a tile
 TILE_THREADS = 256            # eight for each query
 MAX_FEATURES = 256
 
-STRIDED = ("q", "k", "v", "out", "grad", "dq", "dk", "dv")
-
 
 def attention(dtype, args, outs, params, properties, index=0):
     """A LaunchCall for (average, logarithms of sums) of query, key and value [samples, heads, steps, features], and a

@@ -38,7 +38,6 @@ _STATES = {
               "return State{r.f * l.v + r.v, l.f * r.f};"),
 }
 _SUMMED_WIDELY = {"sum", "prod", "logaddexp", "recur"}
-RUNNING = tuple(_STATES)      # the operations of running results
 
 
 def scan(operation, dtype, args, outs, dim):

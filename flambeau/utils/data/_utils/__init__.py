@@ -2,7 +2,7 @@
 
 Of PyTorch's own protocol between a loader and its workers, names are missing that torchdata imports.
 """
-from ....missing import missing
+from ....compat.missing import missing
 from . import collate, fetch, pin_memory, worker
 
 HAS_NUMPY = True

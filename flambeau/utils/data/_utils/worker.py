@@ -9,7 +9,7 @@ import traceback
 
 import numpy as np
 
-from ....missing import missing
+from ....compat.missing import missing
 from ..dataset import IterableDataset
 from .epochs import WorkerProgress
 from .fetch import SampleAddress, _IterableDatasetFetcher, _MapDatasetFetcher
