@@ -13,8 +13,8 @@ ELSEWHERE = {
     "torch.autograd.profiler_util": "flambeau.profiler.events",
     "torch.backends": "flambeau.backends.library_switches",
     "torch.jit.annotations": "flambeau.compat.annotations",
-    "torch.nn.quantized": "flambeau.compat.ao.nn.quantized",
-    "torch.quantization": "flambeau.compat.ao.quantization",
+    "torch.nn.quantized": "flambeau.ao.nn.quantized",
+    "torch.quantization": "flambeau.ao.quantization",
     "torch": "flambeau",
     "functorch": "flambeau.compat.functorch",
 }

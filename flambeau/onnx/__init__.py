@@ -1,6 +1,6 @@
 """`torch.onnx`: there is no export here. A program can ask whether one goes on, and prepare for one that never
 comes."""
-from ..missing import rest_of
+from ..compat.missing import rest_of
 from . import symbolic_helper
 
 __all__ = ["is_in_onnx_export"]

@@ -1,5 +1,5 @@
 """What torchvision decorates its functions for ONNX with."""
-from ..missing import rest_of
+from ..compat.missing import rest_of
 
 __all__ = ["parse_args"]
 __getattr__ = rest_of("torch.onnx.symbolic_helper")

@@ -1,7 +1,7 @@
 """`torch.ao.nn.quantized`, also `torch.nn.quantized`: operations as modules, so that they can be observed."""
-from .....nn import Identity, Module
-from .....tensor.forms import namespace
-from ....missing import rest_of
+from ....nn import Identity, Module
+from ....tensor.forms import namespace
+from ....compat.missing import rest_of
 
 __all__ = ["FloatFunctional"]
 __getattr__ = rest_of("torch.ao.nn.quantized")
@@ -12,7 +12,7 @@ _torch, _functional = namespace[""], namespace["nn.functional"]
 class FloatFunctional(Module):
     """Operations of a model that is not quantised (yet), by name. torchvision's quantisable models.
 
-    >>> from flambeau.compat.ao.nn.quantized import FloatFunctional
+    >>> from flambeau.ao.nn.quantized import FloatFunctional
     >>> FloatFunctional().add_relu(torch.tensor([1.0, -2.0]), torch.ones(2))
     tensor([2., 0.])
     """
