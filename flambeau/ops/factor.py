@@ -2,8 +2,6 @@
 
 Batches, failures and derivatives as in `solve.py`.
 """
-import numpy as np
-
 from ..base import dtypes
 from ..base.errors import need
 from ..base.op import Composite, Op
@@ -37,6 +35,10 @@ class _qr(Op):
         if mode == "r":
             return xp.empty(0, A.dtype), xp.linalg.qr(A, "r")
         return tuple(xp.linalg.qr(A, mode))
+
+    def direct(la, A, mode="reduced"):
+        made = la.qr(A, mode)
+        return made if made is None or mode != "r" else (la.zeros(0, A.dtype), made)
 
     def d_A(g, out, mode):
         Q, R = out
@@ -83,19 +85,9 @@ class qr(Composite):
     def of(input, some=True): return tuple(_qr(input, "reduced" if some else "complete"))
 
 
-def scipy_lapack():
-    """scipy.linalg, which has the LU factorisation that NumPy lacks."""
-    try:
-        import scipy.linalg
-    except ImportError:
-        raise NotImplementedError("the LU factorisation is not in NumPy: install SciPy (pip install flambeau[lu]) to "
-                                  "use it, or use linalg.solve, linalg.inv or linalg.det, which need none") from None
-    return scipy.linalg
-
-
 def eliminated(xp, A):
     """(L and U in one matrix, row exchanges from 0, which pivot is zero from 1, or 0), column by column, as LAPACK's
-    getrf gives them: for all matrices at once, on devices where SciPy does not compute."""
+    getrf gives them, for all matrices at once."""
     LU, infos = A.copy(), xp.zeros(A.shape[:-2], xp.int32)
     m, n = A.shape[-2:]
     pivots = xp.zeros((*A.shape[:-2], min(m, n)), xp.int32)
@@ -133,22 +125,28 @@ class _lu(Op):
         infos = xp.zeros(A.shape[:-2], xp.int32)
         if not A.size:
             return LU, pivots, infos
-        if xp is np:
-            factor = scipy_lapack().get_lapack_funcs(("getrf",), (A,))[0]
-            for at in xp.ndindex(*A.shape[:-2]):
-                LU[at], pivots[at], infos[at] = factor(A[at])
-        else:
-            LU, pivots, infos = eliminated(xp, A)
-        blame(infos, caller, lambda k: f"U[{k},{k}] is zero and using it on lu_solve would result in a division by "
-                                       "zero. If you still want to perform the factorization, consider calling "
-                                       "linalg.lu(A, pivot) or linalg.lu_factor_ex(A, pivot)")
+        LU, pivots, infos = eliminated(xp, A)
+        refuse_zero_pivot(infos, caller)
         return LU, pivots + 1, infos
+
+    def direct(la, A, caller):
+        made = la.lu(A)
+        if made is not None:
+            refuse_zero_pivot(made[2], caller)
+        return made
 
     def d_A(g, out0, out1):
         k = min(out0.shape[-2:])
         L, U = unit_lower(out0, k), out0[..., :k, :].triu()
         gL, gU = g[0][..., :k].tril(-1), g[0][..., :k, :].triu()
         return matmul(_permutation(out1, out0.shape[-2]).to(out0.dtype), d_lu(gL, gU, L, U))
+
+
+def refuse_zero_pivot(infos, caller):
+    """Refuse a matrix whose U cannot be inverted, in the name of `caller` if there is one."""
+    blame(infos, caller, lambda k: f"U[{k},{k}] is zero and using it on lu_solve would result in a division by zero. If "
+                                   "you still want to perform the factorization, consider calling linalg.lu(A, pivot) "
+                                   "or linalg.lu_factor_ex(A, pivot)")
 
 
 def unit_lower(LU, k):

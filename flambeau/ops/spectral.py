@@ -59,6 +59,8 @@ class _eigh(Op):
         except xp.linalg.LinAlgError:
             no_convergence(xp, A, "linalg.eigh", "eigenvalues")
 
+    def direct(la, A, UPLO="L"): return la.eigh(A, UPLO.upper())
+
     def d_A(g, out0, out1): return d_eigen(g[0], g[1], out0, out1, True)
 
 
@@ -79,6 +81,8 @@ class _eigvalsh(Op):
             return xp.linalg.eigvalsh(A, UPLO.upper())
         except xp.linalg.LinAlgError:
             no_convergence(xp, A, "linalg.eigh", "eigenvalues")
+
+    def direct(la, A, UPLO="L"): return la.eigvalsh(A, UPLO.upper())
 
     def d_A(g, A, UPLO): return d_eigen(g, None, *_eigh(A, UPLO), True)
 
@@ -103,6 +107,8 @@ class _eig(Op):
             return tuple(xp.linalg.eig(input))
         except xp.linalg.LinAlgError:
             no_convergence(xp, input, "linalg.eig", "eigenvalues")
+
+    def direct(la, input): return la.eig(input) if la.finite(input) else None
 
     def d_input(g, out0, out1): return d_eigen(g[0], g[1], out0, out1, False)
 
@@ -130,6 +136,8 @@ class _eigvals(Op):
         except xp.linalg.LinAlgError:
             no_convergence(xp, input, "linalg.eigvals", "eigenvalues")
 
+    def direct(la, input): return la.eigvals(input) if la.finite(input) else None
+
     def d_input(g, input): return d_eigen(g, None, *_eig(input), False)
 
 
@@ -155,6 +163,8 @@ class _svd(Op):
             return tuple(xp.linalg.svd(A, full_matrices=full_matrices))
         except xp.linalg.LinAlgError:
             no_convergence(xp, A, "linalg.svd", "singular values")
+
+    def direct(la, A, full_matrices): return la.svd(A, full_matrices)
 
     def d_A(g, full_matrices, out):
         (gU, gS, gVh), (U, S, Vh) = g, out
@@ -252,6 +262,8 @@ class _svdvals(Op):
             return xp.linalg.svd(A, compute_uv=False)
         except xp.linalg.LinAlgError:
             no_convergence(xp, A, "linalg.svd", "singular values")
+
+    def direct(la, A, *, driver=None): return la.svdvals(A)
 
     def d_A(g, A):
         U, S, Vh = _svd(A, False)
