@@ -119,12 +119,9 @@ class _lu(Op):
                 like(A, dtype=dtypes.int32))
 
     def ref(xp, A, caller):
-        m, n = A.shape[-2:]
-        k = min(m, n)
-        LU, pivots = xp.zeros_like(A), xp.zeros((*A.shape[:-2], k), xp.int32)
-        infos = xp.zeros(A.shape[:-2], xp.int32)
+        k = min(A.shape[-2:])
         if not A.size:
-            return LU, pivots, infos
+            return A.copy(), xp.zeros((*A.shape[:-2], k), xp.int32), xp.zeros(A.shape[:-2], xp.int32)
         LU, pivots, infos = eliminated(xp, A)
         refuse_zero_pivot(infos, caller)
         return LU, pivots + 1, infos
@@ -179,13 +176,19 @@ class _permutation(Op):
     def meta(pivots, m): return spec(dtypes.bool, (*pivots.shape[:-1], m, m), None, pivots.device)
 
     def ref(xp, pivots, m):
-        P = xp.zeros((*pivots.shape[:-1], m, m), bool)
-        for at in xp.ndindex(*pivots.shape[:-1]):
-            order = list(range(m))
+        order = xp.broadcast_to(xp.arange(m), (*pivots.shape[:-1], m)).copy()
+        few = pivots.size < pivots.shape[-1] ** 2
+        for at in xp.ndindex(*pivots.shape[:-1]) if few else ():
+            rows = list(range(m))
             for i, j in enumerate(pivots[at].tolist()):
-                order[i], order[j - 1] = order[j - 1], order[i]
-            P[at][order, list(range(m))] = True
-        return P
+                rows[i], rows[j - 1] = rows[j - 1], rows[i]
+            order[at] = xp.asarray(rows)
+        for i in range(0 if few else pivots.shape[-1]):                   # all matrices at once
+            other = pivots[..., i, None].astype(xp.int64) - 1
+            moved = xp.take_along_axis(order, other, -1)
+            xp.put_along_axis(order, other, order[..., i, None], -1)
+            order[..., i] = moved[..., 0]
+        return xp.swapaxes(order[..., None] == xp.arange(m), -1, -2)
 
 
 def need_pivoting(pivot, name):

@@ -318,6 +318,10 @@ class _matrix_rank(Op):
         S = xp.abs(xp.linalg.eigvalsh(input)) if hermitian else xp.linalg.svd(input, compute_uv=False)
         return (S > tolerance(xp, input, S, atol, rtol)).sum(-1)
 
+    def direct(la, input, atol, rtol, hermitian):
+        S = la.eigvalsh(input, "L") if hermitian else la.svdvals(input)
+        return S if S is None else (abs(S) > tolerance(la.xp, input, abs(S), atol, rtol)).sum(-1)
+
 
 class _linalg_pinv(Composite):
     """The pseudoinverse: singular values up to the tolerance count as zero."""
@@ -351,17 +355,14 @@ class _pinv(Op):
         if not input.size:
             return xp.swapaxes(input, -1, -2)
         try:
-            if hermitian:
-                S, U = xp.linalg.eigh(input)
-                V, size = U, xp.abs(S)
-            else:
-                U, S, Vh = xp.linalg.svd(input, full_matrices=False)
-                V, size = turned(xp, Vh), S
+            parts = xp.linalg.eigh(input) if hermitian else xp.linalg.svd(input, full_matrices=False)
         except xp.linalg.LinAlgError:
             no_convergence(xp, input, "linalg.pinv", "singular values")
-        zero = size <= tolerance(xp, input, size, atol, rtol)
-        inverse = xp.where(zero, 0, 1 / xp.where(zero, 1, S))
-        return xp.matmul(V * inverse[..., None, :], turned(xp, U))
+        return pseudoinverse(xp, input, parts, atol, rtol)
+
+    def direct(la, input, atol, rtol, hermitian):
+        parts = la.eigh(input, "L") if hermitian else la.svd(input, False)
+        return parts and pseudoinverse(la.xp, input, parts, atol, rtol)
 
     def d_input(g, input, out):
         P, Ph, Gh = out, adjoint(out), adjoint(g)
@@ -369,6 +370,15 @@ class _pinv(Op):
         outside = matmul(Gh, matmul(P, Ph))                  # the part of the gradient beside A's columns
         inside = matmul(matmul(Ph, P), Gh)                   # and beside its rows
         return outside - matmul(input, matmul(P, outside)) + inside - matmul(matmul(inside, P), input) - first
+
+
+def pseudoinverse(xp, A, parts, atol, rtol):
+    """The pseudoinverse of `A`, whose parts are singular values between vectors, or eigenvalues and vectors."""
+    U, S, Vh = parts if len(parts) == 3 else (parts[1], parts[0], turned(xp, parts[1]))
+    size = xp.abs(S)
+    zero = size <= tolerance(xp, A, size, atol, rtol)
+    inverse = xp.where(zero, 0, 1 / xp.where(zero, 1, S))
+    return xp.matmul(turned(xp, Vh) * inverse[..., None, :], turned(xp, U))
 
 
 class pinverse(Composite):

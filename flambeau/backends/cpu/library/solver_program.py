@@ -28,6 +28,7 @@ from .solver_kernels import LAY_COLUMNS, SolverKernels
 CONSTANTS, FIRST_OPERAND = 0, 1                   # of the table of addresses
 ALIGNMENT = 64
 TILE_NANOSECONDS = 12_000                         # of work that are worth handing to another thread
+ALONE_NANOSECONDS = 20_000                        # of work that the library does on one thread anyway
 QUERY_BYTES = 4096                                # that a function may look at when it is asked how much room it wants
 
 INFO = "info"                                     # arguments of a call: where it says what went wrong,
@@ -77,8 +78,10 @@ class SolverProgram:
         self.infos = self.room + 1
         self.operands = [self._operand(FIRST_OPERAND + i, *one) for i, one in enumerate(operands)]
         self.constants, self.words, self.steps, self.nbytes = bytearray(), array("q"), 0, 0
-        self.calls = 0
-        many = lapack.thread_switch() is not None and threads.get_num_threads() > 1
+        self.calls, self.zeroed = 0, None
+        switch = lapack.thread_switch()
+        self._switches = switch is not None and self.count * nanoseconds > ALONE_NANOSECONDS
+        many = switch is not None and threads.get_num_threads() > 1
         tiles = min(self.count, PIECES_A_THREAD * threads.get_num_threads(),
                     int(self.count * nanoseconds // TILE_NANOSECONDS)) if many else 1
         self.each = -(-self.count // max(1, tiles))
@@ -112,6 +115,12 @@ class SolverProgram:
         """Working memory for `count` elements of `size` bytes for each matrix, which a later step still needs."""
         nbytes = up(count * (size or self.size), 16)
         return Room(self.room, self._reserve(self.count * nbytes), nbytes)
+
+    def zeros(self, count, size):
+        """The same, set to zero."""
+        at = self.row(count, size)
+        self.zeroed = slice(at.offset, at.offset + self.count * at.by_matrix)
+        return at
 
     def tile_room(self, count, size):
         """Working memory for `count` elements of `size` bytes, for as long as a function runs."""
@@ -218,7 +227,7 @@ class SolverProgram:
         self._constants = ctypes.create_string_buffer(bytes(self.constants) or b"\0")
         self._table = [ctypes.addressof(self._constants)]
         self._words = self.words.buffer_info()[0]
-        self._alone = self.tiles > 1
+        self._no_infos = bytes(8 * self.calls * self.count)
         self._room_spec = spec(dtypes.uint8, (self.nbytes,)) if self.nbytes else None
         threads.start()
         return self
@@ -227,20 +236,31 @@ class SolverProgram:
         """(the results, working memory, what LAPACK says of each matrix in each call)"""
         outs = [reference.blank(one) for one in self.outs]
         room = None if self._room_spec is None else reference.blank(self._room_spec)
-        infos = np.zeros(self.calls * self.count, np.int64)
+        if self.zeroed is not None:
+            room[self.zeroed] = 0
+        infos = array("q", self._no_infos)
         table = array("q", [*self._table, *map(address, arrays), *map(address, outs),
-                            0 if room is None else address(room), address(infos)])
-        switch = lapack.thread_switch()
-        if switch is not None:
-            lapack.compute_on(1 if self._alone else threads.get_num_threads())
+                            0 if room is None else address(room), infos.buffer_info()[0]])
+        if not self._switches:
+            threads.run(self._words, self.steps, table.buffer_info()[0], 0)
+            return outs, room, infos
+        lapack.compute_on(1 if self.tiles > 1 else threads.get_num_threads())
         try:
             threads.run(self._words, self.steps, table.buffer_info()[0], 0)
         finally:
-            if switch is not None:
-                lapack.computed()
+            lapack.computed()
         return outs, room, infos
+
+    def faults(self, infos):
+        """Whether LAPACK found fault with any matrix."""
+        return infos.tobytes() != self._no_infos
 
     def read(self, room, where, count, dtype):
         """What `row` reserved, of all matrices, as an array in the shape of the batch."""
         flat = room[where.offset:where.offset + self.count * where.by_matrix].view(dtype)
         return flat.reshape(self.count, -1)[:, :count].reshape(*self.batch, count)
+
+    def read_matrices(self, room, where):
+        """What `matrices` reserved, as an array in the shape of the batch."""
+        flat = room[where.offset:where.offset + self.count * where.matrix * self.size].view(self.dtype)
+        return flat.reshape(*self.batch, where.cols, where.rows).swapaxes(-1, -2)

@@ -23,6 +23,7 @@ from .solver_program import (
     SolverProgram,
 )
 
+xp = np                       # the array module of what is given
 MAX_PROGRAMS = 4096
 NANOSECONDS_PER_PRODUCT = 0.1         # of numbers in a factorisation, about
 DTYPES = {np.dtype(name): getattr(dtypes, name) for name in lapack.LETTERS}
@@ -41,21 +42,24 @@ def even(A):
 
 def program(make, what, *arrays):
     """(the program of `make` with the arguments `what` over such arrays, the arrays), or None."""
-    arrays = [even(A) for A in arrays]
-    first = arrays[0]
-    key = make, what, first.dtype, get_num_threads(), *[(A.shape, A.strides) for A in arrays]
-    found = _programs.get(key, False)
-    if found is False:
-        if len(_programs) >= MAX_PROGRAMS:
-            _programs.clear()
-        found = None
-        if first.dtype in DTYPES and lapack.integer_bytes() and all(A.size for A in arrays):
-            operands = [(A.shape, tuple([step // A.itemsize for step in A.strides])) for A in arrays]
-            try:
-                found = make(DTYPES[first.dtype], operands, *what)
-            except Missing:
-                pass
-        _programs[key] = found
+    key = make, what, get_num_threads(), *[part for A in arrays for part in (A.dtype, A.shape, A.strides)]
+    try:
+        return _programs[key], arrays
+    except KeyError:
+        pass
+    evened = [even(A) for A in arrays]
+    if any(one is not A for one, A in zip(evened, arrays, strict=True)):
+        return program(make, what, *evened)
+    if len(_programs) >= MAX_PROGRAMS:
+        _programs.clear()
+    found, dtype = None, arrays[0].dtype
+    if dtype in DTYPES and lapack.integer_bytes() and all(A.size for A in arrays):
+        operands = [(A.shape, tuple([step // A.itemsize for step in A.strides])) for A in arrays]
+        try:
+            found = make(DTYPES[dtype], operands, *what)
+        except Missing:
+            pass
+    _programs[key] = found
     return found, arrays
 
 
@@ -70,7 +74,7 @@ def solved(make, what, *arrays):
     if found is None:
         return None
     outs, _, infos = found.run(*arrays)
-    return None if infos.any() else outs
+    return None if found.faults(infos) else outs
 
 
 def cubic(m, n, times=1.0):
@@ -105,9 +109,11 @@ def _cholesky(dtype, operands, upper):
 def cholesky(A, upper):
     """The Cholesky factors of Hermitian matrices, of which one triangle is read."""
     made = solved(_cholesky, (upper,), A)
-    if made is None or np.isnan(np.diagonal(made[0], 0, -2, -1)).any():       # it may let NaN pass
+    if made is None:
         return None
-    return made[0]
+    L, = made
+    last = L[..., -1, -1]                         # it may let NaN pass, which comes there from everywhere
+    return L if (last == last if L.ndim == 2 else (last == last).all()) else None
 
 
 def _lu(dtype, operands):
@@ -127,7 +133,7 @@ def lu(A):
         return None
     (LU,), room, infos = found.run(*arrays)
     pivots = found.read(room, found.pivots, min(A.shape[-2:]), f"i{lapack.integer_bytes()}")
-    return LU, pivots.astype(np.int32), infos.reshape(A.shape[:-2]).astype(np.int32)
+    return LU, pivots.astype(np.int32), np.array(infos, np.int32).reshape(A.shape[:-2])
 
 
 def _divided(made, A, X, lower, unit):
@@ -286,14 +292,30 @@ def _lstsq(dtype, operands, driver, rcond):
         made.call("gels", b"N", m, n, k, A, m, X, max(m, n), WORK, WORK_SIZE, INFO)
     elif driver == "gelsy":
         rest = [made.tile_room(2 * n, made.real.itemsize)] if made.complex else []
-        made.order = made.row(n, whole)
-        made.call("gelsy", m, n, k, A, m, X, max(m, n), made.order, float(rcond), made.rank, WORK, WORK_SIZE,
+        order = made.zeros(n, whole)                      # columns may all be exchanged
+        made.call("gelsy", m, n, k, A, m, X, max(m, n), order, float(rcond), made.rank, WORK, WORK_SIZE,
                   *rest, INFO)
     else:
         rest = [REAL_WORK] if made.complex else []
         made.call("gelsd", m, n, k, A, m, X, max(m, n), made.out_rows(0), float(rcond), made.rank, WORK, WORK_SIZE,
                   *rest, WHOLE_WORK, INFO)
     return made.finish()
+
+
+def lstsq(A, B, rcond, driver):
+    """(X, rank, singular values) with the smallest ||A X - B|| in the way of a driver; the last are empty without any."""
+    (m, n), k = A.shape[-2:], B.shape[-1]
+    rcond = np.finfo(A.dtype).eps * max(m, n) if rcond is None else rcond
+    found, arrays = program(_lstsq, ("gelsd" if driver == "gelss" else driver, rcond), A, B)
+    if found is None:
+        return None
+    (S,), room, infos = found.run(*arrays)
+    if found.faults(infos):
+        return None
+    X = found.read_matrices(room, found.X)[..., :n, :]
+    rank = found.read(room, found.rank, 1, f"i{lapack.integer_bytes()}")[..., 0] if driver != "gels" else \
+        np.full(found.batch, min(m, n))
+    return X.copy(), rank.astype(np.int64), S
 
 
 # --- eigenvalues and singular values ----------------------------------------------------------------------------------
