@@ -294,8 +294,8 @@ class Backend:
 
     @property
     def solvers(self):
-        """A library of linear algebra for the `direct` of operations: see cpu/library/solvers.py for its functions. None
-        where there is none."""
+        """A library of linear algebra for the `direct` of operations, whose functions are those of
+        cpu/library/solvers.py; None where there is none."""
         return None
 
     def processor(self):

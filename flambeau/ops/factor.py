@@ -141,9 +141,9 @@ class _lu(Op):
 
 def refuse_zero_pivot(infos, caller):
     """Refuse a matrix whose U cannot be inverted, in the name of `caller` if there is one."""
-    blame(infos, caller, lambda k: f"U[{k},{k}] is zero and using it on lu_solve would result in a division by zero. If "
-                                   "you still want to perform the factorization, consider calling linalg.lu(A, pivot) "
-                                   "or linalg.lu_factor_ex(A, pivot)")
+    blame(infos, caller, lambda k: f"U[{k},{k}] is zero and using it on lu_solve would result in a division by "
+                                   "zero. If you still want to perform the factorization, consider calling "
+                                   "linalg.lu(A, pivot) or linalg.lu_factor_ex(A, pivot)")
 
 
 def unit_lower(LU, k):

@@ -72,7 +72,7 @@ def address(name, dtype=None):
 
 @functools.cache
 def thread_switch():
-    """(the function that says on how many threads OpenBLAS computes, the one that sets it); None for other libraries."""
+    """(the function that says on how many threads OpenBLAS computes, the one that sets it); None without OpenBLAS."""
     asked, _ = _find(OWN_SPELLINGS, "get_num_threads")
     told, _ = _find(OWN_SPELLINGS, "set_num_threads")
     return None if asked is None or told is None else (asked, told)

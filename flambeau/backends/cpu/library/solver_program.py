@@ -25,7 +25,7 @@ from .gemm import PIECES_A_THREAD
 from .gemm_kernels import compiled_kernels
 from .solver_kernels import LAY_COLUMNS, SolverKernels
 
-CONSTANTS, FIRST_OPERAND = 0, 1                   # of the table of addresses
+CONSTANTS_INDEX, FIRST_OPERAND = 0, 1                   # of the table of addresses
 ALIGNMENT = 64
 TILE_NANOSECONDS = 12_000                         # of work that are worth handing to another thread
 ALONE_NANOSECONDS = 20_000                        # of work that the library does on one thread anyway
@@ -37,7 +37,7 @@ SIZE_OF = {"work size": WORK, "real work size": REAL_WORK, "whole work size": WH
 WORK_SIZE, REAL_WORK_SIZE, WHOLE_WORK_SIZE = SIZE_OF
 
 
-class Missing(Exception):
+class NoSuchFunction(Exception):
     """The library has no such function."""
 
 
@@ -148,7 +148,7 @@ class SolverProgram:
         else:
             self.constants += np.array(value, self.real if isinstance(value, float) else self.dtype).tobytes()
         self.constants += bytes(-len(self.constants) % 16)
-        return Room(CONSTANTS, at, 0)
+        return Room(CONSTANTS_INDEX, at, 0)
 
     # --- steps ------------------------------------------------------------------------------------------------------
 
@@ -179,7 +179,7 @@ class SolverProgram:
         """Call a function of LAPACK's for every matrix. Numbers and letters are constants; see above for the rest."""
         function = lapack.address(name, self.dtype.name)
         if function is None:
-            raise Missing(name)
+            raise NoSuchFunction(name)
         given = self._with_room(function, given)
         slots, ints = [], [function, self.count, self.each]
         for one in given:

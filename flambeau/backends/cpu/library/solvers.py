@@ -18,18 +18,17 @@ from .solver_program import (
     WHOLE_WORK_SIZE,
     WORK,
     WORK_SIZE,
-    Missing,
-    Room,
+    NoSuchFunction,
     SolverProgram,
 )
 
 xp = np                       # the array module of what is given
 MAX_PROGRAMS = 4096
 NANOSECONDS_PER_PRODUCT = 0.1         # of numbers in a factorisation, about
-DTYPES = {np.dtype(name): getattr(dtypes, name) for name in lapack.LETTERS}
+SOLVED_DTYPES = {np.dtype(name): getattr(dtypes, name) for name in lapack.LETTERS}
 REAL = {dtypes.float32: dtypes.float32, dtypes.float64: dtypes.float64, dtypes.complex64: dtypes.float32,
         dtypes.complex128: dtypes.float64}
-_programs: dict = {}          # (what, its arguments, operands' dtype, shapes and strides, threads) → the program, or None
+_programs: dict = {}          # (what, its arguments, threads, operands' dtypes, shapes and strides) → program, or None
 
 
 def even(A):
@@ -53,11 +52,11 @@ def program(make, what, *arrays):
     if len(_programs) >= MAX_PROGRAMS:
         _programs.clear()
     found, dtype = None, arrays[0].dtype
-    if dtype in DTYPES and lapack.integer_bytes() and all(A.size for A in arrays):
+    if dtype in SOLVED_DTYPES and lapack.integer_bytes() and all(A.size for A in arrays):
         operands = [(A.shape, tuple([step // A.itemsize for step in A.strides])) for A in arrays]
         try:
-            found = make(DTYPES[dtype], operands, *what)
-        except Missing:
+            found = make(SOLVED_DTYPES[dtype], operands, *what)
+        except NoSuchFunction:
             pass
     _programs[key] = found
     return found, arrays
@@ -142,12 +141,14 @@ def _divided(made, A, X, lower, unit):
     calls = None if made.complex else \
         triangular.steps(made.dtype.name, n, cols, made.count, A[4:], X[4:], X[4:], lower, unit)
     if calls is None:
-        made.call("trsm", b"L", b"L" if lower else b"U", b"N", b"U" if unit else b"N", n, cols, made.one, A, A.col, X, X.col)
+        made.call("trsm", b"L", b"L" if lower else b"U", b"N", b"U" if unit else b"N", n, cols, made.one,
+                  A, A.col, X, X.col)
         return
     room = made.shared(max(call.scratch for call in calls))
     slots = [A[:2], X[:2], X[:2], room[:2]]
     for one in calls:
-        made.step(one.fn, one.tiles, [(slots[i][0], slots[i][1] + more) for i, more in one.buffers], one.ints, one.grain)
+        places = [(slots[number][0], slots[number][1] + more) for number, more in one.buffers]
+        made.step(one.fn, one.tiles, places, one.ints, one.grain)
 
 
 def _solve_triangular(dtype, operands, lower, unit):
@@ -303,8 +304,8 @@ def _lstsq(dtype, operands, driver, rcond):
 
 
 def lstsq(A, B, rcond, driver):
-    """(X, rank, singular values) with the smallest ||A X - B|| in the way of a driver; the last are empty without any."""
-    (m, n), k = A.shape[-2:], B.shape[-1]
+    """(X, rank, singular values) with the smallest ||A X - B|| as a driver gives them: "gelsd" alone has the last."""
+    m, n = A.shape[-2:]
     rcond = np.finfo(A.dtype).eps * max(m, n) if rcond is None else rcond
     found, arrays = program(_lstsq, ("gelsd" if driver == "gelss" else driver, rcond), A, B)
     if found is None:

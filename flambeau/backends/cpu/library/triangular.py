@@ -1,10 +1,10 @@
 """Triangular systems as native steps: X with A X = B, for float32 and float64 (the step's form: see cpu/threads.py).
 
-The columns of B are independent of each other. So a tile is some columns for one matrix of the batch, by panels of a few
-vectors: a panel is copied to the thread's room, row by row, solved there, and copied to the result. A few rows at a time
-are held in registers, as in a product: what the rows before them give is taken off along k, and then each is finished in
-turn. A stands anywhere, and its other triangle is not read. Which columns stand together shows in no result, so these
-do not depend on the number of threads.
+The columns of B are independent of each other. So a tile is some columns for one matrix of the batch, by panels of a
+few vectors: a panel is copied to the thread's room, row by row, solved there, and copied to the result. A few rows at a
+time are held in registers, as in a product: what the rows before them give is taken off along k, and then each is
+finished in turn. A stands anywhere, and its other triangle is not read. Which columns stand together shows in no
+result, so these do not depend on the number of threads.
 
 Where A has many rows it is cut: what the rows that are solved give to the next BLOCK_ROWS of them is a product, which
 gemm.py has a plan for. It stands in working memory, and is taken off as the panel is fetched.
@@ -88,6 +88,6 @@ def substitute(machine, n, cols, count, first, a, b, x, lower, unit, less):
     fn = machine.function("substitute", rows_of(machine, width), width, int(lower),
                           int(n <= DIVIDED_ROWS or width == 1), hasty=cycles * panels * count < HASTY_CYCLES)
     grain = max(1, PIECE_CYCLES * blocks // (cycles * panels), tiles // (PIECES_A_THREAD * get_num_threads()))
-    places = ((A, first * (a[0] + a[1]) * size), (B, first * b[0] * size), (X, first * x[0] * size), *[(ROOM, 0)] * less)
+    rows = [(A, first * (a[0] + a[1]) * size), (B, first * b[0] * size), (X, first * x[0] * size)]
     return LibraryCall(fn, tiles, min(tiles, grain), [n, cols, blocks, each, int(unit), int(less), *a, *b, *x],
-                       buffers=places)
+                       buffers=(*rows, *[(ROOM, 0)] * less))

@@ -2,7 +2,8 @@
 from ....loops.step import STEP_ARGUMENTS
 from ..llvm_writer import LLVMWriter, Vectors
 
-TRIANGULAR_FIELDS = ("n cols blocks each unit less a_row a_col a_matrix b_row b_col b_matrix x_row x_col x_matrix").split()
+TRIANGULAR_FIELDS = ("n cols blocks each unit less a_row a_col a_matrix b_row b_col b_matrix "
+                     "x_row x_col x_matrix").split()
 MAX_ROWS = 8
 
 
@@ -23,9 +24,9 @@ class TriangularKernels:
                 for rows, width in widths for lower in (0, 1) for divides in (0, 1) if divides or width > 1]
 
     def substitute(self, name, rows, width, lower, divides):
-        """The step: X with A X = B, columns by panels of `width` vectors, each of which stands in the thread's room while
-        it is worked on. `rows` rows at a time are held in registers: what those before give is taken off, and then each
-        is finished in turn. With `divides` by division, else by multiplication with 1 / the diagonal.
+        """The step: X with A X = B, columns by panels of `width` vectors, each of which stands in the thread's room
+        while it is worked on. `rows` rows at a time are held in registers: what those before give is taken off, and
+        then each is finished in turn. With `divides` by division, else by multiplication with 1 / the diagonal.
         """
         v, elt = self.v, self.element
         w = self.w = LLVMWriter(f"define void @{name}({STEP_ARGUMENTS})")
@@ -106,8 +107,7 @@ class TriangularKernels:
     # --- the panel --------------------------------------------------------------------------------------------------
 
     def move_panel(self, base, row, col, cols, back):
-        """Fetch the panel from the matrix at `base`, or put it `back`: `cols` columns, which the others follow as zeros.
-        """
+        """Fetch the panel from the matrix at `base`, or put it `back`: `cols` columns, behind which zeros follow."""
         w, v, n = self.w, self.v, self.f["n"]
         across = w.is_("eq", col, 1)
 
