@@ -217,7 +217,8 @@ def test_the_check_takes_about_a_second_and_leaves_no_trace():
 HEALTHY = {"threads": {"used": 8, "processors": 8, "allowed": 8, "quota": None, "asked": None}, "variables": {},
            "memory": {"limit": 1 << 34, "available": 1 << 33, "held": 1 << 20,
                       "shared": {"folder": "/dev/shm", "total": 1 << 33, "free": 1 << 33}},
-           "processor": {"name": "x", "features": []}, "executor": "auto", "blas": {"name": "openblas", "version": "1"}, "lapack": None,
+           "processor": {"name": "x", "features": []}, "executor": "auto", "blas": {"name": "openblas", "version": "1"},
+           "lapack": None,
            "caches": {"kernels": {"folder": "/x", "writable": True, "why": None}},
            "cuda": {"links": {}, "gpu_seen": None, "broken": None}}
 
