@@ -20,8 +20,8 @@ kernel takes.
     pick(dtype, shape, which, rank)                                                    a LibraryCall; sort.py
     solve_triangular(dtype, a, b, x, upper, left, unit)                                a LibraryCall; triangular.py
 
-What is not planned but asked for at the call, since it may fail on its data, are factorisations and decompositions:
-solvers.py.
+What is not planned but asked for at the call, since it may fail on its data, are factorisations and decompositions, by
+LAPACK: solvers.py.
 
 Note [Own kernels]: these are kernels of our own, in LLVM's language, and not calls of the OpenBLAS inside NumPy. What
 was compared, in microseconds, float32, on two cores of a Sapphire Rapids processor with AVX-512, side by side, the best

@@ -14,7 +14,7 @@ import sys
 import numpy as np
 from numpy.linalg import _umath_linalg
 
-from ....base.locks import new_lock
+from ....base.locks import in_child, new_lock
 
 # How builds call a function of LAPACK's; the first with wide integers, as in NumPy's wheels, the last mostly without.
 SPELLINGS = "scipy_{}_64_", "{}_64_", "{}$NEWLAPACK$ILP64", "{}$NEWLAPACK", "{}64_", "scipy_{}_", "{}_"
@@ -99,6 +99,15 @@ def computed():
         _callers -= 1
         if not _callers and _threads_now != _threads_before:
             thread_switch()[1](_threads_before)
+
+
+@in_child
+def _after_fork():
+    """The callers stayed with the parent."""
+    global _callers
+    if _callers and _threads_now != _threads_before:
+        thread_switch()[1](_threads_before)
+    _callers = 0
 
 
 @functools.cache

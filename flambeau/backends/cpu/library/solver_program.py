@@ -8,6 +8,7 @@ Numbers that LAPACK takes by address stand in `constants`. Working memory is one
 matrix, some for each tile, since one is done after the other there. See threads.py for the words of a program.
 """
 import ctypes
+import functools
 import math
 from array import array
 from typing import NamedTuple
@@ -18,6 +19,7 @@ from ....base import dtypes, shapes
 from ....base.spec import spec
 from ... import reference
 from .. import threads
+from ..memory import allocator
 from ..memory.address import address
 from . import lapack
 from .blocking import up
@@ -53,6 +55,12 @@ class Matrices(NamedTuple):
     matrix: int
 
 
+@functools.cache
+def _has_room(callers):
+    """Whether OpenBLAS may take the memory that it wants for so many callers: it ends the process if it gets none."""
+    return allocator.has_room(callers * reference.BLAS_BUFFER_BYTES)
+
+
 class Room(NamedTuple):
     """Working memory, or part of a result: where, and how many bytes further for the next matrix and the next tile."""
     index: int
@@ -81,7 +89,7 @@ class SolverProgram:
         self.calls, self.zeroed = 0, None
         switch = lapack.thread_switch()
         self._switches = switch is not None and self.count * nanoseconds > ALONE_NANOSECONDS
-        many = switch is not None and threads.get_num_threads() > 1
+        many = switch is not None and 1 < threads.get_num_threads() and _has_room(threads.get_num_threads())
         tiles = min(self.count, PIECES_A_THREAD * threads.get_num_threads(),
                     int(self.count * nanoseconds // TILE_NANOSECONDS)) if many else 1
         self.each = -(-self.count // max(1, tiles))
@@ -166,13 +174,13 @@ class SolverProgram:
         blocks = -(-cols // LAY_COLUMNS)
         tiles = self.count * blocks
         each = max(1, TILE_NANOSECONDS // max(1, rows * min(cols, LAY_COLUMNS)))
-        self.step(self.machine.function("lay", self.size), tiles, [source[:2], copy[:2]],
+        self.step(self.machine.function("lay", self.size, hasty=True), tiles, [source[:2], copy[:2]],
                   [blocks, rows, cols, source.matrix, source.row, source.col, copy.matrix, copy.col], min(each, tiles))
 
     def clear(self, matrices, upper):
         """Set one triangle to zero, without the diagonal."""
         each = max(1, 4 * TILE_NANOSECONDS // max(1, matrices.rows * matrices.cols))
-        self.step(self.machine.function("clear", self.size), self.count, [matrices[:2]],
+        self.step(self.machine.function("clear", self.size, hasty=True), self.count, [matrices[:2]],
                   [matrices.rows, matrices.cols, matrices.matrix, matrices.col, int(upper)], min(each, self.count))
 
     def call(self, name, *given):
@@ -192,7 +200,7 @@ class SolverProgram:
                 one = self._constant(one)
             slots.append(one[:2])
             ints += one[2:]
-        self.step(self.machine.function("call", len(given)), self.tiles, slots, ints)
+        self.step(self.machine.function("call", len(given), hasty=True), self.tiles, slots, ints)
 
     def _with_room(self, function, given):
         """The arguments, with as much room as the function says that it wants."""
