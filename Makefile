@@ -85,7 +85,7 @@ $(PY):
 # The environment of the programs: Flambeau is its torch before anything that requires torch is installed.
 .venv-programs/bin/python:
 	$(PYTHON) -m venv .venv-programs
-	FLAMBEAU_BUILD_CORE=0 $@ -m pip install --quiet --disable-pip-version-check --editable '.[lu]'
+	FLAMBEAU_BUILD_CORE=0 $@ -m pip install --quiet --disable-pip-version-check --editable .
 	$@ -m flambeau provide-torch
 
 .venv-programs/.has-%: tests/programs/requirements-%.txt | .venv-programs/bin/python

@@ -294,6 +294,12 @@ class Backend:
         """Whether `library` would have an answer: a body asks before it is known how its operands will lie."""
         return self.library(name, dtype, args, outs, params) is not None
 
+    @property
+    def solvers(self):
+        """A library of linear algebra for the `direct` of operations, whose functions are those of
+        cpu/library/solvers.py; None where there is none."""
+        return None
+
     def processor(self):
         """What computes, and what code is compiled for, in words."""
         return self.name

@@ -20,6 +20,8 @@ def execute(entry, arrays, params, own=False):
     where their specs say. In a plan, these copies are steps of their own.
     """
     here, ins, outs = entry.device, entry.input_specs, entry.outs
+    if entry.compiles:                                    # nothing stands elsewhere
+        return here.backend.execute(entry, arrays, params, own)
     if any(spec.device is not here for spec in ins):
         arrays = [a if spec.device is here else _moved(a, spec, here) for a, spec in zip(arrays, ins, strict=True)]
     made = here.backend.execute(entry, arrays, params, own)

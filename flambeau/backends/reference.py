@@ -42,15 +42,17 @@ def execute(entry, arrays, params, own=False, xp=np):
             own = own or (op.overwrites and arrays[0] is not given[0])
         if op.overwrites and not own:
             arrays = [arrays[0].copy(order="K"), *arrays[1:]]
-        if entry.simple:
+        if entry.simple and op.direct is None:
             out = op.ref(xp, *arrays)
         else:
-            argv = arguments(entry, arrays, params)
+            argv, named = arguments(entry, arrays, params), {}
             if op.kwonly:
                 n = op.n_positional
-                out = op.ref(xp, *argv[:n], **dict(zip(op.kwonly, argv[n:], strict=True)))
-            else:
-                out = op.ref(xp, *argv)
+                argv, named = argv[:n], dict(zip(op.kwonly, argv[n:], strict=True))
+            solvers = entry.device.backend.solvers if op.direct is not None else None
+            out = None if solvers is None else op.direct(solvers, *argv, **named)
+            if out is None:
+                out = op.ref(xp, *argv, **named)
         if op.overwrites:
             arrays = arrays[1:]                              # what was written into it is the result
         if entry.outs is None:                               # shapes known only now

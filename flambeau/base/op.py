@@ -15,6 +15,8 @@ headings:
                 where a check looks at what it computes
     d_<arg>(g, …)   the gradient for one argument; parameters name what is kept: any argument, `out`, or `<arg>_spec`
     grads(g, needs, …)   instead of several d_: a tuple with one gradient (or None) per tensor argument
+    direct(la, …)   the same by the device's library of linear algebra, `Backend.solvers`, with `ref`'s parameters; None
+                leaves the case to `ref`, which also refuses in words
     exact       True where elements are only moved or compared: half types are not widened to float32 on the way
     overwrites  True where `ref` writes into its first array and gives it back (writing twice must be as good as once):
                 it is given a copy where the contents are still needed
@@ -201,7 +203,7 @@ class Op(function.CalledOp, metaclass=Kind):
     node = None
     called = None             # the public name that errors say, where the declaration is a private part of it
     number_nodes: dict = {}   # argument → the node's name where that argument is a number
-    verify = holds = None
+    verify = holds = direct = None
     nondiff = ()              # results that carry no gradient although they are floating
     is_view = pointwise = composite = False
     by_specs = False          # of a composite: whether specs and plain arguments decide all that can be told from

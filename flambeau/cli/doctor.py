@@ -241,6 +241,7 @@ def screen(known):
                             f"{' '.join(processor['instructions']) or 'neither fma nor float16'}")
         yield "features", " ".join(processor["features"]) or "none"
         yield "kernels", f"that came with the package: {processor['packaged']}"
+    yield "LAPACK", known["lapack"] or facts.NO_LAPACK
     used, memory = known["threads"], known["memory"]
     quota = f"the control group grants {used['quota']:g}" if used["quota"] else "no quota of a control group"
     yield "threads", f"{used['used']}; {used['allowed']} of {used['processors']} processors may be used, {quota}"

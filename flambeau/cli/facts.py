@@ -11,6 +11,7 @@ import flambeau
 
 from ..backends import devices
 from ..backends.cpu import machine_code, threads
+from ..backends.cpu.library import lapack
 from ..backends.cpu.memory import limits
 from ..backends.cuda import chain, driver
 from ..backends.kernel_store.files import distrusted
@@ -18,6 +19,7 @@ from ..base import core, settings
 
 SHARED_MEMORY = "/dev/shm"
 NOT_NEEDED = ("scipy", "torch")
+NO_LAPACK = "none that NumPy's library shows: factorisations run in NumPy"
 
 
 def gather():
@@ -29,6 +31,7 @@ def gather():
                    "executable": sys.executable},
         "packages": {name: version(name) for name in ("numpy", "ml_dtypes", "llvmlite", *NOT_NEEDED)},
         "blas": blas(),
+        "lapack": lapack.described(),
         "system": platform.platform(),
         "processor": {"name": processor(), "machine": platform.machine(), **compiled_for()},
         "threads": {"used": threads.get_num_threads(), "processors": os.cpu_count(), "allowed": threads.processors(),

@@ -14,6 +14,7 @@ def report():
     lines += [("system", known["system"]), ("processor", processor["name"]), *_compiled_for(processor),
               ("threads", f"{known['threads']['used']} of {known['threads']['processors']} processors"),
               ("memory", f"{memory['available'] / 2**30:.1f} of {memory['limit'] / 2**30:.1f} GiB can be had"),
+              ("LAPACK", known["lapack"] or facts.NO_LAPACK),
               ("core", known["core"]), ("executor", known["executor"]),
               ("cache directory", known["caches"]["kernels"]["folder"] or "none"),
               *((f"CUDA {link}", text) for link, text in known["cuda"]["links"].items()),

@@ -2,16 +2,14 @@
 
 Batches, failures and derivatives as in `solve.py`.
 """
-import numpy as np
-
-from ..base import dtypes
+from ..base import dtypes, shapes
 from ..base.errors import need
 from ..base.op import Composite, Op
 from ..base.spec import spec
 from .create import _eye
 from .matmul import adjoint, matmul
 from .pieces import cat
-from .solve import _solve_triangular, blame, check, check_equation, in_columns, laid_in_columns, like
+from .solve import _solve_triangular, blame, check, check_equation, in_columns, like
 
 # --- QR and LU --------------------------------------------------------------------------------------------------------
 
@@ -37,6 +35,10 @@ class _qr(Op):
         if mode == "r":
             return xp.empty(0, A.dtype), xp.linalg.qr(A, "r")
         return tuple(xp.linalg.qr(A, mode))
+
+    def direct(la, A, mode="reduced"):
+        made = la.qr(A, mode)
+        return made if made is None or mode != "r" else (la.zeros(0, A.dtype), made)
 
     def d_A(g, out, mode):
         Q, R = out
@@ -83,19 +85,9 @@ class qr(Composite):
     def of(input, some=True): return tuple(_qr(input, "reduced" if some else "complete"))
 
 
-def scipy_lapack():
-    """scipy.linalg, which has the LU factorisation that NumPy lacks."""
-    try:
-        import scipy.linalg
-    except ImportError:
-        raise NotImplementedError("the LU factorisation is not in NumPy: install SciPy (pip install flambeau[lu]) to "
-                                  "use it, or use linalg.solve, linalg.inv or linalg.det, which need none") from None
-    return scipy.linalg
-
-
 def eliminated(xp, A):
     """(L and U in one matrix, row exchanges from 0, which pivot is zero from 1, or 0), column by column, as LAPACK's
-    getrf gives them: for all matrices at once, on devices where SciPy does not compute."""
+    getrf gives them, for all matrices at once."""
     LU, infos = A.copy(), xp.zeros(A.shape[:-2], xp.int32)
     m, n = A.shape[-2:]
     pivots = xp.zeros((*A.shape[:-2], min(m, n)), xp.int32)
@@ -127,28 +119,31 @@ class _lu(Op):
                 like(A, dtype=dtypes.int32))
 
     def ref(xp, A, caller):
-        m, n = A.shape[-2:]
-        k = min(m, n)
-        LU, pivots = xp.zeros_like(A), xp.zeros((*A.shape[:-2], k), xp.int32)
-        infos = xp.zeros(A.shape[:-2], xp.int32)
+        k = min(A.shape[-2:])
         if not A.size:
-            return LU, pivots, infos
-        if xp is np:
-            factor = scipy_lapack().get_lapack_funcs(("getrf",), (A,))[0]
-            for at in xp.ndindex(*A.shape[:-2]):
-                LU[at], pivots[at], infos[at] = factor(A[at])
-        else:
-            LU, pivots, infos = eliminated(xp, A)
-        blame(infos, caller, lambda k: f"U[{k},{k}] is zero and using it on lu_solve would result in a division by "
-                                       "zero. If you still want to perform the factorization, consider calling "
-                                       "linalg.lu(A, pivot) or linalg.lu_factor_ex(A, pivot)")
+            return A.copy(), xp.zeros((*A.shape[:-2], k), xp.int32), xp.zeros(A.shape[:-2], xp.int32)
+        LU, pivots, infos = eliminated(xp, A)
+        refuse_zero_pivot(infos, caller)
         return LU, pivots + 1, infos
+
+    def direct(la, A, caller):
+        made = la.lu(A)
+        if made is not None:
+            refuse_zero_pivot(made[2], caller)
+        return made
 
     def d_A(g, out0, out1):
         k = min(out0.shape[-2:])
         L, U = unit_lower(out0, k), out0[..., :k, :].triu()
         gL, gU = g[0][..., :k].tril(-1), g[0][..., :k, :].triu()
-        return matmul(_permutation(out1, out0.shape[-2]).to(out0.dtype), d_lu(gL, gU, L, U))
+        return _exchange_rows(d_lu(gL, gU, L, U), out1, True)
+
+
+def refuse_zero_pivot(infos, caller):
+    """Refuse a matrix whose U cannot be inverted, in the name of `caller` if there is one."""
+    blame(infos, caller, lambda k: f"U[{k},{k}] is zero and using it on lu_solve would result in a division by "
+                                   "zero. If you still want to perform the factorization, consider calling "
+                                   "linalg.lu(A, pivot) or linalg.lu_factor_ex(A, pivot)")
 
 
 def unit_lower(LU, k):
@@ -175,19 +170,48 @@ def d_lu(gL, gU, L, U):
     return out if rest is None else cat([out, rest], -1 if n > k else -2)
 
 
+def row_order(xp, pivots, m):
+    """Which of `m` rows comes where, when they are exchanged as LAPACK says, one pivot after the other."""
+    order = xp.broadcast_to(xp.arange(m), (*pivots.shape[:-1], m)).copy()
+    few = pivots.size < pivots.shape[-1] ** 2
+    for at in xp.ndindex(*pivots.shape[:-1]) if few else ():
+        rows = list(range(m))
+        for i, j in enumerate(pivots[at].tolist()):
+            rows[i], rows[j - 1] = rows[j - 1], rows[i]
+        order[at] = xp.asarray(rows)
+    for i in range(0 if few else pivots.shape[-1]):                   # all matrices at once
+        other = pivots[..., i, None].astype(xp.int64) - 1
+        moved = xp.take_along_axis(order, other, -1)
+        xp.put_along_axis(order, other, order[..., i, None], -1)
+        order[..., i] = moved[..., 0]
+    return order
+
+
 class _permutation(Op):
     """The permutation matrix P of LAPACK's row exchanges, with A = P L U."""
 
     def meta(pivots, m): return spec(dtypes.bool, (*pivots.shape[:-1], m, m), None, pivots.device)
 
-    def ref(xp, pivots, m):
-        P = xp.zeros((*pivots.shape[:-1], m, m), bool)
-        for at in xp.ndindex(*pivots.shape[:-1]):
-            order = list(range(m))
-            for i, j in enumerate(pivots[at].tolist()):
-                order[i], order[j - 1] = order[j - 1], order[i]
-            P[at][order, list(range(m))] = True
-        return P
+    def ref(xp, pivots, m): return xp.arange(m)[:, None] == row_order(xp, pivots, m)[..., None, :]
+
+
+class _exchange_rows(Op):
+    """P^T `input`, or P `input` where they go `back`, with the permutation matrix P of LAPACK's row exchanges."""
+
+    def meta(input, pivots, back):
+        shape = (*shapes.broadcast(input.shape[:-2], pivots.shape[:-1]), *input.shape[-2:])
+        return spec(input.dtype, shape, shapes.columns_first_strides(shape), input.device)
+
+    def ref(xp, input, pivots, back):
+        order = row_order(xp, pivots, input.shape[-2])
+        order = xp.argsort(order, -1) if back else order
+        batch = xp.broadcast_shapes(input.shape[:-2], order.shape[:-1])
+        if not batch:
+            return input[order]
+        return xp.take_along_axis(xp.broadcast_to(input, (*batch, *input.shape[-2:])),
+                                  xp.broadcast_to(order, (*batch, order.shape[-1]))[..., None], -2)
+
+    def d_input(g, pivots, back): return _exchange_rows(g, pivots, not back)
 
 
 def need_pivoting(pivot, name):
@@ -262,13 +286,12 @@ class _lu_solve(Composite):
                                            f"{pivots.dtype}")
         need(pivots.shape == LU.shape[:-1], "linalg.lu_solve: Number of pivots per batch should be same as the "
              f"dimension of the matrix: {list(LU.shape[:-1])}, got {list(pivots.shape)}")
-        P = _permutation(pivots, LU.shape[-1]).to(LU.dtype)
         if not left:                                   # X A = B is A^H X^H = B^H
             return turn(_lu_solve(LU, pivots, turn(B), adjoint=not adjoint))
         if adjoint:
             half = _solve_triangular(turn(LU), B, upper=False)
-            return laid_in_columns(matmul(P, _solve_triangular(turn(LU), half, upper=True, unitriangular=True)))
-        half = _solve_triangular(LU, matmul(P.mT, B), upper=False, unitriangular=True)
+            return _exchange_rows(_solve_triangular(turn(LU), half, upper=True, unitriangular=True), pivots, True)
+        half = _solve_triangular(LU, _exchange_rows(B, pivots, False), upper=False, unitriangular=True)
         return _solve_triangular(LU, half, upper=True)
 
 

@@ -36,6 +36,7 @@ class det(Op):
         return like(input)
 
     def ref(xp, input): return xp.linalg.det(input)
+    def direct(la, input): return la.det(input)
 
     def d_input(g, input, out):
         # conj(det) A^-H where A can be inverted, and what that tends to (the cofactors) where it cannot.
@@ -72,6 +73,7 @@ class _slogdet(Op):
         return like(A), like(A, dtype=A.dtype.to_real())
 
     def ref(xp, A): return tuple(xp.linalg.slogdet(A))
+    def direct(la, A): return la.slogdet(A)
 
     def d_A(g, A, out0):
         g_sign, g_log = g
@@ -134,25 +136,22 @@ class _lstsq(Op):
         return None, None, None, None                   # whether there are residuals depends on the rank
 
     def ref(xp, input, b, vector, rcond, driver):
-        B = b[..., None] if vector else b
-        (m, n), k = input.shape[-2:], B.shape[-1]
-        batch = xp.broadcast_shapes(input.shape[:-2], B.shape[:-2])
-        A, B = xp.broadcast_to(input, (*batch, m, n)), xp.broadcast_to(B, (*batch, m, k))
-        real = xp.abs(A[:0]).dtype
+        A, B = both_batched(xp, input, b, vector)
+        (*batch, m, n), k = A.shape, B.shape[-1]
         X, rank = xp.zeros((*batch, n, k), A.dtype), xp.zeros(batch, xp.int64)
-        S = xp.zeros((*batch, min(m, n)), real)
+        S = xp.zeros((*batch, min(m, n)), xp.abs(A[:0]).dtype)
         for at in xp.ndindex(*batch):
             if A[at].size:
                 X[at], _, rank[at], S[at] = xp.linalg.lstsq(A[at], B[at], rcond)
         if driver == "gels":                            # takes full rank for granted
             blame(xp.where(rank < min(m, n), rank + 1, 0), "torch.linalg.lstsq", lambda k: "The least squares solution "
                   f"could not be computed because the input matrix does not have full rank (error code: {k}).")
-        residuals = xp.zeros(0, real)
-        if m > n and driver != "gelsy" and (driver == "gels" or (rank == n).all()):
-            residuals = (xp.abs(xp.matmul(A, X) - B) ** 2).sum(-2)
-        none = xp.zeros(0, real)
-        return (X[..., 0] if vector else X, residuals, rank if driver != "gels" else xp.zeros(0, xp.int64),
-                S if driver in ("gelsd", "gelss") else none)
+        return least_squares(xp, A, B, X, rank, S, vector, driver)
+
+    def direct(la, input, b, vector, rcond, driver):
+        A, B = both_batched(la.xp, input, b, vector)
+        made = la.lstsq(A, B, rcond, driver)
+        return made and least_squares(la.xp, A, B, *made, vector, driver)
 
     def grads(g, needs, input, b, vector, out0):
         A, (gX, gR) = input, g[:2]
@@ -169,6 +168,23 @@ class _lstsq(Op):
                 more = matmul(off, adjoint(X))
                 gA = more if gA is None else gA + more
         return gA, gB.squeeze(-1) if vector and gB is not None else gB
+
+
+def both_batched(xp, input, b, vector):
+    """Both sides of the equation with the batch dimensions of both."""
+    B = b[..., None] if vector else b
+    batch = xp.broadcast_shapes(input.shape[:-2], B.shape[:-2])
+    return [xp.broadcast_to(one, (*batch, *one.shape[-2:])) for one in (input, B)]
+
+
+def least_squares(xp, A, B, X, rank, S, vector, driver):
+    """What `linalg.lstsq` gives: the residuals, rank and singular values are empty where the driver has none."""
+    m, n = A.shape[-2:]
+    residuals = none = xp.zeros(0, S.dtype)
+    if m > n and driver != "gelsy" and (driver == "gels" or (rank == n).all()):
+        residuals = (xp.abs(xp.matmul(A, X) - B) ** 2).sum(-2)
+    return (X[..., 0] if vector else X, residuals, rank if driver != "gels" else xp.zeros(0, xp.int64),
+            S if driver in ("gelsd", "gelss") else none)
 
 
 class _linalg_lstsq(Composite):

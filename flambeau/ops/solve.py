@@ -130,6 +130,10 @@ class _cholesky(Op):
                   f"positive-definite (the leading minor of order {k} is not positive-definite).")
         return turned(xp, L) if upper else L, infos
 
+    def direct(la, input, upper=False, caller="linalg.cholesky"):
+        L = la.cholesky(input, upper)
+        return L if L is None else (L, la.zeros(input.shape[:-2]))
+
     def d_input(g, upper, out0):
         L, gL = (adjoint(out0), adjoint(g[0])) if upper else (out0, g[0])
         inner = matmul(adjoint(L), gL).tril()
@@ -287,6 +291,14 @@ class _solve(Op):
         X = X if left else xp.swapaxes(X, -1, -2)
         return X[..., 0] if vector else X, infos
 
+    def direct(la, A, B, left=True, vector=False, caller="torch.linalg.solve"):
+        B = B[..., None] if vector else B
+        X = la.solve(A, B) if left else la.solve(A.swapaxes(-1, -2), B.swapaxes(-1, -2))
+        if X is None:
+            return None
+        X = X if left else X.swapaxes(-1, -2)
+        return X[..., 0] if vector else X, la.zeros(A.shape[:-2])
+
     def grads(g, needs, A, left, vector, out0):
         G, X = (g[0].unsqueeze(-1), out0.unsqueeze(-1)) if vector else (g[0], out0)
         gB = _solve(adjoint(A), G, left, False, None)[0]
@@ -355,6 +367,10 @@ class _inv(Op):
               "because the input matrix is singular.")
         return out, infos
 
+    def direct(la, A, caller="linalg.inv"):
+        out = la.inverse(A)
+        return out if out is None else (out, la.zeros(A.shape[:-2]))
+
     def d_A(g, out0):
         P = adjoint(out0)
         return -matmul(P, matmul(g[0], P))
@@ -409,6 +425,9 @@ class _solve_triangular(Op):
         batch = xp.broadcast_shapes(input.shape[:-2], B.shape[:-2])
         return substituted(xp, input, xp.broadcast_to(B, (*batch, *B.shape[-2:])), upper, unitriangular)
 
+    def direct(la, input, B, *, upper, left=True, unitriangular=False):
+        return la.solve_triangular(input, B, upper, left, unitriangular)
+
     def grads(g, needs, input, out, upper, left, unitriangular):
         gB = _solve_triangular(adjoint(input), g, upper=not upper, left=left, unitriangular=unitriangular)
         gA = None
@@ -416,6 +435,14 @@ class _solve_triangular(Op):
             gA = -(matmul(gB, adjoint(out)) if left else matmul(adjoint(out), gB))
             gA = gA.triu(int(unitriangular)) if upper else gA.tril(-int(unitriangular))
         return gA, gB
+
+    def body(k, input, B, *, upper, left=True, unitriangular=False):
+        if B.dtype not in (dtypes.float32, dtypes.float64) or 0 in input.shape or 0 in B.shape:
+            return NotImplemented
+        batch = shapes.broadcast(input.shape[:-2], B.shape[:-2])
+        args = [k.expand(one, (*batch, *one.shape[-2:])) for one in (input, B)]
+        made = k.library("solve_triangular", args, [(B.dtype, args[1].shape)], (upper, left, unitriangular))
+        return NotImplemented if made is None else made[0]
 
 
 def substituted(xp, A, B, upper, unit):

@@ -59,6 +59,8 @@ class _eigh(Op):
         except xp.linalg.LinAlgError:
             no_convergence(xp, A, "linalg.eigh", "eigenvalues")
 
+    def direct(la, A, UPLO="L"): return la.eigh(A, UPLO.upper())
+
     def d_A(g, out0, out1): return d_eigen(g[0], g[1], out0, out1, True)
 
 
@@ -79,6 +81,8 @@ class _eigvalsh(Op):
             return xp.linalg.eigvalsh(A, UPLO.upper())
         except xp.linalg.LinAlgError:
             no_convergence(xp, A, "linalg.eigh", "eigenvalues")
+
+    def direct(la, A, UPLO="L"): return la.eigvalsh(A, UPLO.upper())
 
     def d_A(g, A, UPLO): return d_eigen(g, None, *_eigh(A, UPLO), True)
 
@@ -103,6 +107,8 @@ class _eig(Op):
             return tuple(xp.linalg.eig(input))
         except xp.linalg.LinAlgError:
             no_convergence(xp, input, "linalg.eig", "eigenvalues")
+
+    def direct(la, input): return la.eig(input) if la.finite(input) else None
 
     def d_input(g, out0, out1): return d_eigen(g[0], g[1], out0, out1, False)
 
@@ -130,6 +136,8 @@ class _eigvals(Op):
         except xp.linalg.LinAlgError:
             no_convergence(xp, input, "linalg.eigvals", "eigenvalues")
 
+    def direct(la, input): return la.eigvals(input) if la.finite(input) else None
+
     def d_input(g, input): return d_eigen(g, None, *_eig(input), False)
 
 
@@ -155,6 +163,8 @@ class _svd(Op):
             return tuple(xp.linalg.svd(A, full_matrices=full_matrices))
         except xp.linalg.LinAlgError:
             no_convergence(xp, A, "linalg.svd", "singular values")
+
+    def direct(la, A, full_matrices): return la.svd(A, full_matrices)
 
     def d_A(g, full_matrices, out):
         (gU, gS, gVh), (U, S, Vh) = g, out
@@ -253,6 +263,8 @@ class _svdvals(Op):
         except xp.linalg.LinAlgError:
             no_convergence(xp, A, "linalg.svd", "singular values")
 
+    def direct(la, A, *, driver=None): return la.svdvals(A)
+
     def d_A(g, A):
         U, S, Vh = _svd(A, False)
         return d_svd(None, g, None, U, S, Vh)
@@ -306,6 +318,10 @@ class _matrix_rank(Op):
         S = xp.abs(xp.linalg.eigvalsh(input)) if hermitian else xp.linalg.svd(input, compute_uv=False)
         return (S > tolerance(xp, input, S, atol, rtol)).sum(-1)
 
+    def direct(la, input, atol, rtol, hermitian):
+        S = la.eigvalsh(input, "L") if hermitian else la.svdvals(input)
+        return S if S is None else (abs(S) > tolerance(la.xp, input, abs(S), atol, rtol)).sum(-1)
+
 
 class _linalg_pinv(Composite):
     """The pseudoinverse: singular values up to the tolerance count as zero."""
@@ -339,17 +355,14 @@ class _pinv(Op):
         if not input.size:
             return xp.swapaxes(input, -1, -2)
         try:
-            if hermitian:
-                S, U = xp.linalg.eigh(input)
-                V, size = U, xp.abs(S)
-            else:
-                U, S, Vh = xp.linalg.svd(input, full_matrices=False)
-                V, size = turned(xp, Vh), S
+            parts = xp.linalg.eigh(input) if hermitian else xp.linalg.svd(input, full_matrices=False)
         except xp.linalg.LinAlgError:
             no_convergence(xp, input, "linalg.pinv", "singular values")
-        zero = size <= tolerance(xp, input, size, atol, rtol)
-        inverse = xp.where(zero, 0, 1 / xp.where(zero, 1, S))
-        return xp.matmul(V * inverse[..., None, :], turned(xp, U))
+        return pseudoinverse(xp, input, parts, atol, rtol)
+
+    def direct(la, input, atol, rtol, hermitian):
+        parts = la.eigh(input, "L") if hermitian else la.svd(input, False)
+        return parts and pseudoinverse(la.xp, input, parts, atol, rtol)
 
     def d_input(g, input, out):
         P, Ph, Gh = out, adjoint(out), adjoint(g)
@@ -357,6 +370,15 @@ class _pinv(Op):
         outside = matmul(Gh, matmul(P, Ph))                  # the part of the gradient beside A's columns
         inside = matmul(matmul(Ph, P), Gh)                   # and beside its rows
         return outside - matmul(input, matmul(P, outside)) + inside - matmul(matmul(inside, P), input) - first
+
+
+def pseudoinverse(xp, A, parts, atol, rtol):
+    """The pseudoinverse of `A`, whose parts are singular values between vectors, or eigenvalues and vectors."""
+    U, S, Vh = parts if len(parts) == 3 else (parts[1], parts[0], turned(xp, parts[1]))
+    size = xp.abs(S)
+    zero = size <= tolerance(xp, A, size, atol, rtol)
+    inverse = xp.where(zero, 0, 1 / xp.where(zero, 1, S))
+    return xp.matmul(turned(xp, Vh) * inverse[..., None, :], turned(xp, U))
 
 
 class pinverse(Composite):

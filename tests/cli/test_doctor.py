@@ -218,6 +218,7 @@ HEALTHY = {"threads": {"used": 8, "processors": 8, "allowed": 8, "quota": None, 
            "memory": {"limit": 1 << 34, "available": 1 << 33, "held": 1 << 20,
                       "shared": {"folder": "/dev/shm", "total": 1 << 33, "free": 1 << 33}},
            "processor": {"name": "x", "features": []}, "executor": "auto", "blas": {"name": "openblas", "version": "1"},
+           "lapack": None,
            "caches": {"kernels": {"folder": "/x", "writable": True, "why": None}},
            "cuda": {"links": {}, "gpu_seen": None, "broken": None}}
 

@@ -203,16 +203,6 @@ def test_ties_share_or_pick():
     assert [g.item() for g in torch.autograd.grad(torch.maximum(a, b), (a, b))] == [0.5, 0.5]
 
 
-# --- extras -----------------------------------------------------------------------------------------------------------------
-
-
-def test_lu_without_scipy_says_what_to_install(monkeypatch):
-    import sys
-    monkeypatch.setitem(sys.modules, "scipy.linalg", None)
-    with pytest.raises(NotImplementedError, match=r"install SciPy \(pip install flambeau\[lu\]\)"):
-        L.lu_factor(torch.eye(2))
-
-
 # --- between two pixels -----------------------------------------------------------------------------------------------
 
 

@@ -65,6 +65,10 @@ class CPUBackend(Backend):
     def library(self, name, dtype, args, outs, params):
         return self._native.library.ask(name, dtype, args, outs, params)
 
+    @property
+    def solvers(self):
+        return self._native.library.solvers if settings.executor != "reference" else None
+
     def processor(self):
         return self._native.processor()
 

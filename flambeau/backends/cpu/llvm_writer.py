@@ -270,6 +270,20 @@ class Vectors:
         t = self.element
         return f"declare {t} @llvm.fma.f{8 * self.bytes}({t}, {t}, {t})\n"
 
+    def turned(self, w, rows):
+        """As many vectors as lanes, as a square of numbers, turned: what was a vector is a lane of each."""
+        half, rows = self.lanes // 2, list(rows)
+        while half:
+            for i in [i for i in range(self.lanes) if not i & half]:
+                pair = rows[i], rows[i + half]
+                for place, moved in ((i, 0), (i + half, half)):
+                    lanes = [lane + moved if not lane & half else self.lanes + lane - half + moved
+                             for lane in range(self.lanes)]
+                    rows[place] = w(f"shufflevector {self.type} {pair[0]}, {self.type} {pair[1]}, "
+                                    f"<{self.lanes} x i32> <{_list(lanes)}>")
+            half //= 2
+        return rows
+
     def total(self, w, value):
         """The sum of the lanes, halves added to halves."""
         n = self.lanes

@@ -129,6 +129,8 @@ class Stretch:
                 grain = _grain(tiles, work.schedule.cost)
             else:
                 address, tiles, grain, ints = work[:4]
+                if work.buffers is not None:
+                    slots = [(slots[number][0], slots[number][1] + offset) for number, offset in work.buffers]
             add((address, tiles, grain, len(slots), len(numbers), len(ints)))
             for index, offset in slots:
                 add((index, offset))

@@ -18,6 +18,10 @@ kernel takes.
     warp_places(dtype, image, table, fill, out, size, nearest, filled)                 a LibraryCall; images.py
     sort(dtype, shape, descending), topk(dtype, shape, k, largest)                     a LibraryCall; sort.py
     pick(dtype, shape, which, rank)                                                    a LibraryCall; sort.py
+    solve_triangular(dtype, a, b, x, upper, left, unit)                                a LibraryCall; triangular.py
+
+What is not planned but asked for at the call, since it may fail on its data, are factorisations and decompositions, by
+LAPACK: solvers.py.
 
 Note [Own kernels]: these are kernels of our own, in LLVM's language, and not calls of the OpenBLAS inside NumPy. What
 was compared, in microseconds, float32, on two cores of a Sapphire Rapids processor with AVX-512, side by side, the best
@@ -55,7 +59,7 @@ from functools import lru_cache
 
 from ....base.shapes import contiguous_strides
 from ..threads import get_num_threads
-from . import conv, gemm, images, pool, sort
+from . import conv, gemm, images, pool, solvers, sort, triangular
 from .gemm import LibraryCall
 
 __all__ = ["LibraryCall", "ask", "forget", "product"]
@@ -88,6 +92,7 @@ def ask(name, dtype, args, outs, params):
 def forget():
     """Answer anew: another processor was chosen."""
     _answer.cache_clear()
+    solvers.forget()
 
 
 @lru_cache(1024)
@@ -99,6 +104,8 @@ def _answer(name, dtype, args, outs, params, _threads):
         return conv.convolve_weight(dtype, *args, *outs, *params)
     if name == "gemm":
         return product(dtype, *args, *outs)
+    elif name == "solve_triangular":
+        return triangular.solve_triangular(dtype, *args, *outs, *params)
     elif name == "max_pool":
         if outs[0] != outs[1]:                            # values in working memory, indices as their reader wants them
             return None
