@@ -5,7 +5,7 @@ from string import Template
 
 from ..emit import Term
 from ..ir import TWO_ARGUMENT_WORDS
-from ..special import WORD_FUNCTIONS, SPECIAL_FUNCTIONS
+from ..special import SPECIAL_FUNCTIONS, WORD_FUNCTIONS
 from ..target import Target
 
 SPELLED_OUT = {"digamma", *SPECIAL_FUNCTIONS}      # words whose helper is their arithmetic
