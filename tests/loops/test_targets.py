@@ -18,6 +18,7 @@ import flambeau as torch
 from flambeau.backends.cpu import runtime
 from flambeau.backends.cpu.library import (
     conv_kernels,
+    ctc,
     gemm_kernels,
     gemm_packing,
     image_kernels,
@@ -239,6 +240,8 @@ def steps_of_the_library(target):
         yield made.jitter(f"jitter_{element}", element)
         yield made.resize(f"resize_{element}", element, 2)
         yield made.warp(f"warp_{element}", element, 6, 0, 1)
+    for element in ("float", "double"):
+        yield ctc.CTCKernels("double", target).ctc(f"ctc_{element}", element)
     made = sort_kernels.OrderKernels("float", target)
     for element in ORDERED_TYPES:
         for what, *how in (("ranks",), ("digits", 8), ("leaders", 0), ("leaders", 1), ("best", 11), ("select", 11)):
