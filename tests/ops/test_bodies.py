@@ -537,6 +537,9 @@ TABLES = "needs long tables and loops"
 NO_BODY = {
     "gcd": "Euclid's loop runs as long as the numbers say", "lcm": "goes by gcd", "_conj": "complex", "_conj_physical": "complex",
     "complex_": "complex", "polar": "complex", "_zeta": TABLES, "igamma": TABLES, "igammac": TABLES,
+    **{f"_{kind}": "as many steps as the degree says" for kind in (
+        *[f"{moved}chebyshev_polynomial_{letter}" for moved in ("", "shifted_") for letter in "tuvw"], "hermite_polynomial_h",
+        "hermite_polynomial_he", "laguerre_polynomial_l", "legendre_polynomial_p")},
 }
 OTHERS = {
     "_empty": "nothing is computed", "_logspace": "whole powers must be exact to be cut off right", "_triangle": "its size depends on the numbers",
