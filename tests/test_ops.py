@@ -35,11 +35,15 @@ DOMAIN = {
     "clamp_max": [(0.1, 0.9), (1, 2)], "relu": [(0.2, 2)], "_threshold": [(0.2, 2)], "_threshold_backward": [(-2, 2), (0.2, 2)],
     "_hardtanh": [(-0.8, 0.8)], "_hardshrink": [(0.7, 2)], "_softshrink": [(0.7, 2)], "_leaky_relu": [(-2, -0.2)],
     "_prelu_kernel": [(-2, -0.2), (0.1, 0.5)], "_hardsigmoid": [(-2, 2)], "_hardswish": [(-2, 2)],
-    "_elu": [(-2, -0.2)], "_celu": [(-2, -0.2)], "lgamma": [(0.5, 4)], "digamma": [(0.5, 4)], "_polygamma": [(0.5, 4)],
-    "mvlgamma": [(2.5, 5)], "igamma": [(0.5, 3), (0.5, 3)], "igammac": [(0.5, 3), (0.5, 3)], "_zeta": [(2.0, 5), (0.5, 4)],
+    "_elu": [(-2, -0.2)], "_celu": [(-2, -0.2)], "lgamma": [(0.5, 4)], "digamma": [(0.5, 4)], "_polygamma_of_order": [(0.5, 4)],
+    "_mvlgamma_of_dimension": [(2.5, 5)], "igamma": [(0.5, 3), (0.5, 3)], "igammac": [(0.5, 3), (0.5, 3)], "_zeta": [(2.0, 5), (0.5, 4)],
     "gcd": [(1, 40), (1, 40)], "lcm": [(1, 40), (1, 40)], "bitwise_left_shift": [(0, 9), (0, 3)],
     "bitwise_right_shift": [(0, 99), (0, 3)], "polar": [(0.3, 2), (-2, 2)], "ldexp": [(-2, 2), (-1, 3)], "nextafter": [(0.3, 1), (2, 3)],
     "_where": [None, (-2, 2), (-2, 2)], "_native_dropout": [(-2, 2), None], "_log_ndtr": [(-2, 2)],
+    **{f"_chebyshev_polynomial_{kind}": [(-0.9, 0.9), (0, 12)] for kind in "tuvw"},
+    **{f"_shifted_chebyshev_polynomial_{kind}": [(0.1, 0.9), (0, 12)] for kind in "tuvw"},
+    "_hermite_polynomial_h": [(-2, 2), (0, 9)], "_hermite_polynomial_he": [(-2, 2), (0, 9)], "_laguerre_polynomial_l": [(-2, 2), (0, 9)],
+    "_legendre_polynomial_p": [(-2, 2), (0, 9)],
 }
 
 def every_other(shape):
@@ -53,7 +57,8 @@ GIVEN = {
     "_threshold_backward": {"threshold": 0.1}, "_threshold": {"threshold": 0.1, "value": 5.0},
     "_hardtanh": {"min_val": -1.0, "max_val": 1.0}, "_softshrink": {"lambd": 0.5},
     "_hardshrink": {"lambd": 0.5}, "_leaky_relu": {"negative_slope": 0.1},
-    "_elu": {"alpha": 1.2, "scale": 1.1, "input_scale": 0.9}, "_celu": {"alpha": 1.2}, "_polygamma": {"n": 1}, "mvlgamma": {"p": 2},
+    "_elu": {"alpha": 1.2, "scale": 1.1, "input_scale": 0.9}, "_celu": {"alpha": 1.2}, "_polygamma_of_order": {"orders": (1,)},
+    "_mvlgamma_of_dimension": {"dimensions": (2,)},
     "_isclose": {"rtol": 1e-5, "atol": 1e-8, "equal_nan": False},
     "_where": {"condition": lambda shape: every_other(shape)},
     "_native_dropout": {"keep": lambda shape: every_other(shape), "scale": 1.25, "slope": 1.25},
@@ -540,15 +545,28 @@ ORACLE = {
     "_gelu_slope": lambda a: normal(a) + a * math.exp(-a * a / 2) / math.sqrt(2 * math.pi),
     "erf": math.erf, "erfc": math.erfc, "_erfcx": lambda a: math.exp(a * a) * math.erfc(a), "_ndtr": normal,
     "_log_ndtr": lambda a: math.log(normal(a)), "lgamma": math.lgamma, "digamma": digamma,
-    "_polygamma": lambda a, n: (digamma(a + 1e-3) - digamma(a - 1e-3)) / 2e-3,
-    "mvlgamma": lambda a, p: math.log(math.pi) / 2 + math.lgamma(a) + math.lgamma(a - 0.5),
+    "_polygamma_of_order": lambda a, orders: (digamma(a + 1e-3) - digamma(a - 1e-3)) / 2e-3,
+    "_mvlgamma_of_dimension": lambda a, dimensions: math.log(math.pi) / 2 + math.lgamma(a) + math.lgamma(a - 0.5),
     "xlogy": lambda a, b: a * math.log(b), "_xlog1py": lambda a, b: a * math.log1p(b), "_entr": lambda a: -a * math.log(a),
     "i0": bessel(0), "_i0e": lambda a: bessel(0)(a) * math.exp(-abs(a)), "_i1": bessel(1), "_i1e": lambda a: bessel(1)(a) * math.exp(-abs(a)),
     "_zeta": lambda s, q: math.fsum((k + q) ** -s for k in range(2000)) + (2000 + q) ** (1 - s) / (s - 1) + (2000 + q) ** -s / 2,
+    "_chebyshev_polynomial_t": lambda x, n: math.cos(int(n) * math.acos(x)),
+    "_chebyshev_polynomial_u": lambda x, n: math.sin((int(n) + 1) * math.acos(x)) / math.sin(math.acos(x)),
+    "_chebyshev_polynomial_v": lambda x, n: math.cos((int(n) + 0.5) * math.acos(x)) / math.cos(math.acos(x) / 2),
+    "_chebyshev_polynomial_w": lambda x, n: math.sin((int(n) + 0.5) * math.acos(x)) / math.sin(math.acos(x) / 2),
+    "_shifted_chebyshev_polynomial_t": lambda x, n: math.cos(int(n) * math.acos(2 * x - 1)),
+    "_shifted_chebyshev_polynomial_u": lambda x, n: math.sin((int(n) + 1) * math.acos(2 * x - 1)) / math.sin(math.acos(2 * x - 1)),
+    "_shifted_chebyshev_polynomial_v": lambda x, n: math.cos((int(n) + 0.5) * math.acos(2 * x - 1)) / math.cos(math.acos(2 * x - 1) / 2),
+    "_shifted_chebyshev_polynomial_w": lambda x, n: math.sin((int(n) + 0.5) * math.acos(2 * x - 1)) / math.sin(math.acos(2 * x - 1) / 2),
+    "_hermite_polynomial_h": lambda x, n: np.polynomial.Hermite.basis(int(n))(x),
+    "_hermite_polynomial_he": lambda x, n: np.polynomial.HermiteE.basis(int(n))(x),
+    "_laguerre_polynomial_l": lambda x, n: np.polynomial.Laguerre.basis(int(n))(x),
+    "_legendre_polynomial_p": lambda x, n: np.polynomial.Legendre.basis(int(n))(x),
+    "_modified_bessel_i0": bessel(0), "_modified_bessel_i1": bessel(1), "_spherical_bessel_j0": lambda x: math.sin(x) / x,
     "frexp": math.frexp,
 }
 INVERSE = {"erfinv": math.erf, "_ndtri": normal}                    # the operation undoes it
-TOLERANCE = {"digamma": 1e-8, "_polygamma": 1e-4, "_zeta": 1e-7}        # as good as the oracle
+TOLERANCE = {"digamma": 1e-8, "_polygamma_of_order": 1e-4, "_zeta": 1e-7}        # as good as the oracle
 
 
 def test_every_pointwise_operation_has_an_oracle():

@@ -18,12 +18,12 @@ from ..backends.backend import NoCompiler
 from ..backends.kernel_store import package_kernels
 from ..base import settings
 from ..base.spec import CPU
-from ..loops.ir import FUNCTION_WORDS
+from ..loops.ir import FUNCTION_WORDS, TWO_ARGUMENT_WORDS
 from ..trace.running import interpret
 from . import common_nets
 
 STEPS_OF_A_NET = 2                     # the first makes what an optimizer keeps, and the second is like all others
-OPERANDS = {"atan2": 2, "pow": 2, "fma": 3}         # of words that have more than one
+OPERANDS = {**dict.fromkeys(TWO_ARGUMENT_WORDS, 2), "fma": 3}         # of words that have more than one
 
 
 def word_launches():

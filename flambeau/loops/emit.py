@@ -379,10 +379,10 @@ class Emit:
     def _to_int(self, x, type):
         """Towards zero. What does not fit becomes the least integer, as x86 has it, and small types keep low bits."""
         wide = "i64" if type in ("i64", "u8") else "i32"
-        over = f"{mangled(wide, x.lanes)}.{mangled(x.type, x.lanes)}"
-        near = self.call("fptosi.sat", wide, x, suffix=over)
         bound = 2.0 ** (BITS_OF_TYPE[wide] - 1)
-        return self.cast(self.where((x >= -bound) & (x < bound), near, -(1 << BITS_OF_TYPE[wide] - 1)), type)
+        inside = self.where((x >= -bound) & (x < bound), x, -bound)
+        near = self.put(wide, x.lanes, f"fptosi {shape(x.type, x.lanes)} {inside.text} to {shape(wide, x.lanes)}")
+        return self.cast(near, type)
 
     def _from_f16(self, x):
         """A half as a float32."""

@@ -25,7 +25,8 @@ COMPARISON_WORDS = {"lt", "le", "gt", "ge", "eq", "ne"}
 BIT_WORDS = {"and", "or", "xor", "not", "shl", "shr", "idiv", "irem"}
 FUNCTION_WORDS = {"exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan",
                   "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "erfinv", "sigmoid", "pow",
-                  "rsqrt", "lgamma", "digamma"}
+                  "rsqrt", "lgamma", "digamma", "erfcx", "ndtri", "i0", "i0e", "i1", "i1e"}
+TWO_ARGUMENT_WORDS = {"pow", "atan2"}                        # of these functions
 SELECT_WORDS = {"where", "isnan", "cast", "bits", "from_bits"}
 LEAF_WORDS = {"load", "number", "const", "acc", "index", "size"}
 ALL_WORDS = (ARITHMETIC_WORDS | ROUNDING_WORDS | COMPARISON_WORDS | BIT_WORDS | FUNCTION_WORDS | SELECT_WORDS

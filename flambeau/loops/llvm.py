@@ -8,10 +8,10 @@ masked, or element by element on a processor that has no masks.
 """
 from itertools import count
 
-from . import scalar
 from .emit import Emit, Term, literal, mangled, shape
 from .ir import BYTES_OF_TYPE, FUNCTION_WORDS, dependencies, innermost_level
 from .schedule import Scratch, with_scratch
+from .special import WORD_FUNCTIONS
 from .step import PROBED, STEP_ARGUMENTS
 from .target import CACHE_LINE_BYTES
 
@@ -583,7 +583,7 @@ class _Writer:
             args[1] = emit.where(self.mask, args[1], 1)          # the surplus lanes hold zeros, which trap
         if e.op in DIRECT_METHODS:
             return getattr(emit, DIRECT_METHODS[e.op])(*args)
-        return scalar.SCALAR_FUNCTIONS[e.op](emit, *args)
+        return WORD_FUNCTIONS[e.op](emit, *args)
 
     def _position(self, d, level=None):
         """The position along a dimension: of every lane, where the lanes walk it."""

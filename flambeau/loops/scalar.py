@@ -399,11 +399,30 @@ def erf(e, x):
     return e.copysign(e.where(a > 3.92, 1.0, e.fma(v * -0.25, v, v)), x)      # 1 after, exactly
 
 
-@wide
+# (1 + 2 x) erfcx(x) in (x - 4) / (x + 4), x >= 0. 2^-28.8
+ERFC_F32 = numbers("1.3ba5916644a58p+0 -1.1df1a98ff2c5dp-3 1.f7f754cb46002p-7 1.16ec1a9a0434ep-4 -1.9dddd45423d85p-4 "
+                   "1.7ff538736accap-4 -1.0fa164bb50471p-4 1.30438ba196fa3p-5 -1.0a040ff0ceeebp-6 1.4cff49f741852p-8 "
+                   "-1.70fcb70393771p-11 -1.04119a5ba60fp-12 1.d776a09a4e3fcp-14")
+
+
 def erfc(e, x):
+    if x.type == F32:
+        return e.cast(_erfc_short(e, e.cast(x, F64)), F32)
     a = e.abs(x)
     far = _erfc_far(e, a)
     return e.where(a < 0.5, 1.0 - _erf_near(e, x), e.where(x < 0.0, 2.0 - far, far))
+
+
+def _erfc_short(e, x):
+    """Of float32, whose square is exact: e^(-a^2) erfcx(a), with one division for the argument and the result."""
+    a = at_most(e, e.abs(x), 11.0)                               # 0 after
+    both = 0.5 / ((a + 4.0) * (a + 0.5))
+    t = e.fma(both * (a + 0.5), -16.0, 1.0)
+    square = -(a * a)
+    k, bits = round_to_int(e, square, LOG2E, EXPONENT_BIAS[F64])
+    y = poly(e, e.fma(k, -math.log(2), square), EXP[F32]) * power_of_two(e, bits)
+    y = y * poly(e, t, ERFC_F32) * (both * (a + 4.0))
+    return e.where(x < 0.0, 2.0 - y, y)
 
 
 def _erf_near(e, x):
@@ -446,15 +465,41 @@ ERFINV_FAR = (numbers("1.dcb588db21533p-1 1.71c0ddb7a702p-1 1.7425095e27f05p-1 1
                       "1.5fdafb95f5675p-13 1.79d2a8d005829p-17"))
 
 
-@wide
+# The same of float32, which comes to w = 16 only; far in sqrt(w) - 3. 2^-36
+ERFINV_F32 = (numbers("1.c5bf891b3abe5p-1 1.3958535d0a80ap-2 1.ee063305d5451p-5 1.06eeba7758e5p-7 1.6a7998fedfd1fp-11 "
+                      "1.0428b94e59166p-15"),
+              numbers("1 1.55f52ad6db8edp-4 1.0fa3bd87eba57p-5 1.f751f84d229dap-10 1.b80d662a35427p-13 "
+                      "1.eaa0ab81e96d1p-20"))
+ERFINV_FAR_F32 = (numbers("1.e37701db23cfp-1 1.fa5e00f7d2651p-1 1.19ed6098ce991p-1 1.281c0df260da1p-3 "
+                          "1.1cf903d8c8201p-6"),
+                  numbers("1 1.06d991eaa7298p+0 1.2202fc7b83e0ap-1 1.2a7dcede53336p-3 1.1c408078fdd7cp-6"))
+
+
 def erfinv(e, x):
     """float64: 5 ulp."""
+    if x.type == F32:
+        return e.cast(_erfinv_of(e, e.cast(x, F64), _short_log, _short_root, ERFINV_F32, ERFINV_FAR_F32, 3.0), F32)
+    return _erfinv_of(e, x, log, lambda e, w: e.sqrt(w), ERFINV, ERFINV_FAR, 2.4)
+
+
+def _short_log(e, x):
+    """A logarithm in float64 with the digits of float32 and some more: of numbers from 2^-1000 on."""
+    k, f = log_parts(e, x, denormal=False)
+    y = e.fma(k, math.log(2), e.fma(f * f, poly(e, f, POW_LOG_F32), f))
+    return e.where(x == 0.0, -INF, e.where(x < 0.0, NAN, y))
+
+
+def _short_root(e, x):
+    return e.cast(e.sqrt(e.cast(x, F32)), F64)
+
+
+def _erfinv_of(e, x, log, root, near_fit, far_fit, centre):
     a = e.abs(x)
     w = -log(e, (1.0 - a) * (1.0 + a))
     near = w < 6.0
-    s = e.sqrt(w)
-    t = e.where(near, w, s - 2.4)
-    top, bottom = (e.where(near, poly(e, t, p), poly(e, t, q)) for p, q in zip(ERFINV, ERFINV_FAR, strict=True))
+    s = root(e, w)
+    t = e.where(near, w, s - centre)
+    top, bottom = (e.where(near, poly(e, t, p), poly(e, t, q)) for p, q in zip(near_fit, far_fit, strict=True))
     y = e.where(near, a, s) * (top / bottom)
     return e.copysign(e.where(a == 1.0, INF, y), x)
 

@@ -31,6 +31,12 @@ class _ctc(Op):
                 loss[b], grad[:, b] = 0, 0
         return loss, grad
 
+    def body(k, log_probs, targets, input_lengths, target_lengths, blank, zero_infinity):
+        dtype, shape = log_probs.dtype, log_probs.shape
+        made = k.library("ctc", (log_probs, k.cast(targets, dtypes.int64)), [(dtype, shape[1:2]), (dtype, shape)],
+                         (input_lengths, target_lengths, blank, zero_infinity))
+        return NotImplemented if made is None else made
+
     def d_log_probs(g, out1): return g[0].unsqueeze(0).unsqueeze(2) * out1
 
 
@@ -72,6 +78,23 @@ def alignments(xp, log_probs, labels, blank):
     return -total, grad
 
 
+class _ctc_labels(Op):
+    """`targets`, refused unless every label within its row's length is a class number."""
+
+    exact = True
+
+    def meta(targets, target_lengths, classes): return targets
+    def ref(xp, targets, target_lengths, classes): return targets
+
+    def verify(targets, target_lengths, classes):
+        used = targets[:sum(target_lengths)] if targets.ndim == 1 else \
+            targets[np.arange(targets.shape[1]) < np.asarray(target_lengths)[:, None]]
+        wrong = used[(used < 0) | (used >= classes)]
+        need(not wrong.size, f"ctc_loss: target {wrong[:1].tolist()} is out of range, there are {classes} classes")
+
+    def body(k, targets, target_lengths, classes): return targets
+
+
 class _ctc_loss(Loss):
     """The connectionist temporal classification loss of log-probabilities [T, N, C] and target sequences."""
 
@@ -98,6 +121,8 @@ class _ctc_loss(Loss):
         need(all(n <= limit for n in outs) if targets.dim() == 2 else sum(outs) <= limit,
              f"Expected tensor to have size at least {max(outs, default=0)} at dimension 1, but got size {limit} for "
              "targets")
+        if not targets.is_meta and targets.numel():
+            targets = _ctc_labels(targets, outs, classes)
         loss = _ctc(probs, targets, ins, outs, blank, zero_infinity)[0]
         if reduction_of(reduction) == "mean":
             return (loss / loss.new_tensor([max(n, 1) for n in outs])).mean()

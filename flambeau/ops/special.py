@@ -4,7 +4,7 @@ import math
 from ..base import dtypes, special_functions
 from ..base.errors import need
 from ..base.op import Composite, Pointwise
-from ..base.special_functions import SQRT_HALF
+from ..base.special_functions import EULER_MACLAURIN_COEFFICIENTS, SQRT_HALF
 from .arith import no_derivative
 
 # ---- the error function and the normal distribution
@@ -40,6 +40,7 @@ class _erfcx(Pointwise):
 
     def ref(xp, input):          return special_functions.erfcx(xp, input)
     def d_input(g, input, out):  return g * (2 * input * out - 2 / math.sqrt(math.pi))
+    def body(k, input):          return k.erfcx(input)
 
 
 class erfinv(Pointwise):
@@ -86,6 +87,7 @@ class _ndtri(Pointwise):
 
     def ref(xp, input):     return special_functions.ndtri(xp, input)
     def d_input(g, out):    return g * math.sqrt(2 * math.pi) * (out * out / 2).exp()
+    def body(k, input):     return k.ndtri(input)
 
 
 class _log_ndtr(Pointwise):
@@ -126,7 +128,7 @@ class digamma(Pointwise):
     result, refuses = "float", "complex"
 
     def ref(xp, input):     return special_functions.digamma(xp, input)
-    def d_input(g, input):  return g * _polygamma(input, 1)
+    def d_input(g, input):  return g * _polygamma_of_order(input, (1,))
     def body(k, input):     return k.digamma(input)
 
 
@@ -139,26 +141,119 @@ class polygamma(Composite):
     def of(n, input): return _polygamma(input, n)
 
 
-class _polygamma(Pointwise):
+class _polygamma(Composite):
     """The derivative of order `n` of `digamma` at this tensor, elementwise.
 
     >>> torch.tensor([1.0, 2.0]).polygamma(1)
     tensor([1.6449, 0.6449])
     """
 
-    names, forms, node = "polygamma", "method inplace", "PolygammaBackward0"
+    names, forms = "polygamma", "method inplace"
+    no_overlap = True
+
+    def of(input, n):
+        need(n >= 0, f"polygamma(n, x) does not support negative n, and it is {n}.")
+        return _polygamma_of_order(input, (n,))
+
+
+class _polygamma_of_order(Pointwise):
+    """The derivative of `digamma` of the order that `orders` holds, which decides what is computed."""
+
+    node = "PolygammaBackward0"
     operands = "input"
     result, refuses, cname = "float", "complex", "polygamma"
 
-    def verify(n):             need(n >= 0, f"polygamma(n, x) does not support negative n, and it is {n}.")
-    def ref(xp, input, n):     return special_functions.polygamma(xp, n, input)
-    def d_input(g, input, n):  return g * _polygamma(input, n + 1)
+    def ref(xp, input, orders):     return special_functions.polygamma(xp, orders[0], input)
+    def d_input(g, input, orders):  return g * _polygamma_of_order(input, (orders[0] + 1,))
+
+    def body(k, input, orders):
+        n, = orders
+        if n == 0:
+            return k.digamma(input)
+        if n > MAX_REFLECTED_ORDER:
+            return NotImplemented
+        x = k.cast(input, dtypes.float64)
+        back, whole = x < 0, k.rint(x)
+        out = polygamma_positive(k, n, k.where(back, 1 - x, x), *FEW_TERMS if input.dtype is dtypes.float32 else TERMS)
+        # the n-th derivative of pi / tan(pi x) lies between a value at x and the one at 1 - x
+        angle = (x - whole) * math.pi
+        cotangent = k.cos(angle) / k.sin(angle)
+        wave = math.pi ** (n + 1) * horner(k, cotangent, derivative_of_cotangent(n))
+        out = k.where(back, (-1) ** n * out - wave, out)
+        if n > 1:                                              # PyTorch has its zeta function here, with other ends
+            out = k.where(x == math.inf, math.nan, out)
+        pole = (x <= 0) & ((x == whole) if n > 1 else (x - whole == 0))
+        return k.cast(k.where(pole, math.inf if n % 2 else -math.inf, out), input.dtype)
 
 
-class mvlgamma(Pointwise):
+MAX_REFLECTED_ORDER = 16      # of polygamma: beyond, the powers of a cotangent overflow where their sum does not
+TERMS, FEW_TERMS = (10, 12), (6, 7)        # of the sum and of the series behind it, for results of each type
+
+
+def polygamma_positive(k, n, x, terms, corrections):
+    """The order `n` of polygamma at x >= 0: so many terms of the sum of 1/(x + k)^(n + 1), then DLMF 2.10.1 of it."""
+    total, power = None, n + 1
+    for i in range(terms):
+        term = power_of(1 / (x + i), power)
+        total = term if total is None else total + term
+    r = 1 / (x + terms)
+    coefficients = [1 / n, 0.5]
+    rising = power
+    for i, c in enumerate(EULER_MACLAURIN_COEFFICIENTS[:corrections]):
+        coefficients += [c * rising, 0.0]
+        rising *= (power + 2 * i + 1) * (power + 2 * i + 2)
+    even = horner(k, r * r, coefficients[2::2])
+    total = total + power_of(r, n) * (1 / n + r * (0.5 + r * even))
+    return (-1) ** (n + 1) * float(math.factorial(n)) * total
+
+
+def power_of(x, n):
+    """x to a positive integer, by squarings."""
+    out = None
+    while n:
+        if n & 1:
+            out = x if out is None else out * x
+        n >>= 1
+        x = x * x if n else x
+    return out
+
+
+def horner(k, x, coefficients):
+    """The polynomial of these coefficients, the lowest power first."""
+    *rest, out = coefficients
+    out = k.const(out, x.dtype) if not rest else out
+    for c in reversed(rest):
+        out = k.fma(out, x, c)
+    return out
+
+
+def derivative_of_cotangent(n):
+    """The `n`-th derivative of the cotangent as a polynomial in it, since the first is -1 - cot^2."""
+    p = [0.0, 1.0]
+    for _ in range(n):
+        slope = [i * c for i, c in enumerate(p)][1:]
+        p = [0.0] * (len(slope) + 2)
+        for i, c in enumerate(slope):
+            p[i] -= c
+            p[i + 2] -= c
+    return p
+
+
+class mvlgamma(Composite):
     """The logarithm of the multivariate gamma function of dimension `p` of `input`, elementwise."""
 
-    names = "special.multigammaln"
+    names, forms = "special.multigammaln", "function method inplace out"
+    no_overlap = True
+
+    def of(input, p):
+        need(p >= 1, f"p has to be greater than or equal to 1, and it is {p}")
+        return _mvlgamma_of_dimension(input, (p,))
+
+
+class _mvlgamma_of_dimension(Pointwise):
+    """`mvlgamma` of the dimension that `dimensions` holds, which decides how many terms there are."""
+
+    node = "MvlgammaBackward0"
     operands = "input"
     result, refuses, cname = "float", "bool complex", "mvlgamma"
 
@@ -167,14 +262,19 @@ class mvlgamma(Pointwise):
         out, casts, common = super().infer(args)
         return out.like(shape=out.shape), casts, common    # PyTorch sums over a new dimension, so it is contiguous
 
-    def verify(p): need(p >= 1, f"p has to be greater than or equal to 1, and it is {p}")
-
-    def ref(xp, input, p):
+    def ref(xp, input, dimensions):
+        p, = dimensions
         return sum(special_functions.lgamma(xp, input - i / 2) for i in range(p)) + p * (p - 1) / 4 * math.log(math.pi)
 
-    def d_input(g, input, p):
+    def body(k, input, dimensions):
+        p, = dimensions
+        x = k.cast(input, dtypes.float64)
+        terms = [k.lgamma(x - i / 2 if i else x) for i in range(p)]
+        return k.cast(sum(terms[1:], terms[0]) + p * (p - 1) / 4 * math.log(math.pi), input.dtype)
+
+    def d_input(g, input, dimensions):
         slope = input.digamma()
-        for i in range(1, p):
+        for i in range(1, dimensions[0]):
             slope = slope + (input - i / 2).digamma()
         return g * slope
 
@@ -279,6 +379,7 @@ class i0(Pointwise):
 
     def ref(xp, input):     return special_functions.i0(xp, input)
     def d_input(g, input):  return g * _i1(input)
+    def body(k, input):     return k.i0(input)
 
 
 class _i0e(Pointwise):
@@ -289,6 +390,7 @@ class _i0e(Pointwise):
 
     def ref(xp, input):          return special_functions.i0e(xp, input)
     def d_input(g, input, out):  return g * (_i1e(input) - input.sgn() * out)
+    def body(k, input):          return k.i0e(input)
 
 
 class _i1(Pointwise):
@@ -299,6 +401,7 @@ class _i1(Pointwise):
 
     def ref(xp, input):          return special_functions.i1(xp, input)
     def d_input(g, input, out):  return g * near_zero(input, lambda x: x.i0() - out / x)
+    def body(k, input):          return k.i1(input)
 
 
 class _i1e(Pointwise):
@@ -309,6 +412,41 @@ class _i1e(Pointwise):
 
     def ref(xp, input):          return special_functions.i1e(xp, input)
     def d_input(g, input, out):  return g * near_zero(input, lambda x: _i0e(x) - out * (x.sgn() + 1 / x))
+    def body(k, input):          return k.i1e(input)
+
+
+class _modified_bessel_i0(Pointwise):
+    """The same as `i0`, without a gradient."""
+
+    names, forms = "special.modified_bessel_i0", "function out"
+    result, refuses, cname = "float", "complex half", "modified_bessel_i0"
+
+    def ref(xp, input):     return special_functions.i0(xp, input)
+    def body(k, input):     return k.i0(input)
+
+
+class _modified_bessel_i1(Pointwise):
+    """The same as `i1`, without a gradient."""
+
+    names, forms = "special.modified_bessel_i1", "function out"
+    result, refuses, cname = "float", "complex half", "modified_bessel_i1"
+
+    def ref(xp, input):     return special_functions.i1(xp, input)
+    def body(k, input):     return k.i1(input)
+
+
+class _spherical_bessel_j0(Pointwise):
+    """The sine of `input` over `input`, elementwise: the spherical Bessel function of the first kind of order 0."""
+
+    names, forms = "special.spherical_bessel_j0", "function out"
+    result, refuses, cname = "float", "complex half", "spherical_bessel_j0"
+
+    def ref(xp, input):     return special_functions.spherical_bessel_j0(xp, input)
+
+    def body(k, input):
+        zero = input == 0
+        out = k.sin(input) / k.where(zero, 1, input)
+        return k.where(zero, 1, k.where(k.abs(input) == math.inf, 0, out))
 
 
 def near_zero(input, slope):

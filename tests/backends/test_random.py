@@ -264,6 +264,36 @@ def test_every_draw_is_the_same_with_and_without_compiled_code(compiled, monkeyp
     assert drawn() == native
 
 
+SAMPLERS = {
+    "gamma": lambda a: torch._standard_gamma(torch.cat([torch.tensor([0.0, 1e-30, 1e10]), 5 * a])),
+    "gamma in float64": lambda a: torch._standard_gamma(3 * a.double()),
+    "poisson": lambda a: torch.poisson(torch.cat([torch.tensor([0.0, 10.0, 1e9]), 40 * a])),
+    "binomial": lambda a: torch.binomial((90 * a).floor(), torch.cat([torch.tensor([0.0, 1.0, 1e-7]), a[3:].flip(0)])),
+    "dirichlet": lambda a: torch._sample_dirichlet(a.reshape(-1, 3)),
+    "multinomial": lambda a: torch.multinomial(a.reshape(3, -1), 70, replacement=True),
+    "permutation": lambda a: torch.randperm(700), "long permutation": lambda a: torch.randperm(6000),
+}
+
+
+@pytest.mark.pinned
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_samplers_draw_the_same_with_and_without_compiled_code(compiled, monkeypatch, name):
+    """Samples, the words that were taken for them, and the normal sample that is kept for the next call."""
+    given = torch.rand(603, generator=torch.Generator().manual_seed(1)) + 1e-3
+
+    def drawn():
+        torch.manual_seed(3)
+        first = torch.randn(3, dtype=torch.float64)               # one is left over
+        made = SAMPLERS[name](given.clone().clamp(max=1))
+        return first.tolist(), made.tolist(), torch.get_rng_state().tolist()
+
+    assert compiled
+    with torch.config.using(executor="native"):
+        native = drawn()
+    monkeypatch.setattr(mersenne_twister, "native", lambda name, count: None)
+    assert drawn() == native
+
+
 @pytest.mark.pinned
 def test_nobody_waits_for_the_code_that_draws(monkeypatch):
     asked = []

@@ -21,6 +21,7 @@ from flambeau.loops.ir import (
     COMPARISON_WORDS,
     FUNCTION_WORDS,
     SCALAR_TYPES,
+    TWO_ARGUMENT_WORDS,
     Access,
     Expr,
     Kernel,
@@ -226,7 +227,7 @@ WORDS = {"f32": ("add sub mul div neg fma fma_exact abs min max fmin fmax sqrt f
          "int": "add sub mul neg abs min max lt le gt ge eq ne and or xor not shl shr idiv irem".split(),
          "b1": "and or xor not eq ne add mul min max".split()}
 ARGUMENTS = {**dict.fromkeys("neg abs not isnan bits sqrt floor ceil trunc rint".split(), 1), "fma": 3, "fma_exact": 3,
-             **dict.fromkeys(FUNCTION_WORDS - {"pow", "atan2"}, 1)}
+             **dict.fromkeys(FUNCTION_WORDS - TWO_ARGUMENT_WORDS, 1)}
 NUMPY_TYPE = {"f32": np.float32, "f64": np.float64, "f16": np.uint16, "bf16": np.uint16, "i8": np.int8, "u8": np.uint8,
               "i16": np.int16, "i32": np.int32, "i64": np.int64, "b1": np.bool_}
 

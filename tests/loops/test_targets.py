@@ -18,6 +18,7 @@ import flambeau as torch
 from flambeau.backends.cpu import runtime
 from flambeau.backends.cpu.library import (
     conv_kernels,
+    ctc,
     gemm_kernels,
     gemm_packing,
     image_kernels,
@@ -27,7 +28,6 @@ from flambeau.backends.cpu.library import (
 )
 from flambeau.backends.cpu.library.sort_keys import ORDERED_TYPES
 from flambeau.backends.cpu.processor import PROCESSOR_LEVELS
-from flambeau.loops import scalar
 from flambeau.loops.ir import (
     ALL_WORDS,
     BIT_WORDS,
@@ -45,6 +45,7 @@ from flambeau.loops.ir import (
 )
 from flambeau.loops.llvm import render
 from flambeau.loops.schedule import Schedule
+from flambeau.loops.special import WORD_FUNCTIONS
 from flambeau.loops.step import PROBED
 from flambeau.loops.target import target_of
 
@@ -152,7 +153,7 @@ def words():
         takes = FLOATS if op in ONLY_FLOATS else \
             (*INTS, *("b1",) * (op in ON_BOOLS)) if op in BIT_WORDS else FLOATS + INTS
         count = ARGUMENTS.get(op, 1 if op in FUNCTION_WORDS | ROUNDING_WORDS else 2)
-        if hasattr(scalar.SCALAR_FUNCTIONS.get(op), "__wrapped__"):   # float32 by way of float64
+        if hasattr(WORD_FUNCTIONS.get(op), "__wrapped__"):   # float32 by way of float64
             takes = ("f64",)
         for kind in takes:
             result = "b1" if op in COMPARISON_WORDS else kind
@@ -239,6 +240,8 @@ def steps_of_the_library(target):
         yield made.jitter(f"jitter_{element}", element)
         yield made.resize(f"resize_{element}", element, 2)
         yield made.warp(f"warp_{element}", element, 6, 0, 1)
+    for element in ("float", "double"):
+        yield ctc.CTCKernels("double", target).ctc(f"ctc_{element}", element)
     made = sort_kernels.OrderKernels("float", target)
     for element in ORDERED_TYPES:
         for what, *how in (("ranks",), ("digits", 8), ("leaders", 0), ("leaders", 1), ("best", 11), ("select", 11)):

@@ -101,3 +101,10 @@ row("multilabel_margin_loss", lambda x, t: F.multilabel_margin_loss(x, t), multi
 row("ctc_loss", lambda x: F.ctc_loss(x.log_softmax(2), torch.tensor([[1, 2], [2, 2]], device=x.device), (4, 4), (2, 2), reduction="none"),
     lambda x: np.array([ctc(np.log(np.exp(x[:, n]) / np.exp(x[:, n]).sum(1, keepdims=True)), t) for n, t in enumerate([[1, 2], [2, 2]])]),
     numbers((4, 2, 3), seed=5), grad="first", meta=False)
+LABELLED = {(5, 3): [1, 2, 1], (5, 2): [2, 2], (3, 0): [], (4, 1): [2]}             # (steps, labels): the labels
+row("ctc_loss of several lengths",
+    lambda x: F.ctc_loss(x.log_softmax(2), torch.tensor([t + [-1] * (3 - len(t)) for t in LABELLED.values()], device=x.device),
+                         *zip(*LABELLED, strict=True), reduction="none"),
+    lambda x: np.array([ctc(np.log(np.exp(x[:n, b]) / np.exp(x[:n, b]).sum(1, keepdims=True)), t)
+                        for b, ((n, _), t) in enumerate(LABELLED.items())]),
+    numbers((5, 4, 3), seed=6), grad="first", meta=False)

@@ -333,7 +333,7 @@ NO_BODY = {
     "_as_strided_scatter": WRITES, "_repeated_index": "its size depends on the data",
     "_block_diag": PARTS,
     "_diagonal_copy": "reads a line of the matrix", "trace": "reads a line of the matrix", "rot90": "turns two dimensions",
-    "_ctc": SOLVES, "det": SOLVES, "_slogdet": SOLVES, "_lstsq": SOLVES, "matrix_exp": SOLVES, "_euclidean_dist": "goes by a matrix product",
+    "det": SOLVES, "_slogdet": SOLVES, "_lstsq": SOLVES, "matrix_exp": SOLVES, "_euclidean_dist": "goes by a matrix product",
     "pdist": "the rows of a triangle, each shorter than the last",
 }
 MINE = ("arrange cross_entropy ctc distance embedding extremes index index_along linalg linalg_norm loss moments norm "

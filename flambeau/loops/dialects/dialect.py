@@ -6,7 +6,7 @@ language spells it; `address` is a pointer's name and what is added to it.
 """
 from collections.abc import Iterable, Iterator, Sequence
 
-from .helpers import HELPERS, HELPERS_CALLED, digamma, helper
+from .helpers import HELPERS, HELPERS_CALLED, helper, spelled_out
 from .words import KernelWords
 
 
@@ -52,7 +52,7 @@ class KernelDialect(KernelWords):
     def helpers(self, names: Iterable[str]) -> list:
         """The functions `names`, each after those that it calls."""
         names = dict.fromkeys(each for name in sorted(names) for each in (*HELPERS_CALLED.get(name, ()), name))
-        return [helper(self, name) if name in HELPERS else digamma(self) for name in names]
+        return [helper(self, name) if name in HELPERS else spelled_out(self, name) for name in names]
 
     # --- statements
 

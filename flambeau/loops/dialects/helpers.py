@@ -3,10 +3,12 @@ from functools import cache
 from itertools import count
 from string import Template
 
-from .. import scalar
 from ..emit import Term
+from ..ir import TWO_ARGUMENT_WORDS
+from ..special import SPECIAL_FUNCTIONS, WORD_FUNCTIONS
 from ..target import Target
 
+SPELLED_OUT = {"digamma", *SPECIAL_FUNCTIONS}      # words whose helper is their arithmetic
 # Name → (head, body).
 HELPERS = {
     "Pack": ("template <class T, $i32 N> struct alignas(sizeof(T) * N) Pack", "T x[N];"),
@@ -67,12 +69,20 @@ def _indented(text):
 
 
 @cache
-def digamma(dialect):
-    """The digamma function, from the arithmetic of scalar.py."""
+def spelled_out(dialect, name):
+    """A function of numbers, from the arithmetic of scalar.py and special.py, in double precision."""
     e = _Emit(dialect)
     double = dialect.types["f64"]
-    out = scalar.digamma(e, Term(e, "f64", 1, "x"))
-    return "\n".join([f"{dialect.outlined} {double} digamma({double} x) {{", *e.lines, f"  return {out.text};", "}"])
+    names = "xy"[:1 + (name in TWO_ARGUMENT_WORDS)]
+    out = WORD_FUNCTIONS[name](e, *(Term(e, "f64", 1, x) for x in names))
+    given = ", ".join(f"{double} {x}" for x in names)
+    head = f"{dialect.outlined} {double} {spelled(name)}({given})"
+    return "\n".join([f"{head} {{", *e.lines, f"  return {out.text};", "}"])
+
+
+def spelled(name):
+    """What such a function is called: not as one that the language may have."""
+    return f"spelled_{name}"
 
 
 class _Emit:
@@ -102,6 +112,9 @@ class _Emit:
     def where(self, c, a, b):       return self._put("where", None, c, a, b)
     def fma(self, a, b, c):         return self._put("fma", None, a, b, c)
     def abs(self, a):               return self._put("abs", None, a)
+    def sqrt(self, a):              return self._put("sqrt", None, a)
+    def isnan(self, a):             return self._put("isnan", "b1", a)
+    def product_error(self, a, b, product):  return self.fma(a, b, -product)
     def rint(self, a):              return self._put("rint", None, a)
     def copysign(self, a, b):       return self._put("copysign", None, a, b)
     def bits(self, a):              return self._put("bits", {"f32": "i32", "f64": "i64"}[a.type], a)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from ..emit import half_bits, rounded
 from ..ir import BYTES_OF_TYPE, FLOAT_TYPES
 from ..llvm import LEAST_OF_TYPE, MOST_OF_TYPE
+from .helpers import SPELLED_OUT, spelled
 
 HALF_TYPES = ("f16", "bf16")
 WIDE_FLOATS = ("f32", "f64")                                  # which are computed with
@@ -166,8 +167,9 @@ class KernelWords:
             return f"1.0 / (1.0 + {self.function('exp', type, f'-({a})')})", ()
         if op == "rsqrt":
             return f"{self.literal(1, type)} / {self.function('sqrt', type, a)}", ()
-        if op == "digamma":
-            return self.convert(self.types[type], f"digamma({a})"), ("digamma",)
+        if op in SPELLED_OUT:
+            wide = [self.convert(self.types["f64"], a) for a in args]
+            return self.convert(self.types[type], f"{spelled(op)}({', '.join(wide)})"), (op,)
         raise Unrenderable(f"{op}.{type}")
 
     def cast(self, a: str, source: str, target: str) -> tuple[str, tuple]:

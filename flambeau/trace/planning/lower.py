@@ -12,7 +12,7 @@ from ...base.arguments import as_scalar
 from ...base.op import wrapped
 from ...base.shapes import contiguous_strides, view_strides
 from ...base.spec import CPU
-from ...loops.ir import FUNCTION_WORDS
+from ...loops.ir import FUNCTION_WORDS, TWO_ARGUMENT_WORDS
 from ..recording.update import update
 from .recurrence import Recurrence, shape_of_result
 from .reduction_order import dense, order_of
@@ -211,8 +211,6 @@ class Words:
     def idiv(self, a, b):    return binary("idiv", a, b)
     def irem(self, a, b):    return binary("irem", a, b)
     def copysign(self, a, b): return binary("copysign", a, b)
-    def pow(self, a, b):     return binary("pow", a, b)
-    def atan2(self, a, b):   return binary("atan2", a, b)
 
     @staticmethod
     def abs(x):
@@ -386,8 +384,10 @@ def _narrow(x):
     return x
 
 
-for _name in FUNCTION_WORDS - {"pow", "atan2"}:
+for _name in FUNCTION_WORDS - TWO_ARGUMENT_WORDS:
     setattr(Words, _name, staticmethod(lambda x, _name=_name: unary(_name, x)))
+for _name in TWO_ARGUMENT_WORDS:
+    setattr(Words, _name, staticmethod(lambda a, b, _name=_name: binary(_name, a, b)))
 k = Words(CPU.backend)        # what is written here, and in tests of single bodies
 
 

@@ -16,6 +16,7 @@ kernel takes.
     jitter_colours(dtype, image, out), mirror_rows(dtype, image)                       a LibraryCall; images.py
     resize_boxes(dtype, image, weight_x, weight_y, out)                                a LibraryCall; images.py
     warp_places(dtype, image, table, fill, out, size, nearest, filled)                 a LibraryCall; images.py
+    ctc(dtype, log_probs, targets, params)                                             a LibraryCall; ctc.py
     sort(dtype, shape, descending), topk(dtype, shape, k, largest)                     a LibraryCall; sort.py
     pick(dtype, shape, which, rank)                                                    a LibraryCall; sort.py
     solve_triangular(dtype, a, b, x, upper, left, unit)                                a LibraryCall; triangular.py
@@ -59,7 +60,7 @@ from functools import lru_cache
 
 from ....base.shapes import contiguous_strides
 from ..threads import get_num_threads
-from . import conv, gemm, images, pool, solvers, sort, triangular
+from . import conv, ctc, gemm, images, pool, solvers, sort, triangular
 from .gemm import LibraryCall
 
 __all__ = ["LibraryCall", "ask", "forget", "product"]
@@ -126,6 +127,8 @@ def _answer(name, dtype, args, outs, params, _threads):
         taps = args[1][0][1]
         found = pool.add_weighted_rows(dtype, *args[0][0], outs[0][0][0], taps) if name == "add_weighted_rows" else \
             pool.sum_weighted_rows(dtype, *outs[0][0], taps)
+    elif name == "ctc":
+        found = ctc.ctc(dtype, *args, params)
     elif name == "drop_weighted":
         found = pool.drop_weighted(dtype, *args[0][0][:2], *args[1][0][1:], *params)
     elif name == "jitter_colours":

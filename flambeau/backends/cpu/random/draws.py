@@ -16,6 +16,7 @@ through the system's functions (libm.py), as there, or through those that PyTorc
 PyTorch multiplies and adds, its compiler has made one instruction of it that rounds once (fma.py); on a processor that
 has none, and with ATEN_CPU_CAPABILITY=default, its bits are others.
 """
+import ctypes
 import math
 import operator
 import os
@@ -31,7 +32,8 @@ from ..memory import allocator
 from . import box_muller, libm
 from .binomial import binomial_one
 from .fma import FLOAT32, FLOAT64, multiply_add
-from .mersenne_twister import STATE_WORDS, coins, native, words as twister_words
+from .mersenne_twister import STATE_WORDS, coins, native, sample, words as twister_words
+from .samplers import system_functions
 
 DEFAULT_SEED = 67280421310721
 CHUNK_SAMPLES = 1 << 16             # samples made at a time: the words and the temporaries stay in cache
@@ -355,6 +357,9 @@ class MersenneTwister(RandomStream):
         with self._lock:
             if n >= SMALL_PERMUTATION:      # a 32-bit word modulo so large a range would favour small numbers
                 return rounded(self._permutation64(n), dtype)
+            out = np.empty(n, np.int64)
+            if n and sample("permutation", self._stream(), n, out, n):
+                return rounded(out, dtype)
             targets = np.arange(n, dtype=np.uint32)      # at step i, swap what is at i and at targets[i]
             if n:
                 targets[:-1] += self._fill(n - 1, np.uint32, self._word) % (np.uint32(n) - targets[:-1])
@@ -413,6 +418,9 @@ class MersenneTwister(RandomStream):
         """A Poisson count for each rate, in the dtype of `rate`."""
         rates = rate.astype(FLOAT64).reshape(-1)
         need((rates >= 0).all(), "invalid Poisson rate, expected rate to be non-negative")
+        made = self._sampled("poissons", rates.size, rates)
+        if made is not None:
+            return rounded(made.reshape(rate.shape), rate.dtype)
         with self._units() as unit:
             counts = [poisson_one(r, unit) for r in rates.tolist()]
         return rounded(np.array(counts, FLOAT64).reshape(rate.shape), rate.dtype)
@@ -425,6 +433,13 @@ class MersenneTwister(RandomStream):
             power = real(1) / alpha_
         d = np.where(alpha_ < 1, alpha_ + real(1), alpha_) - real(FLOAT32.type(1) / FLOAT32.type(3))
 
+        made = self._sampled("gammas", alpha.size, alpha_, power, d)
+        if made is None:
+            made = self._gammas(alpha_, power, d)
+        return np.maximum(made.astype(alpha.dtype), np.finfo(alpha.dtype).tiny).reshape(alpha.shape)
+
+    def _gammas(self, alpha, power, d):
+        """The samples, in Python."""
         with self._units() as unit:
             def normal():
                 if self._spare is not None:
@@ -435,17 +450,33 @@ class MersenneTwister(RandomStream):
                 return radius * math.cos(angle)
 
             out = []
-            for a, one_over_a, d_ in zip(alpha_.tolist(), power.tolist(), d.tolist()):
+            for a, one_over_a, d_ in zip(alpha.tolist(), power.tolist(), d.tolist()):
                 if not a > 0:               # nothing to draw for; a nan would never be accepted
                     out.append(0.0 if a == 0 else math.nan)
                     continue
                 boost = (1 - unit()) ** one_over_a if a < 1 else 1.0
                 out.append(boost * d_ * gamma_one(d_, unit, normal))
-        out = np.maximum(np.array(out, FLOAT64).astype(alpha.dtype), np.finfo(alpha.dtype).tiny)
-        return out.reshape(alpha.shape)
+        return np.array(out, FLOAT64)
+
+    def _sampled(self, name, count, *given):
+        """Samples of a compiled function of samplers.py as float64; None where Python is to make them."""
+        functions = system_functions()
+        given = [np.ascontiguousarray(one, FLOAT64).reshape(-1) for one in given]
+        if not count or functions is None or not all(np.isfinite(one).all() for one in given):
+            return None
+        with self._lock:
+            out, spare = np.empty(count, FLOAT64), np.array([self._spare or 0.0, self._spare is not None], FLOAT64)
+            more = [spare] if name == "gammas" else []
+            if not sample(name, self._stream(), count, ctypes.addressof(functions), *given, out, count, *more):
+                return None
+            self._spare = float(spare[0]) if spare[1] else None
+        return out
 
     def binomial(self, count, prob):
         """A number of successes for each pair of a number of trials and a probability."""
+        made = self._sampled("binomials", count.size, count, prob)
+        if made is not None:
+            return made.astype(count.dtype).reshape(count.shape)
         with self._units() as unit:
             drawn = [binomial_one(n, p, unit) for n, p in zip(count.reshape(-1).tolist(), prob.reshape(-1).tolist())]
         return np.array(drawn, count.dtype).reshape(count.shape)
@@ -467,8 +498,15 @@ class MersenneTwister(RandomStream):
             steps = np.cumsum(exact, axis=-1, dtype=exact.dtype).reshape(-1, exact.shape[-1])
             need((steps[:, -1] > 0).all(), wrong + "(sum of probabilities <= 0)")
             steps /= steps[:, -1:].copy()
+            steps = steps.astype(FLOAT64)
+            with self._lock:
+                picked = np.empty((len(steps), num_samples), np.int64)
+                made = picked.size and sample("places", self._stream(), picked.size, steps, picked, *steps.shape,
+                                              num_samples)
+            if made:
+                return picked.reshape(*weights.shape[:-1], num_samples)
             units = self._fill((len(steps), num_samples), FLOAT64, self._unit64)
-            picked = [np.searchsorted(row.astype(FLOAT64), unit) for row, unit in zip(steps, units)]
+            picked = [np.searchsorted(row, unit) for row, unit in zip(steps, units)]
             return np.array(picked, np.int64).reshape(*weights.shape[:-1], num_samples)
 
         need((np.isfinite(exact) & (exact >= 0)).all(),
@@ -652,8 +690,13 @@ def poisson_one(rate, unit):
         if k < 0 or (edge < 0.013 and v > edge):
             continue
         if (math.log(v) if v else -math.inf) + math.log(inverse_alpha) - math.log(a / (edge * edge) + b) <= (
-                k * math.log(rate) - rate - math.lgamma(k + 1)):
+                k * math.log(rate) - rate - log_gamma(k + 1)):
             return k
+
+
+def log_gamma(x):
+    """The system's, where there is one: Python's own has other last places."""
+    return (libm.function("lgamma") or math.lgamma)(x)
 
 
 def gamma_one(d, unit, normal):

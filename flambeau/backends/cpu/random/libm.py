@@ -22,17 +22,17 @@ def mapped(name, values, run=None):
     `run` is the compiled function of `text` for the dtype, where there is one.
     """
     values = np.ascontiguousarray(values)
-    function = _function(name)
-    if run is None or function is None:
-        one = _python_function(name) if function is None or values.dtype == np.float64 else function
+    found = function(name)
+    if run is None or found is None:
+        one = _python_function(name) if found is None or values.dtype == np.float64 else found
         return np.fromiter(map(one, values.reshape(-1).tolist()), values.dtype, values.size).reshape(values.shape)
     out = np.empty_like(values)
-    run(ctypes.cast(function, ctypes.c_void_p), values.ctypes.data, out.ctypes.data, values.size)
+    run(ctypes.cast(found, ctypes.c_void_p), values.ctypes.data, out.ctypes.data, values.size)
     return out
 
 
 @functools.cache
-def _function(name):
+def function(name):
     """The system's function, as ctypes calls it; None where the process has none of that name."""
     real = ctypes.c_float if name.endswith("f") else ctypes.c_double
     found = getattr(ctypes.CDLL(None if os.name == "posix" else "ucrtbase"), name, None)

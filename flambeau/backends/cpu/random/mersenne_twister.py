@@ -13,7 +13,7 @@ import numpy as np
 from ....base import settings
 from ....base.locks import in_child
 from ..llvm_writer import LLVMWriter
-from . import box_muller, libm
+from . import box_muller, libm, samplers
 
 STATE_WORDS, SHIFT = 624, 397      # of the twister: a word follows from those 624, 623 and 227 words before it
 POSITION_BYTES = 4 * STATE_WORDS   # where NumPy's state has the number of the next word
@@ -62,12 +62,22 @@ def native(name, count):
     return None
 
 
+def sample(name, stream, count, *arrays_and_numbers):
+    """Have the compiled sampler `name` of samplers.py draw `count` samples; False where there is no code for it."""
+    run = native(name, count)
+    if run is None:
+        return False
+    given = [one.ctypes.data if isinstance(one, np.ndarray) else one for one in arrays_and_numbers]
+    run(_address(stream), *given)
+    return True
+
+
 def _signatures(target):
     """{name: what it is given} of the functions of `text`, for a processor."""
     pointer, whole, double, single = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double, ctypes.c_float
     mapping = (pointer, pointer, pointer, whole)
     given = {"words": (pointer, pointer, whole), "coins": (pointer, pointer, whole, whole),
-             "map64": mapping, "map32": mapping}
+             "map64": mapping, "map32": mapping, **samplers.signatures()}
     if target.fma:
         given |= {"scale64": (pointer, whole, double, double), "normals": (pointer, pointer, whole, single, single)}
     return given
@@ -133,7 +143,8 @@ def text():
     """`words` and `coins`, in LLVM's language, and what makes other samples."""
     machine_code = _machine_code()
     target = machine_code.target()
-    return "\n".join([_twist(), _words(), _coins(), libm.text(target), box_muller.text(target)])
+    return "\n".join([_twist(), _words(), _coins(), libm.text(target), box_muller.text(target),
+                      samplers.text(target, STATE_WORDS, POSITION_BYTES)])
 
 
 def _splat(number, type, lanes):
