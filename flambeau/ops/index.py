@@ -229,21 +229,77 @@ def add_at(xp, out, indices, values):
     return wide.reshape(sizes).transpose(back)
 
 
-def summed_rows(k, input, d, block, at, size):
-    """For a body: zeros of `size` with the slices of `input`, which `block` dimensions from `d` on number, added along
-    `d` at the positions `at`; NotImplemented without a library."""
-    if 0 in size or not input.numel:
+def scattered(k, how, values, index, size, base=None, fresh=False, skip=-1):
+    """For a body: a table of `size` [O, N, I], with `values` [O, C, I] sent to where `index` [O, C, I] says along N.
+
+    Values and index may have 1 in place of any size. `how` is "set", and the last that goes to a place stays there, or
+    "sum", "prod", "max" or "min". The table begins with the contents of `base`, or zeros; with `fresh`, what places
+    that are named held does not count. What goes to place `skip` is left out. NotImplemented without a library.
+    """
+    index = index if index.dtype in INDEX_DTYPES else k.cast(index, dtypes.int64)
+    given = (values, index) if base is None else (values, index, k.reshape(base, size))
+    made = k.library("scatter", given, [(values.dtype, size)], (how, fresh, 8 * index.dtype.itemsize, skip))
+    if made is not None:
+        return made[0]
+    if how != "sum" or fresh:                              # a library that has sums of rows alone
         return NotImplemented
-    count, rest = shapes.numel(at.shape), (*size[:d], *size[d + 1:])
-    width = shapes.numel(rest)
-    front = [*range(d, d + block), *range(d), *range(d + block, input.ndim)]
-    x = input if not d else k.permute(input, front)
-    made = k.library("sum_rows", (k.reshape(x, (count, width)), k.reshape(at, (count,))),
-                     [(input.dtype, (size[d], width))], ())
+    (many, places, width), count = size, max(values.shape[1], index.shape[1])
+    index, rows = wrapped(k, index, places), (1, places, width)
+    if many > 1 or index.shape != (1, count, 1):
+        index = (index + k.index(0, (many, 1, 1)) * places) * width + k.index(2, (1, 1, width))
+        index, rows = k.reshape(k.expand(index, (many, count, width)), (1, many * count * width, 1)), \
+            (1, many * places * width, 1)
+        values = k.reshape(k.expand(values, (many, count, width)), (1, many * count * width, 1))
+    made = k.library("scatter", (values, index), [(values.dtype, rows)], ("sum", False, 64, skip))
     if made is None:
         return NotImplemented
-    table = k.reshape(made[0], (size[d], *rest))
-    return table if not d else k.permute(table, [*range(1, d + 1), 0, *range(d + 1, len(size))])
+    table = k.reshape(made[0], size)
+    return table if base is None else k.reshape(base, size) + table
+
+
+def sizes_around(shape, first, end=None):
+    """(how many tables, rows, and columns) [O, N, I] there are where dimensions `first` to `end` say the row."""
+    shape, end = shape or (1,), first + 1 if end is None else end
+    return shapes.numel(shape[:first]), shapes.numel(shape[first:end]), shapes.numel(shape[end:])
+
+
+def selection(k, input_shape, indices):
+    """For a body: what integer `indices`, or None, into `input_shape` come down to: (sizes [O, N, I] of the input,
+    positions [1, C, 1] along N, sizes [O, C, I] of what they select, the shape of that)."""
+    given = [d for d, i in enumerate(indices) if i is not None]
+    shape, start, block = landing(input_shape, [(i and i.shape, 1) for i in indices])
+    count, first, end = shapes.numel(block), given[0], given[-1] + 1
+    if len(given) == 1:
+        at = indices[first]
+    elif end - first == len(given):
+        at = linear(k, [indices[d] for d in given], input_shape[first:end])
+    else:                                                  # positions come first: every element has one of its own
+        rest = [d for d in range(len(input_shape)) if d >= len(indices) or indices[d] is None]
+        steps, at = shapes.contiguous_strides(input_shape), None
+        for d in given:
+            part = k.reshape(wrapped(k, indices[d], input_shape[d]) * steps[d],
+                             (*indices[d].shape, *(1,) * len(rest)))
+            at = part if at is None else at + part
+        for number, d in enumerate(rest, len(block)):
+            at = at + k.index(number, (*block, *(input_shape[e] for e in rest))) * steps[d]
+        total = shapes.numel(shape)
+        return (1, shapes.numel(input_shape), 1), k.reshape(k.expand(at, shape), (1, total, 1)), (1, total, 1), shape
+    sizes = sizes_around(input_shape, first, end)
+    return sizes, k.reshape(k.expand(at, block), (1, count, 1)), (sizes[0], count, sizes[2]), shape
+
+
+def linear(k, indices, sizes):
+    """For a body: positions in several dimensions as one in all of them."""
+    at = None
+    for i, n in zip(indices, sizes, strict=True):
+        i = wrapped(k, i, n)
+        at = i if at is None else at * n + i
+    return at
+
+
+def plain(indices):
+    """Whether there are only positions, and no masks."""
+    return all(i is None or i.dtype in INDEX_DTYPES for i in indices)
 
 
 def half_widened(xp, array):
@@ -294,9 +350,26 @@ class index(Op):
 
     def body(k, input, indices):
         given = [d for d, i in enumerate(indices) if i is not None]
-        if len(given) != 1 or indices[given[0]].dtype in MASK_DTYPES:
+        if not plain(indices):
             return NotImplemented
-        return rows_at(k, input, given[0], wrapped(k, indices[given[0]], input.shape[given[0]]))
+        if len(given) == 1:
+            return rows_at(k, input, given[0], wrapped(k, indices[given[0]], input.shape[given[0]]))
+        size, at, _, shape = selection(k, input.shape, indices)
+        return k.reshape(k.gather(k.reshape(input, size), 1, at), shape)
+
+
+def sent(k, how, shape, indices, values, base=None):
+    """For a body: `values` sent to the places of `base`, or of zeros of `shape`, that integer `indices` name."""
+    if not plain(indices) or 0 in shape:
+        return NotImplemented
+    size, at, sizes, selected = selection(k, shape, indices)
+    values = k.reshape(k.expand(values, selected), sizes)
+    if not values.dtype.is_floating_point or values.dtype.itemsize > 2 or how == "set":
+        made = scattered(k, how, values, at, size, base)
+    else:                                                  # sums of 16 bits are rounded once, at the end
+        wide = [None if x is None else k.cast(x, dtypes.float32) for x in (values, base)]
+        made = scattered(k, how, wide[0], at, size, wide[1])
+    return NotImplemented if made is NotImplemented else k.reshape(made, shape)
 
 
 class _index_backward(Op):
@@ -310,11 +383,7 @@ class _index_backward(Op):
     def ref(xp, input, size, indices): return add_at(xp, xp.zeros(size, input.dtype), indices, input)
 
     def body(k, input, size, indices):
-        given = [d for d, i in enumerate(indices) if i is not None]
-        if len(given) != 1 or indices[given[0]].dtype in MASK_DTYPES:
-            return NotImplemented
-        d, at = given[0], indices[given[0]]
-        return summed_rows(k, input, d, at.ndim, wrapped(k, at, size[d]), size)
+        return sent(k, "sum", size, indices, input)
 
     def d_input(g, indices): return index(g, indices)
 
@@ -371,6 +440,14 @@ class _index_put(Op):
             input[keys(indices)] = values.real if real else values
         return input
 
+    def body(k, input, indices, values):
+        given = [d for d, i in enumerate(indices) if i is not None]
+        if len(given) == 1 and indices[given[0]].dtype is dtypes.bool and values.numel == 1:
+            mask = indices[given[0]]                       # one number wherever it holds
+            at = (*(1,) * given[0], *mask.shape, *(1,) * (input.ndim - given[0] - mask.ndim))
+            return k.where(k.reshape(mask, at), k.cast(k.reshape(values, ()), input.dtype), input)
+        return sent(k, "set", input.shape, indices, values, input)
+
     def d_input(g, indices, values_spec): return _index_put(g, indices, zeros(g, values_spec.shape))
     def d_values(g, indices):             return index(g, indices)
 
@@ -392,6 +469,7 @@ class _index_put_add(Op):
         lands(values_spec, verify_positions(input_spec.shape, indices))
 
     def ref(xp, input, indices, values):  return add_at(xp, input.copy(order="K"), indices, values)
+    def body(k, input, indices, values):  return sent(k, "sum", input.shape, indices, values, input)
     def d_input(g):                       return g
     def d_values(g, indices):             return index(g, indices)
 

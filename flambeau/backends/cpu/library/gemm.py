@@ -47,8 +47,9 @@ from .gemm_micro import SHORT_STRIPS
 from .gemm_packing import COPY, DIRECT, GATHER, TURN
 
 # `scratch`: bytes of working memory, the buffer behind the results. `share`: what it does of the arithmetic that the
-# operation is defined by, where it is one of several steps, or has another way; 0 where it only makes ready.
-LibraryCall = namedtuple("LibraryCall", "fn tiles grain ints scratch share", defaults=(0, 1.0))
+# operation is defined by, where it is one of several steps, or has another way; 0 where it only makes ready. `over`:
+# the number of an operand in whose memory the result may lie, both whole and laid out alike; -1: of none.
+LibraryCall = namedtuple("LibraryCall", "fn tiles grain ints scratch share over", defaults=(0, 1.0, -1))
 
 MAX_BLOCK_K = 384             # k of one block at most: a strip of A stays in the first cache; more is a sum of sums
 FEW_ROWS = 12                 # for which B is read as it lies, if its rows are contiguous: a few of them side by side

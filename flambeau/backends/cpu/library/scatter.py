@@ -1,0 +1,55 @@
+"""Elements and rows that go where an index says, as a native step: writes, sums, products and extremes.
+
+    out[o, index[o, c, i], i] = how(out[o, index[o, c, i], i], values[o, c, i])           for each c in turn
+
+Before that, `out` is a copy of `base` (nothing is copied where it lies in the same memory), or holds zeros. What goes
+to one place goes there in the order of c, whatever the tiles are, so all numbers of threads give the same bits.
+"""
+from ..threads import get_num_threads
+from .blocking import even_part, up
+from .gemm import PIECE_CYCLES, LibraryCall
+from .gemm_kernels import compiled_kernels
+from .scatter_kernels import MOVED_TYPES, SCATTER_OPERATIONS, SCATTER_FIELDS, SCATTERED_TYPES, ScatterKernels
+
+TILE_BYTES = 256 << 10        # of a table to whose single elements an index points, so that they are in a cache
+MIN_TILE_BYTES = 256          # of a row of a tile, at least
+MIN_ROW_BYTES = 32            # of rows that are worth going along by vectors
+
+
+def scatter(dtype, values, index, base, out, how, fresh=False, bits=64, skip=-1):
+    """A LibraryCall for values [O, C, I] that go where index [O, C, I] says in out [O, N, I]; or None.
+
+    All are (shape, strides); values and index may have 1 in place of any size. `how` is one of SCATTER_OPERATIONS; with
+    `fresh`, what the places that are named held before does not count. Elements of the index have so many `bits`; those
+    less than 0 count from the end, all are in range. What goes to place `skip` is left out. The buffers are the values,
+    the index, base unless it is None, and out.
+    """
+    dtype, size = getattr(dtype, "name", dtype), getattr(dtype, "itemsize", 0) or SCATTERED_TYPES[dtype].bytes
+    O, N, I = out[0]
+    C = max(index[0][1], values[0][1])
+    if how not in SCATTER_OPERATIONS or 0 in out[0] or not C or (size not in MOVED_TYPES if how == "set" else
+                                                         dtype not in SCATTERED_TYPES):
+        return None
+    v, x = [[0 if n == 1 else s for n, s in zip(*laid, strict=True)] for laid in (values, index)]
+    if I == 1:
+        form = "line"
+    elif not x[2] and v[2] == 1 and (I * size >= MIN_ROW_BYTES or skip >= 0):
+        form = "rows"
+    elif skip < 0:
+        form = "each"
+    else:
+        return None
+    wide = I
+    if form == "each":
+        wide = max(TILE_BYTES // (N * size), MIN_TILE_BYTES // size)
+    elif get_num_threads() > 1 and 2 * get_num_threads() > O:
+        wide = MIN_TILE_BYTES // size
+    wide = I if wide >= I else up(even_part(I, wide), MIN_TILE_BYTES // size)
+    blocks = -(-I // wide)
+    machine = compiled_kernels("float32", ScatterKernels)
+    each = wide // (16 if form == "rows" else 1) * C * (2 if fresh else 1) * 3 + N * wide * size // 16 + 5 * C + 20
+    f = dict(size=N, count=C, inner=I, wide=wide, blocks=blocks, flat=int(blocks == 1), v_o=v[0], v_c=v[1], v_i=v[2],
+             x_o=x[0], x_c=x[1], x_i=x[2], based=int(base is not None), fresh=int(fresh), skip=skip)
+    fn = machine.function("scatter", how, str(size) if how == "set" else dtype, bits, form)
+    return LibraryCall(fn, O * blocks, min(O * blocks, max(1, PIECE_CYCLES // each)),
+                       [f[name] for name in SCATTER_FIELDS], over=-1 if base is None else 2)
