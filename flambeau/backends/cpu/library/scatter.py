@@ -9,7 +9,7 @@ from ..threads import get_num_threads
 from .blocking import even_part, up
 from .gemm import PIECE_CYCLES, LibraryCall
 from .gemm_kernels import compiled_kernels
-from .scatter_kernels import MOVED_TYPES, SCATTER_OPERATIONS, SCATTER_FIELDS, SCATTERED_TYPES, ScatterKernels
+from .scatter_kernels import MOVED_TYPES, SCATTER_FIELDS, SCATTER_OPERATIONS, SCATTERED_TYPES, ScatterKernels
 
 TILE_BYTES = 256 << 10        # of a table to whose single elements an index points, so that they are in a cache
 MIN_TILE_BYTES = 256          # of a row of a tile, at least
@@ -24,12 +24,13 @@ def scatter(dtype, values, index, base, out, how, fresh=False, bits=64, skip=-1)
     less than 0 count from the end, all are in range. What goes to place `skip` is left out. The buffers are the values,
     the index, base unless it is None, and out.
     """
-    dtype, size = getattr(dtype, "name", dtype), getattr(dtype, "itemsize", 0) or SCATTERED_TYPES[dtype].bytes
+    dtype, size = getattr(dtype, "name", dtype), getattr(dtype, "itemsize", 0)
     O, N, I = out[0]
     C = max(index[0][1], values[0][1])
-    if how not in SCATTER_OPERATIONS or 0 in out[0] or not C or (size not in MOVED_TYPES if how == "set" else
-                                                         dtype not in SCATTERED_TYPES):
+    if how not in SCATTER_OPERATIONS or 0 in out[0] or not C or \
+            dtype not in SCATTERED_TYPES and (how != "set" or size not in MOVED_TYPES):
         return None
+    size = size or SCATTERED_TYPES[dtype].bytes
     v, x = [[0 if n == 1 else s for n, s in zip(*laid, strict=True)] for laid in (values, index)]
     if I == 1:
         form = "line"
