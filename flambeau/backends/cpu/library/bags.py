@@ -77,8 +77,8 @@ class BagKernels:
                     new = [w(f"fmul {type} {x}, {weight}") for x in new]
                 e.next = [w.add(seen, w.one_if(used))]
                 if mode != "max":
-                    made = [w(f"fadd {type} {a}, {b}") for a, b in zip(old, new, strict=True)]
-                    e.next += [w.pick(used, a, b, type) for a, b in zip(made, old, strict=True)]
+                    new = [w.pick(used, x, nothing, type) for x in new]
+                    e.next += [w(f"fadd {type} {a}, {b}") for a, b in zip(old, new, strict=True)]
                 else:
                     e.next += self.larger(w, old, new, at, used, w.is_("eq", seen, 0), lanes)
             seen, *made = e.values

@@ -55,7 +55,8 @@ class ScatterKernels:
     def every(self, machine):
         """All functions for float32 and indices of int64, and those that move 4 bytes; others are compiled when they
         are needed."""
-        return [("scatter", how, "4" if how == "set" else "float32", 64, form) for how in SCATTER_OPERATIONS for form in FORMS]
+        return [("scatter", how, "4" if how == "set" else "float32", 64, form)
+                for how in SCATTER_OPERATIONS for form in FORMS]
 
     def __init__(self, element, target):
         self.target, self.lanes = target, target.vector_bytes // 4
