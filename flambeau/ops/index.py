@@ -28,8 +28,10 @@ def within(index, size, dim, wrap=True, error_class=IndexError, words=None):
     if 0 < index.size <= FEW_ELEMENTS:                    # Python is done before NumPy has begun
         values = index.reshape(-1).tolist()
         inside = low <= min(values) and max(values) < size
-    else:
+    elif wrap or index.dtype.kind != "i":
         inside = not index.size or low <= index.min() and index.max() < size
+    else:                                                 # one pass: what is less than 0 is more than all without a sign
+        inside = not index.size or index.view(f"u{index.itemsize}").max() < size
     if not inside:
         bad = index[(index < low) | (index >= size)][0]
         words = words or f"index {bad} is out of bounds for dimension {dim} with size {size}"
@@ -144,6 +146,12 @@ def verify_positions(shape, indices):
             warn("indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead.")
         at += width
     return selected
+
+
+def one_mask(indices):
+    """Whether a single boolean mask is all of `indices` but None."""
+    given = [i for i in indices if i is not None]
+    return len(given) == 1 and given[0].dtype == bool
 
 
 def keys(indices):
@@ -327,9 +335,13 @@ class index(Op):
         return input.like(shape=shape, strides=layout_of(shape, start, block, input.strides, indices))
 
     def verify(input_spec, indices):
-        verify_positions(input_spec.shape, indices)
+        if not one_mask(indices):                          # which `meta` has looked at, and which is never wrong
+            verify_positions(input_spec.shape, indices)
 
     def ref(xp, input, indices):
+        if one_mask(indices) and indices[0] is not None and indices[0].ndim \
+                and input.flags.c_contiguous and indices[0].flags.c_contiguous:
+            return input[indices[0]]
         shape, start, block = landing(input.shape, positions_of(indices))
         if 0 in shape:
             return xp.empty(shape, input.dtype)
@@ -432,7 +444,8 @@ class _index_put(Op):
         return input.like(strides=shapes.preserved_strides(input.shape, input.strides))
 
     def verify(input_spec, indices, values_spec):
-        lands(values_spec, verify_positions(input_spec.shape, indices))
+        if not one_mask(indices) or values_spec.numel != 1 or values_spec.ndim:
+            lands(values_spec, verify_positions(input_spec.shape, indices))
 
     def ref(xp, input, indices, values):
         if 0 not in landing(input.shape, positions_of(indices))[0]:

@@ -18,8 +18,11 @@ class _nonzero(Op):
     def meta(input): return None
 
     def ref(xp, input):
+        if not input.ndim:
+            return xp.zeros((int(input != 0), 0), xp.int64)
+        found = xp.nonzero(input)
         # one dimension after the other in memory, as PyTorch has it: strides (1, n)
-        return xp.stack(xp.nonzero(input)).T if input.ndim else xp.zeros((int(input != 0), 0), xp.int64)
+        return xp.stack(found).T if len(found) > 1 else found[0].reshape(1, -1).T
 
 
 class _nonzero_tuple(Op):

@@ -8,7 +8,7 @@ pytest.importorskip("llvmlite")
 
 from flambeau.backends.cpu import threads
 from flambeau.backends.cpu.library.bags import bags
-from flambeau.backends.cpu.library.scatter import scatter
+from flambeau.backends.cpu.library.scatter import scatter, spread
 from flambeau.backends.cpu.library.scatter_kernels import SCATTER_OPERATIONS, SCATTERED_TYPES
 from tests.thorough import sample
 
@@ -125,3 +125,16 @@ def test_bags_of_rows(dtype, mode, weighted, cols, some_threads):
             np.testing.assert_allclose(out[b], want / (len(used) or 1) if mode == "mean" else want, rtol=1e-6)
             if mode == "max":
                 np.testing.assert_array_equal(whose[b], index[used][rows.argmax(0)] if used else -1)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int16", "bool"])
+@pytest.mark.parametrize("count", [1, 7, 8, 100])
+@pytest.mark.parametrize("share", [0, 0.05, 0.5, 1])
+def test_a_vector_is_spread_over_a_mask(dtype, count, share):
+    rng = np.random.default_rng(count)
+    mask, base, out = rng.random(count) < share, numbers(rng, count, dtype), numbers(rng, count, dtype)
+    values = numbers(rng, max(1, int(mask.sum())), dtype)
+    execute([spread(np.dtype(dtype), len(values), count)], [values, mask, base, out])
+    want = base.copy()
+    want[mask] = values[:mask.sum()]
+    np.testing.assert_array_equal(out, want)

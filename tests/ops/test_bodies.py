@@ -539,7 +539,7 @@ NO_BODY = {
 }
 OTHERS = {
     "_empty": "nothing is computed", "_logspace": "whole powers must be exact to be cut off right", "_triangle": "its size depends on the numbers",
-    "masked_scatter": "where an element goes depends on the data", "masked_select": "its size depends on the data",
+    "masked_select": "its size depends on the data",
 }
 MINE = "create convert mask".split()
 

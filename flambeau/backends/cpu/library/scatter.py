@@ -16,6 +16,16 @@ MIN_TILE_BYTES = 256          # of a row of a tile, at least
 MIN_ROW_BYTES = 32            # of rows that are worth going along by vectors
 
 
+def spread(dtype, available, count):
+    """A LibraryCall that puts elements of a vector that has so many `available`, in order, where a mask holds among
+    `count`, and others of a base between them; or None. The buffers are the vector, the mask, the base and out."""
+    size = dtype.itemsize
+    if size not in MOVED_TYPES or not available or not count:
+        return None
+    machine = compiled_kernels("float32", ScatterKernels)
+    return LibraryCall(machine.function("spread", size), 1, 1, [count, available - 1], over=2)
+
+
 def scatter(dtype, values, index, base, out, how, fresh=False, bits=64, skip=-1):
     """A LibraryCall for values [O, C, I] that go where index [O, C, I] says in out [O, N, I]; or None.
 

@@ -11,6 +11,7 @@ from ..llvm_writer import LLVMWriter
 SCATTER_FIELDS = ("size count inner wide blocks flat v_o v_c v_i x_o x_c x_i based fresh skip").split()
 SCATTER_OPERATIONS = "set", "sum", "prod", "max", "min"
 FORMS = "line", "rows", "each"       # inner dimensions of one element; of rows that go together; of single elements
+MASKS_TOGETHER = 8                   # elements of a mask that are looked at in one word
 SHORT_VECTOR_BYTES = 16              # the vectors that go over what whole ones leave of a row
 
 
@@ -56,7 +57,7 @@ class ScatterKernels:
         """All functions for float32 and indices of int64, and those that move 4 bytes; others are compiled when they
         are needed."""
         return [("scatter", how, "4" if how == "set" else "float32", 64, form)
-                for how in SCATTER_OPERATIONS for form in FORMS]
+                for how in SCATTER_OPERATIONS for form in FORMS] + [("spread", 4)]
 
     def __init__(self, element, target):
         self.target, self.lanes = target, target.vector_bytes // 4
@@ -80,7 +81,7 @@ class ScatterKernels:
             nothing = neutral(how, kind)
             with w.when(w.is_("ne", f["fresh"], 0)):
                 self.every_row(w, f, kind, bits, form, index, values, out, cols,
-                               lambda old, new, lanes: self.spread(elt, nothing, lanes), reads=False)
+                               lambda old, new, lanes: self.filled(elt, nothing, lanes), reads=False)
             self.every_row(w, f, kind, bits, form, index, values, out, cols,
                            lambda old, new, lanes: self.joined(w, how, kind, old, new, lanes), reads=how != "set")
         return "declare i64 @llvm.smin.i64(i64, i64)\n" + w.text()
@@ -90,7 +91,7 @@ class ScatterKernels:
         return elt if lanes == 1 else f"<{lanes} x {elt}>"
 
     @staticmethod
-    def spread(elt, number, lanes):
+    def filled(elt, number, lanes):
         return number if lanes == 1 else f"<{', '.join([f'{elt} {number}'] * lanes)}>"
 
     def steps_of(self, kind):
@@ -119,7 +120,7 @@ class ScatterKernels:
 
                 def put(i, lanes):
                     type = self.many(elt, lanes)
-                    value = self.spread(elt, "0.0" if kind.category == "float" else 0, lanes) if row is None else \
+                    value = self.filled(elt, "0.0" if kind.category == "float" else 0, lanes) if row is None else \
                         w.load(type, w.at(elt, row, i), kind.bytes)
                     w.store(type, value, w.at(elt, to, i), kind.bytes)
 
@@ -162,6 +163,42 @@ class ScatterKernels:
                     else:
                         to = w.at(elt, out, w.mul(at, f["inner"]))
                         self.along(w, kind, cols, lambda i, lanes: put(w.at(elt, to, i), w.at(elt, source, i), lanes))
+
+    def spread(self, name, size):
+        """The step, one tile: of each element the next of the values, if the mask holds, or what `base` has. Where the
+        mask holds for none of several they are copied together."""
+        elt, lanes = f"i{8 * size}", MASKS_TOGETHER
+        w = LLVMWriter(f"define void @{name}({STEP_ARGUMENTS})")
+        count, last = [w.load("i64", w.at("i64", "%ints", i)) for i in range(2)]
+        V, M, B, O = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in range(4)]
+
+        def single(i, at):
+            """Element `i`; gives where the next value is."""
+            held = w(f"icmp ne i8 {w.load('i8', w.at('i8', M, i))}, 0")
+            value = w.load(elt, w.at(elt, V, w.least(at, last)))                   # read in any case
+            w.store(elt, w.pick(held, value, w.load(elt, w.at(elt, B, i)), elt), w.at(elt, O, i))
+            return w.add(at, w.one_if(held))
+
+        whole = w.down(count, lanes)
+        place = w.spare("i64")
+        w.store("i64", 0, place)
+        with w.loop(0, whole, lanes) as block:
+            masks = w.load(f"i{8 * lanes}", w.at("i8", M, block.i), 1)
+
+            def copy():
+                type = f"<{lanes} x {elt}>"
+                w.store(type, w.load(type, w.at(elt, B, block.i), size), w.at(elt, O, block.i), size)
+
+            def each():
+                at = w.load("i64", place)
+                for i in range(lanes):
+                    at = single(w.add(block.i, i), at)
+                w.store("i64", at, place)
+
+            w.either(w(f"icmp eq i{8 * lanes} {masks}, 0"), copy, each)
+        with w.loop(whole, count, 1, [("i64", w.load("i64", place))]) as i:
+            i.next = [single(i.i, i.values[0])]
+        return "declare i64 @llvm.smin.i64(i64, i64)\n" + w.text()
 
     def joined(self, w, how, kind, old, new, lanes):
         """Two elements, or vectors of them, made one."""
