@@ -30,7 +30,7 @@ def within(index, size, dim, wrap=True, error_class=IndexError, words=None):
         inside = low <= min(values) and max(values) < size
     elif wrap or index.dtype.kind != "i":
         inside = not index.size or low <= index.min() and index.max() < size
-    else:                                                 # one pass: what is less than 0 is more than all without a sign
+    else:                                                 # in one pass: without a sign, less than 0 is more than all
         inside = not index.size or index.view(f"u{index.itemsize}").max() < size
     if not inside:
         bad = index[(index < low) | (index >= size)][0]
@@ -305,6 +305,12 @@ def linear(k, indices, sizes):
     return at
 
 
+def one_bool_mask(indices):
+    """For a body: whether a single boolean mask is all of `indices` but None."""
+    given = [i for i in indices if i is not None]
+    return len(given) == 1 and given[0].dtype is dtypes.bool
+
+
 def plain(indices):
     """Whether there are only positions, and no masks."""
     return all(i is None or i.dtype in INDEX_DTYPES for i in indices)
@@ -372,6 +378,8 @@ class index(Op):
 
 def sent(k, how, shape, indices, values, base=None):
     """For a body: `values` sent to the places of `base`, or of zeros of `shape`, that integer `indices` name."""
+    if one_bool_mask(indices):
+        return spread_over(k, how, shape, indices, values, base)
     if not plain(indices) or 0 in shape:
         return NotImplemented
     size, at, sizes, selected = selection(k, shape, indices)
@@ -382,6 +390,21 @@ def sent(k, how, shape, indices, values, base=None):
         wide = [None if x is None else k.cast(x, dtypes.float32) for x in (values, base)]
         made = scattered(k, how, wide[0], at, size, wide[1])
     return NotImplemented if made is NotImplemented else k.reshape(made, shape)
+
+
+def spread_over(k, how, shape, indices, values, base):
+    """For a body: `values` sent to where a mask of the leading dimensions holds in `base`, or in zeros of `shape`;
+    NotImplemented where they broadcast, or the mask stands elsewhere."""
+    mask = indices[0]
+    if mask is None or not mask.ndim or values.shape[1:] != tuple(shape[mask.ndim:]) or values.shape[0] == 1 \
+            or how == "sum" and base is not None:
+        return NotImplemented
+    count = shapes.numel(shape)
+    mask = k.reshape(mask, (*mask.shape, *(1,) * (len(shape) - mask.ndim)))
+    base = k.cast(k.const(0, dtypes.int64), values.dtype) if base is None else base
+    base, mask = [k.reshape(k.expand(x, shape), (count,)) for x in (base, mask)]
+    made = k.library("spread", (k.reshape(values, (values.numel,)), mask, base), [(values.dtype, (count,))], ())
+    return NotImplemented if made is None else k.reshape(made[0], shape)
 
 
 class _index_backward(Op):
@@ -454,10 +477,10 @@ class _index_put(Op):
         return input
 
     def body(k, input, indices, values):
-        given = [d for d, i in enumerate(indices) if i is not None]
-        if len(given) == 1 and indices[given[0]].dtype is dtypes.bool and values.numel == 1:
-            mask = indices[given[0]]                       # one number wherever it holds
-            at = (*(1,) * given[0], *mask.shape, *(1,) * (input.ndim - given[0] - mask.ndim))
+        if one_bool_mask(indices) and values.numel == 1:   # one number wherever it holds
+            first = next(d for d, i in enumerate(indices) if i is not None)
+            mask = indices[first]
+            at = (*(1,) * first, *mask.shape, *(1,) * (input.ndim - first - mask.ndim))
             return k.where(k.reshape(mask, at), k.cast(k.reshape(values, ()), input.dtype), input)
         return sent(k, "set", input.shape, indices, values, input)
 

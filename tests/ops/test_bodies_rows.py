@@ -32,7 +32,11 @@ JOINS = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimu
 
 
 def sent(node, values, at, *base):
-    """The library's `scatter`; it is tested by itself, in tests/backends, as its other functions are."""
+    """The library's `scatter` and `spread`; they are tested by themselves, in tests/backends, as its others are."""
+    if node.attr[0] == "spread":
+        out = np.broadcast_to(base[0].array, at.shape).copy()
+        out[at.array] = values.array[:at.array.sum()]
+        return Numbers(out, values.dtype)
     name, (how, fresh, _, skip), (part,) = node.attr
     assert name == "scatter"
     out = base[0].array.copy() if base else np.zeros(part.shape, part.dtype.np)
@@ -283,6 +287,8 @@ MOVES = [
     ("index", CUBE, (PLACES, PLACES)), ("index", CUBE, (PLACES, None, PLACES % 2)), ("take", CUBE, PLACES),
     *[("_index_put_add", CUBE, where, torch.tensor(0.5)) for where in ((PLACES, PLACES), (PLACES, None, PLACES % 2), (None, PLACES))],
     *[("_index_put", CUBE, where, torch.tensor(0.5)) for where in ((PLACES,), (PLACES, None, PLACES[0] % 2), (CUBE > 0,), (None, CUBE[0] > 0))],
+    ("_index_put", CUBE, (CUBE > 0,), made(int((CUBE > 0).sum()))), ("_index_put", CUBE, (CUBE[:, :, 0] > 0,), made(int((CUBE[:, :, 0] > 0).sum()), 2)),
+    ("_index_backward", made(int((CUBE > 0).sum())), (3, 4, 2), (CUBE > 0,)),
     *[("scatter_reduce", made(3, 4), 1, PICK.expand(3, 2), made(3, 2), how, own) for how in ("sum", "prod", "mean", "amax", "amin") for own in (True, False)],
     *[("index_reduce", made(3, 4), 1, torch.tensor([1, 1, 3]), made(3, 3), how, own) for how in ("prod", "mean", "amax") for own in (True, False)],
     ("index_copy", CUBE, 1, torch.tensor([2, 0]), made(3, 2, 2)), ("_index_fill", CUBE, 1, torch.tensor([2, -1]), 0.5), ("_index_fill_tensor", CUBE, 1, torch.tensor([2, -1]), torch.tensor(2)),

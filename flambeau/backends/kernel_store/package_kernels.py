@@ -13,6 +13,7 @@ from ..cpu.library.conv_kernels import TapKernels
 from ..cpu.library.gemm_kernels import GemmKernels, compiled_kernels
 from ..cpu.library.pool import PoolKernels
 from ..cpu.library.scatter_kernels import ScatterKernels
+from ..cpu.library.search import SearchKernels
 from ..cpu.library.sort import OrderKernels
 from ..cpu.library.winograd_kernels import WinogradKernels
 from ..cpu.processor import PROCESSOR_LEVELS, choose
@@ -23,7 +24,7 @@ from . import packaged
 
 WHEEL_LEVELS = {"x86_64": ("x86-64-v3", "x86-64-v4"), "aarch64": ("generic",)}     # which a wheel is for
 PACKAGED_CLASSES = (GemmKernels,), (TapKernels, WinogradKernels), (PoolKernels,), (OrderKernels,), \
-    (ScatterKernels, BagKernels)              # an object each
+    (ScatterKernels, BagKernels, SearchKernels)              # an object each
 PART_CHARACTERS = 1 << 18         # of texts of launches that become an object
 
 

@@ -12,6 +12,7 @@ kernel takes.
     scatter(dtype, values, index, base, out, how, fresh, bits, skip)                   a LibraryCall; scatter.py
     drop_weighted(dtype, samples, channels, taps, count, size)                         a LibraryCall; pool.py
     weigh(dtype, x, y, maps, back, mean)                                               a LibraryCall; pool.py
+    search(dtype, rows, values, how, bits)                                             a LibraryCall; search.py
     spread(dtype, available, count)                                                    a LibraryCall; scatter.py
     scan(dtype, operation, shape, dim)                                                 a LibraryCall; pool.py
     add_weighted_rows(dtype, count, cols, size, taps)                                  a LibraryCall; pool.py
@@ -58,7 +59,7 @@ from functools import lru_cache
 
 from ....base.shapes import contiguous_strides
 from ..threads import get_num_threads
-from . import bags, conv, gemm, images, pool, scatter, sort
+from . import bags, conv, gemm, images, pool, scatter, search, sort
 from .gemm import LibraryCall
 
 __all__ = ["LibraryCall", "ask", "forget", "product"]
@@ -130,6 +131,8 @@ def _answer(name, dtype, args, outs, params, _threads):
         taps = args[1][0][1]
         found = pool.add_weighted_rows(dtype, *args[0][0], outs[0][0][0], taps) if name == "add_weighted_rows" else \
             pool.sum_weighted_rows(dtype, *outs[0][0], taps)
+    elif name == "search":
+        found = search.search(dtype, args[0][0], args[1][0], *params)
     elif name == "spread":
         found = scatter.spread(dtype, args[0][0][0], outs[0][0][0])
     elif name == "drop_weighted":
