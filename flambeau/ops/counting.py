@@ -169,7 +169,7 @@ class _unique2(Op):
         return None, None, None
 
     def ref(xp, input, dim, inverse, counts):  return distinct(xp, input, dim, True, inverse, counts)
-    def d_input(g):                            raise NotImplementedError("the derivative for '_unique2' is not implemented.")
+    def d_input(g): raise NotImplementedError("the derivative for '_unique2' is not implemented.")
 
 
 class _unique_dim(_unique2):
@@ -184,7 +184,7 @@ class _unique_consecutive(_unique2):
     called = "unique_consecutive"
 
     def ref(xp, input, dim, inverse, counts):  return distinct(xp, input, dim, False, inverse, counts)
-    def d_input(g):                            raise NotImplementedError("the derivative for 'unique_consecutive' is not implemented.")
+    def d_input(g): raise NotImplementedError("the derivative for 'unique_consecutive' is not implemented.")
 
 
 def distinct_spec(input, dim):

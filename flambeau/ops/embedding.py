@@ -70,8 +70,7 @@ class _embedding_backward(Op):
             grad = shared_out(k, grad, at, at, rows)
             if grad is NotImplemented:
                 return NotImplemented
-        made = scattered(k, "sum", grad, at, (1, rows, width), skip=max(padding_idx, -1))
-        return NotImplemented if made is NotImplemented else k.reshape(made, (rows, width))
+        return scattered(k, "sum", grad, at, (1, rows, width), (rows, width), skip=max(padding_idx, -1))
 
     def d_grad(g, indices, padding_idx):
         out = g.index_select(0, indices.reshape(-1)).reshape((*indices.shape, g.shape[-1]))
@@ -81,7 +80,7 @@ class _embedding_backward(Op):
 def shared_out(k, grad, at, used, rows):
     """For a body: each row of `grad` divided by how often `used` names the row that `at` sends it to; NotImplemented
     without a library."""
-    times = scattered(k, "sum", k.reshape(k.const(1, dtypes.int32), (1, 1, 1)), used, (1, rows, 1))
+    times = scattered(k, "sum", k.reshape(k.const(1, dtypes.int32), (1, 1, 1)), used, (1, rows, 1), (1, rows, 1))
     if times is NotImplemented:
         return NotImplemented
     return grad / k.cast(k.gather(times, 1, k.cast(at, dtypes.int64)), grad.dtype)
@@ -319,9 +318,8 @@ class _largest_of_bags_backward(Op):
 
     def body(k, grad, winner, rows):
         (bags, width), won = grad.shape, winner >= 0
-        made = scattered(k, "sum", k.reshape(k.where(won, grad, 0), (1, bags, width)),
-                         k.reshape(k.maximum(winner, 0), (1, bags, width)), (1, rows, width))
-        return NotImplemented if made is NotImplemented else k.reshape(made, (rows, width))
+        return scattered(k, "sum", k.reshape(k.where(won, grad, 0), (1, bags, width)),
+                         k.reshape(k.maximum(winner, 0), (1, bags, width)), (1, rows, width), (rows, width))
 
 
 def bags_of(xp, indices, offsets, include_last_offset, padding_idx):
@@ -363,28 +361,28 @@ class _embedding_bag_backward(Op):
         bag, inside = found
         if mode == "mean":
             counted = k.cast(inside & (at != padding_idx), dtypes.int32)
-            size = scattered(k, "sum", counted, bag, (1, bags, 1))
+            size = scattered(k, "sum", counted, bag, (1, bags, 1), (bags, 1))
             if size is NotImplemented:
                 return NotImplemented
-            grad = grad / k.cast(k.reshape(k.maximum(size, k.const(1, dtypes.int32)), (bags, 1)), grad.dtype)
+            grad = grad / k.cast(k.maximum(size, k.const(1, dtypes.int32)), grad.dtype)
         each = k.gather(k.reshape(grad, (1, bags, width)), 1, bag)
         if per_sample_weights is not None:
             each = each * k.reshape(per_sample_weights, (1, count, 1))
         if scale_grad_by_freq:
             each = shared_out(k, each, at, at, rows)
-        made = NotImplemented if each is NotImplemented else \
-            scattered(k, "sum", k.where(inside, each, 0), at, (1, rows, width), skip=padding_idx)
-        return NotImplemented if made is NotImplemented else k.reshape(made, (rows, width))
+        return NotImplemented if each is NotImplemented else \
+            scattered(k, "sum", k.where(inside, each, 0), at, (1, rows, width), (rows, width), skip=padding_idx)
 
 
 def bag_numbers(k, offsets, count, bags):
     """For a body: (which bag each of `count` elements is in, whether it is in any), [1, count, 1] both; NotImplemented
     without a library."""
     one = k.reshape(k.const(1.0, dtypes.float64), (1, 1, 1))
-    begun = scattered(k, "sum", one, k.reshape(offsets, (1, offsets.numel, 1)), (1, count + 1, 1))
+    size = 1, count + 1, 1
+    begun = scattered(k, "sum", one, k.reshape(offsets, (1, offsets.numel, 1)), size, size)
     if begun is NotImplemented:
         return NotImplemented
-    made = k.library("scan", (begun,), [(dtypes.float64, (1, count + 1, 1))], (1,))
+    made = k.library("scan", (begun,), [(dtypes.float64, size)], (1,))
     if made is None:
         return NotImplemented
     number = k.cast(k.gather(made[0], 1, k.index(1, (1, count, 1))), dtypes.int64) - 1

@@ -237,16 +237,17 @@ def add_at(xp, out, indices, values):
     return wide.reshape(sizes).transpose(back)
 
 
-def scattered(k, how, values, index, size, base=None, fresh=False, skip=-1):
-    """For a body: a table of `size` [O, N, I], with `values` [O, C, I] sent to where `index` [O, C, I] says along N.
+def scattered(k, how, values, index, size, shape, base=None, fresh=False, skip=-1):
+    """For a body: a table of `size` [O, N, I], given in its own `shape`, with `values` [O, C, I] sent to where `index`
+    [O, C, I] says along N.
 
     Values and index may have 1 in place of any size. `how` is "set", and the last that goes to a place stays there, or
     "sum", "prod", "max" or "min". The table begins with the contents of `base`, or zeros; with `fresh`, what places
     that are named held does not count. What goes to place `skip` is left out. NotImplemented without a library.
     """
     index = index if index.dtype in INDEX_DTYPES else k.cast(index, dtypes.int64)
-    given = (values, index) if base is None else (values, index, k.reshape(base, size))
-    made = k.library("scatter", given, [(values.dtype, size)], (how, fresh, 8 * index.dtype.itemsize, skip))
+    given, outs = (values, index) if base is None else (values, index, base), [(values.dtype, tuple(shape))]
+    made = k.library("scatter", given, outs, (how, fresh, 8 * index.dtype.itemsize, skip, size))
     if made is not None:
         return made[0]
     if how != "sum" or fresh:                              # a library that has sums of rows alone
@@ -258,11 +259,10 @@ def scattered(k, how, values, index, size, base=None, fresh=False, skip=-1):
         index, rows = k.reshape(k.expand(index, (many, count, width)), (1, many * count * width, 1)), \
             (1, many * places * width, 1)
         values = k.reshape(k.expand(values, (many, count, width)), (1, many * count * width, 1))
-    made = k.library("scatter", (values, index), [(values.dtype, rows)], ("sum", False, 64, skip))
+    made = k.library("scatter", (values, index), outs, ("sum", False, 64, skip, rows))
     if made is None:
         return NotImplemented
-    table = k.reshape(made[0], size)
-    return table if base is None else k.reshape(base, size) + table
+    return made[0] if base is None else base + made[0]
 
 
 def sizes_around(shape, first, end=None):
@@ -384,27 +384,39 @@ def sent(k, how, shape, indices, values, base=None):
         return NotImplemented
     size, at, sizes, selected = selection(k, shape, indices)
     values = k.reshape(k.expand(values, selected), sizes)
-    if not values.dtype.is_floating_point or values.dtype.itemsize > 2 or how == "set":
-        made = scattered(k, how, values, at, size, base)
-    else:                                                  # sums of 16 bits are rounded once, at the end
-        wide = [None if x is None else k.cast(x, dtypes.float32) for x in (values, base)]
-        made = scattered(k, how, wide[0], at, size, wide[1])
-    return NotImplemented if made is NotImplemented else k.reshape(made, shape)
+    values, base = widened(k, how, values, base)
+    return scattered(k, how, values, at, size, shape, base)
+
+
+def widened(k, how, values, base):
+    """For a body: what is added up of 16 bits in float32, so that it is rounded once, at the end."""
+    if how == "set" or not values.dtype.is_floating_point or values.dtype.itemsize > 2:
+        return values, base
+    return [None if x is None else k.cast(x, dtypes.float32) for x in (values, base)]
 
 
 def spread_over(k, how, shape, indices, values, base):
-    """For a body: `values` sent to where a mask of the leading dimensions holds in `base`, or in zeros of `shape`;
-    NotImplemented where they broadcast, or the mask stands elsewhere."""
-    mask = indices[0]
-    if mask is None or not mask.ndim or values.shape[1:] != tuple(shape[mask.ndim:]) or values.shape[0] == 1 \
-            or how == "sum" and base is not None:
+    """For a body: `values` sent to where a mask holds in `base`, or in zeros of `shape`; NotImplemented without a
+    library, unless they are the same wherever it holds."""
+    first = next(d for d, i in enumerate(indices) if i is not None)
+    rest = shape[first + indices[first].ndim:]
+    mask = k.reshape(indices[first], (*(1,) * first, *indices[first].shape, *(1,) * len(rest)))
+    values, base = widened(k, how, values, base)
+    begun = k.cast(k.const(0, dtypes.int64), values.dtype) if base is None or how == "sum" else base
+    if values.numel == 1 or values.ndim <= len(rest) or values.ndim == 1 + len(rest) and values.shape[0] == 1:
+        made = k.reshape(values, () if values.numel == 1 else values.shape[values.ndim - len(rest):])
+        made = k.cast(made, begun.dtype)
+    elif first or not indices[0].ndim or values.shape[1:] != tuple(rest):
         return NotImplemented
-    count = shapes.numel(shape)
-    mask = k.reshape(mask, (*mask.shape, *(1,) * (len(shape) - mask.ndim)))
-    base = k.cast(k.const(0, dtypes.int64), values.dtype) if base is None else base
-    base, mask = [k.reshape(k.expand(x, shape), (count,)) for x in (base, mask)]
-    made = k.library("spread", (k.reshape(values, (values.numel,)), mask, base), [(values.dtype, (count,))], ())
-    return NotImplemented if made is None else k.reshape(made[0], shape)
+    else:
+        made = k.library("spread", (k.reshape(values, (values.numel,)), k.expand(mask, shape), k.expand(begun, shape)),
+                         [(values.dtype, tuple(shape))], ())
+        if made is None:
+            return NotImplemented
+        made = made[0]
+        if base is None or how == "set":
+            return made
+    return k.where(mask, made if base is None or how == "set" else base + made, begun if base is None else base)
 
 
 class _index_backward(Op):
@@ -477,11 +489,6 @@ class _index_put(Op):
         return input
 
     def body(k, input, indices, values):
-        if one_bool_mask(indices) and values.numel == 1:   # one number wherever it holds
-            first = next(d for d, i in enumerate(indices) if i is not None)
-            mask = indices[first]
-            at = (*(1,) * first, *mask.shape, *(1,) * (input.ndim - first - mask.ndim))
-            return k.where(k.reshape(mask, at), k.cast(k.reshape(values, ()), input.dtype), input)
         return sent(k, "set", input.shape, indices, values, input)
 
     def d_input(g, indices, values_spec): return _index_put(g, indices, zeros(g, values_spec.shape))

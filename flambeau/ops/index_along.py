@@ -14,6 +14,7 @@ from .index import (
     scattered,
     sizes_around,
     tensor_given,
+    widened,
     within,
     wrapped,
     zeros,
@@ -154,8 +155,7 @@ def sent_along(k, how, source, index, shape, dim, base=None, **options):
     size, count = sizes_around(shape, dim % max(len(shape), 1)), index.numel
     many, _, width = size
     source = k.reshape(source, (1, 1, 1) if source.numel == 1 else (many, count, width))
-    made = scattered(k, how, source, k.reshape(index, (1, count, 1)), size, base, **options)
-    return NotImplemented if made is NotImplemented else k.reshape(made, shape)
+    return scattered(k, how, source, k.reshape(index, (1, count, 1)), size, shape, base, **options)
 
 
 def slices(input, d, index, source, wrong=RuntimeError):
@@ -384,10 +384,9 @@ class _put_add(Op):
 
 def put_at(k, how, input, index, source):
     """For a body: the elements of `source` sent to positions in the flattened `input`."""
-    wide = how == "sum" and input.dtype.is_floating_point and input.dtype.itemsize == 2
-    flat, source = [k.cast(k.reshape(x, (x.numel,)), dtypes.float32 if wide else x.dtype) for x in (input, source)]
-    made = sent_along(k, how, source, index, (input.numel,), 0, flat)
-    return NotImplemented if made is NotImplemented else k.reshape(made, input.shape)
+    source, base = widened(k, how, k.reshape(source, (1, source.numel, 1)), input)
+    index = k.reshape(index, (1, index.numel, 1))
+    return scattered(k, how, source, index, (1, input.numel, 1), input.shape, base)
 
 
 def put_spec(input, index, source):

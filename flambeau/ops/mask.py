@@ -100,10 +100,9 @@ class masked_scatter(Op):
 
     def body(k, input, mask, source):
         shape = shapes.broadcast(input.shape, mask.shape)
-        count = shapes.numel(shape)
-        input, mask = [k.reshape(k.expand(x, shape), (count,)) for x in (input, mask)]
-        made = k.library("spread", (k.reshape(source, (source.numel,)), mask, input), [(input.dtype, (count,))], ())
-        return NotImplemented if made is None else k.reshape(made[0], shape)
+        given = k.reshape(source, (source.numel,)), k.expand(mask, shape), k.expand(input, shape)
+        made = k.library("spread", given, [(input.dtype, shape)], ())
+        return NotImplemented if made is None else made[0]
 
     def d_input(g, mask): return _masked_fill(g, mask, 0)
 

@@ -411,8 +411,8 @@ class _max_unpool(Op):
     def body(k, input, indices, size):
         lead, count = input.shape[:-len(size)], math.prod(input.shape[-len(size):])
         rows = (math.prod(lead), count, 1)
-        made = scattered(k, "set", k.reshape(input, rows), k.reshape(indices, rows), (rows[0], math.prod(size), 1))
-        return NotImplemented if made is NotImplemented else k.reshape(made, (*lead, *size))
+        return scattered(k, "set", k.reshape(input, rows), k.reshape(indices, rows), (rows[0], math.prod(size), 1),
+                         (*lead, *size))
 
     def d_input(g, indices, size):
         n = len(size)

@@ -138,7 +138,7 @@ class _gather_backward(Op):
 def sent_singly(k, how, src, index, shape, dim, base=None, **options):
     """For a body: elements of `src` sent to where those of `index` point along `dim` of `base`, or of zeros of `shape`;
     see `scattered`. `src` may be one number, or larger than the index."""
-    shape, at = shape or (1,), index.shape or (1,)
+    given, shape, at = shape, shape or (1,), index.shape or (1,)
     d, number = dim % len(shape), src.numel == 1
     if 0 in shape:
         return NotImplemented
@@ -153,9 +153,8 @@ def sent_singly(k, how, src, index, shape, dim, base=None, **options):
             if e != d and at[e] > 1:
                 places = places + k.index(e, at) * step
         index = places
-    made = scattered(k, how, k.reshape(src, (1, 1, 1) if number else sizes), k.reshape(index, sizes), size, base,
+    return scattered(k, how, k.reshape(src, (1, 1, 1) if number else sizes), k.reshape(index, sizes), size, given, base,
                      **options)
-    return NotImplemented if made is NotImplemented else made
 
 
 def part_of(k, x, shape):
@@ -423,11 +422,10 @@ def folded(k, reduce, input, values, include_self, send):
     how = {"amax": "max", "amin": "min", "mean": "sum"}.get(reduce, reduce)
     made = send(how, values, input, fresh=not include_self)
     if made is NotImplemented or reduce != "mean":
-        return made if made is NotImplemented else k.reshape(made, input.shape)
+        return made
     count = send("sum", k.const(1, dtypes.int32), None)
     if count is NotImplemented:
         return NotImplemented
-    made, count = [k.reshape(x, input.shape) for x in (made, count)]
     count = k.cast(count + 1 if include_self else k.maximum(count, k.const(1, dtypes.int32)), input.dtype)
     if input.dtype.is_floating_point:
         return made / count

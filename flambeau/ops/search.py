@@ -137,18 +137,19 @@ class _isin(Op):
             found = k.any(flat == tests, 1)
         else:
             made = k.library("sort", (tests,), [(common, (1, count)), (dtypes.int64, (1, count))], (False,))
-            at = None if made is None else searched(k, made[0], k.reshape(wanted, (1, wanted.numel)), "below")
+            wanted = k.reshape(wanted, (1, wanted.numel))
+            at = None if made is None else searched(k, made[0], wanted, "below", flat.shape)
             if at is None:
                 return NotImplemented
-            at = k.minimum(k.reshape(at, flat.shape), k.const(count - 1, dtypes.int64))
+            at = k.minimum(at, k.const(count - 1, dtypes.int64))
             found = k.gather(k.reshape(made[0], (count, 1)), 0, at) == flat
         found = k.reshape(found, elements.shape)
         return ~found if invert else found
 
 
-def searched(k, rows, values, how, dtype=dtypes.int64):
-    """For a body: where `values` [count, many] go in `rows` [count or 1, n]; None without a library."""
-    made = k.library("search", (rows, values), [(dtype, values.shape)], (how, 8 * dtype.itemsize))
+def searched(k, rows, values, how, shape, dtype=dtypes.int64):
+    """For a body: where `values` [count, many] go in `rows` [count or 1, n], in `shape`; None without a library."""
+    made = k.library("search", (rows, values), [(dtype, tuple(shape))], (how, 8 * dtype.itemsize))
     return None if made is None else made[0]
 
 
@@ -229,8 +230,9 @@ class _searchsorted(Op):
         rows = k.reshape(k.cast(sorted_sequence, common), (sorted_sequence.numel // n, n))
         count = rows.shape[0]
         values = k.reshape(k.cast(input, common), (count, input.numel // count))
-        at = searched(k, rows, values, "right" if right else "left", dtypes.int32 if out_int32 else dtypes.int64)
-        return NotImplemented if at is None else k.reshape(at, input.shape)
+        at = searched(k, rows, values, "right" if right else "left", input.shape,
+                      dtypes.int32 if out_int32 else dtypes.int64)
+        return NotImplemented if at is None else at
 
 
 def bisect(xp, rows, values, right):

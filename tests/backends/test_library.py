@@ -761,11 +761,11 @@ def test_the_largest_of_windows(rng, dtype, maps):
     g, d_x = rng.standard_normal(values.shape).astype(dtype), np.full(x.shape, np.nan, dtype)
     count, whole = math.prod(out), math.prod(size)
     lines = [((6, n, 1), (n, 1, 1)) for n in (count, count, whole)]
-    execute([scatter.scatter(dtype, *lines[:2], None, lines[2], "sum")], [g, places, d_x])
+    execute([scatter.scatter(dtype, *lines[:2], False, lines[2][0], "sum")], [g, places, d_x])
     sums = np.zeros((6, whole))
     np.add.at(sums, (np.arange(6)[:, None], places.reshape(6, -1)), g.reshape(6, -1))
     check(d_x.reshape(6, -1), sums, count, dtype)
-    execute([scatter.scatter(dtype, *lines[:2], None, lines[2], "set")], [g, places, d_x])
+    execute([scatter.scatter(dtype, *lines[:2], False, lines[2][0], "set")], [g, places, d_x])
     last = np.zeros((6, whole), dtype)
     for row, place, value in zip(np.repeat(np.arange(6), count), places.reshape(-1), g.reshape(-1), strict=True):
         last[row, place] = value

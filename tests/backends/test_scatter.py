@@ -68,7 +68,7 @@ def test_elements_go_where_the_index_says(how, dtype, size, some_threads):
         for count in (1, 3):
             threads.set_num_threads(count)
             out = np.full((O, N, I), 77).astype(dtype)
-            step = scatter(dtype, laid(x), laid(at), None if base is None else laid(base), laid(out), how, bool(fresh),
+            step = scatter(dtype, laid(x), laid(at), base is not None, out.shape, how, bool(fresh),
                            8 * at.itemsize, skip)
             given = [x, at, out] if base is None else [x, at, base, out]
             execute([step], given)
@@ -89,7 +89,7 @@ def test_sums_have_the_same_bits_on_any_threads(dtype, some_threads):
         for count in (1, 2, 5):
             threads.set_num_threads(count)
             out = np.empty((O, N, I), dtype)
-            execute([scatter(dtype, laid(x), laid(at), None, laid(out), "sum")], [x, at, out])
+            execute([scatter(dtype, laid(x), laid(at), False, out.shape, "sum")], [x, at, out])
             made.append(out)
         want = np.zeros((O, N, I))
         o, i = np.arange(O)[:, None, None], np.arange(I)[None, None]
@@ -100,8 +100,8 @@ def test_sums_have_the_same_bits_on_any_threads(dtype, some_threads):
 
 def test_what_it_does_not_take():
     line = (1, 4, 1), (4, 1, 1)
-    assert scatter("complex64", line, line, None, line, "sum") is None
-    assert scatter("float16", line, line, None, line, "mean") is None
+    assert scatter("complex64", line, line, False, line[0], "sum") is None
+    assert scatter("float16", line, line, False, line[0], "mean") is None
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -166,7 +166,7 @@ def test_rows_are_added_in_order(device, dtype, count, cols, size, skip):
     rng = np.random.default_rng(count)
     g, index = rng.integers(0, 2, (count, cols)).astype(dtype.np), rng.integers(0, size, count)
     made, = run(device, "scatter", dtype, [g[None], index[None, :, None]], [np.empty((1, size, cols), dtype.np)],
-                ("sum", False, 64, skip))
+                ("sum", False, 64, skip, (1, size, cols)))
     made = made[0]
     wanted = np.zeros((size, cols), np.int64)
     np.add.at(wanted, index, wide(g).astype(np.int64))
@@ -199,7 +199,7 @@ def test_a_long_index_is_sorted_first(device, dtype, count, cols, distinct, monk
     g = rng.integers(0, 2, (count, cols)).astype(dtype.np)
     index = rng.permutation(size)[rng.integers(0, distinct, count)]
     made, = run(device, "scatter", dtype, [g[None], index[None, :, None]], [np.empty((1, size, cols), dtype.np)],
-                ("sum", False, 64, int(index[5])))
+                ("sum", False, 64, int(index[5]), (1, size, cols)))
     made = made[0]
     wanted = np.zeros((size, cols))
     np.add.at(wanted, index, wide(g))
@@ -398,7 +398,7 @@ def all_calls():
         if dtype.is_floating_point:
             yield from ask("gemm", dtype, [x[:, :40], np.empty((40, 9), dtype.np)], [np.empty((4, 9), dtype.np)], ())
         yield from ask("scatter", dtype, [np.empty((1, 5000, 4), dtype.np), index[None, :, None]],
-                       [np.empty((1, 9, 4), dtype.np)], ("sum", False, 64, -1))
+                       [np.empty((1, 9, 4), dtype.np)], ("sum", False, 64, -1, (1, 9, 4)))
         yield from ask("drop", dtype, [x, places], [np.empty((4, 9), dtype.np)], (9,))
         yield from ask("sort", dtype, [x], [x, places], (False,))
         yield from ask("sort", dtype, [x[:, :100]], [x[:, :100], places[:, :100]], (True,))

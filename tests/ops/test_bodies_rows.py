@@ -37,10 +37,10 @@ def sent(node, values, at, *base):
         out = np.broadcast_to(base[0].array, at.shape).copy()
         out[at.array] = values.array[:at.array.sum()]
         return Numbers(out, values.dtype)
-    name, (how, fresh, _, skip), (part,) = node.attr
+    name, (how, fresh, _, skip, size), (part,) = node.attr
     assert name == "scatter"
-    out = base[0].array.copy() if base else np.zeros(part.shape, part.dtype.np)
-    shape = (part.shape[0], max(values.shape[1], at.shape[1]), part.shape[2])
+    out = (base[0].array.copy() if base else np.zeros(part.shape, part.dtype.np)).reshape(size)
+    shape = (size[0], max(values.shape[1], at.shape[1]), size[2])
     values, at = [np.broadcast_to(x.array, shape) for x in (values, at)]
     places = np.arange(shape[0])[:, None, None], at, np.arange(shape[2])
     if fresh:
@@ -51,7 +51,7 @@ def sent(node, values, at, *base):
         out[tuple(places)] = values[used]
     else:
         JOINS[how].at(out, tuple(places), values[used])
-    return Numbers(out, part.dtype)
+    return Numbers(out.reshape(part.shape), part.dtype)
 
 
 ATTRIBUTES = {

@@ -9,7 +9,7 @@ kernel takes.
     convolve_weight(dtype, x, g, weight, stride, padding, dilation, groups)            LibraryCalls; conv.py
     max_pool(dtype, x, y, maps), drop(size)                                            a LibraryCall; pool.py
     bags(dtype, table, index, offsets, weight, out, mode, skip, bits)                  a LibraryCall; bags.py
-    scatter(dtype, values, index, base, out, how, fresh, bits, skip)                   a LibraryCall; scatter.py
+    scatter(dtype, values, index, based, size, how, fresh, bits, skip)                 a LibraryCall; scatter.py
     drop_weighted(dtype, samples, channels, taps, count, size)                         a LibraryCall; pool.py
     weigh(dtype, x, y, maps, back, mean)                                               a LibraryCall; pool.py
     search(dtype, rows, values, how, bits)                                             a LibraryCall; search.py
@@ -119,7 +119,8 @@ def _answer(name, dtype, args, outs, params, _threads):
         values, index, *base = args
         if not all(map(_dense, (*base, *outs))):
             return None
-        found = scatter.scatter(dtype, values, index, base[0] if base else None, *outs, *params)
+        *how, size = params
+        found = scatter.scatter(dtype, values, index, bool(base), size, *how)
     elif not all(map(_dense, (*args, *outs))):
         return None
     elif name == "bags":
@@ -134,7 +135,7 @@ def _answer(name, dtype, args, outs, params, _threads):
     elif name == "search":
         found = search.search(dtype, args[0][0], args[1][0], *params)
     elif name == "spread":
-        found = scatter.spread(dtype, args[0][0][0], outs[0][0][0])
+        found = scatter.spread(dtype, args[0][0][0], math.prod(outs[0][0]))
     elif name == "drop_weighted":
         found = pool.drop_weighted(dtype, *args[0][0][:2], *args[1][0][1:], *params)
     elif name == "jitter_colours":
@@ -158,7 +159,7 @@ def _drop(dtype, values, index, out):
     if index[0][-1] != values[0][-1] or index[0][:-1] != values[0][:-1] and not shared:
         return None
     laid = [((math.prod(shape[:-1]), shape[-1], 1), (shape[-1], 1, 1)) for shape, _ in (values, index, out)]
-    return scatter.scatter(dtype, *laid[:2], None, laid[2], "sum")
+    return scatter.scatter(dtype, *laid[:2], False, laid[2][0], "sum")
 
 
 def _dense(laid):

@@ -26,25 +26,26 @@ def spread(dtype, available, count):
     return LibraryCall(machine.function("spread", size), 1, 1, [count, available - 1], over=2)
 
 
-def scatter(dtype, values, index, base, out, how, fresh=False, bits=64, skip=-1):
-    """A LibraryCall for values [O, C, I] that go where index [O, C, I] says in out [O, N, I]; or None.
+def scatter(dtype, values, index, based, size, how, fresh=False, bits=64, skip=-1):
+    """A LibraryCall for values [O, C, I] that go where index [O, C, I] says in a table of `size` [O, N, I]; or None.
 
-    All are (shape, strides); values and index may have 1 in place of any size. `how` is one of SCATTER_OPERATIONS; with
+    Values and index are (shape, strides), and may have 1 in place of any size; the table, and what it begins with if it
+    is `based` on something, are contiguous. `how` is one of SCATTER_OPERATIONS; with
     `fresh`, what the places that are named held before does not count. Elements of the index have so many `bits`; those
     less than 0 count from the end, all are in range. What goes to place `skip` is left out. The buffers are the values,
-    the index, base unless it is None, and out.
+    the index, the base if there is one, and the table.
     """
-    dtype, size = getattr(dtype, "name", dtype), getattr(dtype, "itemsize", 0)
-    O, N, I = out[0]
+    dtype, nbytes = getattr(dtype, "name", dtype), getattr(dtype, "itemsize", 0)
+    O, N, I = size
     C = max(index[0][1], values[0][1])
-    if how not in SCATTER_OPERATIONS or 0 in out[0] or not C or \
-            dtype not in SCATTERED_TYPES and (how != "set" or size not in MOVED_TYPES):
+    if how not in SCATTER_OPERATIONS or 0 in size or not C or \
+            dtype not in SCATTERED_TYPES and (how != "set" or nbytes not in MOVED_TYPES):
         return None
-    size = size or SCATTERED_TYPES[dtype].bytes
+    nbytes = nbytes or SCATTERED_TYPES[dtype].bytes
     v, x = [[0 if n == 1 else s for n, s in zip(*laid, strict=True)] for laid in (values, index)]
     if I == 1:
         form = "line"
-    elif not x[2] and v[2] == 1 and (I * size >= MIN_ROW_BYTES or skip >= 0):
+    elif not x[2] and v[2] == 1 and (I * nbytes >= MIN_ROW_BYTES or skip >= 0):
         form = "rows"
     elif skip < 0:
         form = "each"
@@ -52,15 +53,15 @@ def scatter(dtype, values, index, base, out, how, fresh=False, bits=64, skip=-1)
         return None
     wide = I
     if form == "each":
-        wide = max(TILE_BYTES // (N * size), MIN_TILE_BYTES // size)
+        wide = max(TILE_BYTES // (N * nbytes), MIN_TILE_BYTES // nbytes)
     elif get_num_threads() > 1 and 2 * get_num_threads() > O:
-        wide = MIN_TILE_BYTES // size
-    wide = I if wide >= I else up(even_part(I, wide), MIN_TILE_BYTES // size)
+        wide = MIN_TILE_BYTES // nbytes
+    wide = I if wide >= I else up(even_part(I, wide), MIN_TILE_BYTES // nbytes)
     blocks = -(-I // wide)
     machine = compiled_kernels("float32", ScatterKernels)
-    each = wide // (16 if form == "rows" else 1) * C * (2 if fresh else 1) * 3 + N * wide * size // 16 + 5 * C + 20
+    each = wide // (16 if form == "rows" else 1) * C * (2 if fresh else 1) * 3 + N * wide * nbytes // 16 + 5 * C + 20
     f = dict(size=N, count=C, inner=I, wide=wide, blocks=blocks, flat=int(blocks == 1), v_o=v[0], v_c=v[1], v_i=v[2],
-             x_o=x[0], x_c=x[1], x_i=x[2], based=int(base is not None), fresh=int(fresh), skip=skip)
-    fn = machine.function("scatter", how, str(size) if how == "set" else dtype, bits, form)
+             x_o=x[0], x_c=x[1], x_i=x[2], based=int(based), fresh=int(fresh), skip=skip)
+    fn = machine.function("scatter", how, str(nbytes) if how == "set" else dtype, bits, form)
     return LibraryCall(fn, O * blocks, min(O * blocks, max(1, PIECE_CYCLES // each)),
-                       [f[name] for name in SCATTER_FIELDS], over=-1 if base is None else 2)
+                       [f[name] for name in SCATTER_FIELDS], over=2 if based else -1)
