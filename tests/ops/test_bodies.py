@@ -530,24 +530,7 @@ def test_other_bodies(call, monkeypatch):
 
 # --- nothing is left out ----------------------------------------------------------------------------------------------------
 
-TABLES = "needs long tables and loops"
-NO_BODY = {
-    "gcd": "Euclid's loop runs as long as the numbers say", "lcm": "goes by gcd", "_conj": "complex", "_conj_physical": "complex",
-    "complex_": "complex", "polar": "complex", "mvlgamma": "a sum of as many terms as a runtime number says",
-    "_polygamma": TABLES, "_zeta": TABLES, "igamma": TABLES, "igammac": TABLES, "_erfcx": TABLES, "_ndtri": TABLES,
-    "i0": TABLES, "_i0e": TABLES, "_i1": TABLES, "_i1e": TABLES,
-}
-OTHERS = {
-    "_empty": "nothing is computed", "_logspace": "whole powers must be exact to be cut off right", "_triangle": "its size depends on the numbers",
-    "masked_select": "its size depends on the data",
-}
-MINE = "create convert mask".split()
-
-
-def test_which_operations_have_no_body():
-    assert {name for name, op in POINTWISE.items() if not hasattr(op, "body")} == set(NO_BODY)
-    beside = {name for name, op in OPS.items() if op.__module__.rpartition(".")[2] in MINE and hasattr(op, "ref") and not hasattr(op, "body")}
-    assert beside == set(OTHERS)
+def test_every_path_is_one_of_a_body():
     assert set(PATHS) | set(LEFT) <= set(WITH_BODY)
 
 

@@ -345,25 +345,3 @@ LEFT = [
 @pytest.mark.parametrize("call", LEFT, ids=lambda call: call[0])
 def test_what_a_body_leaves(call):
     assert not check(call[0], call[1:])
-
-
-ADDS = "several values may meet in one place"
-WRITES = "writes where the data says"
-SOLVES = "an algorithm of its own"
-PARTS = "is copies into parts of the result"
-NO_BODY = {
-    "_unfold_backward": ADDS, "_scatter_strided": ADDS,
-    "_renormed": WRITES,
-    "_as_strided_scatter": WRITES, "_repeated_index": "its size depends on the data",
-    "_block_diag": PARTS,
-    "_diagonal_copy": "reads a line of the matrix", "trace": "reads a line of the matrix", "rot90": "turns two dimensions",
-    "_ctc": SOLVES, "det": SOLVES, "_slogdet": SOLVES, "_lstsq": SOLVES, "matrix_exp": SOLVES, "_euclidean_dist": "goes by a matrix product",
-    "pdist": "the rows of a triangle, each shorter than the last",
-}
-MINE = ("arrange cross_entropy ctc distance embedding extremes index index_along linalg linalg_norm loss moments norm "
-        "pad pieces reduce scatter shape slices softmax view").split()
-
-
-def test_which_operations_have_no_body():
-    without = {name for name, op in OPS.items() if op.__module__.rpartition(".")[2] in MINE and hasattr(op, "ref") and not hasattr(op, "body")}
-    assert without - set(NO_BODY) == set() and set(NO_BODY) - without == set()
