@@ -370,8 +370,10 @@ class _embedding_bag_backward(Op):
             each = each * k.reshape(per_sample_weights, (1, count, 1))
         if scale_grad_by_freq:
             each = shared_out(k, each, at, at, rows)
-        return NotImplemented if each is NotImplemented else \
-            scattered(k, "sum", k.where(inside, each, 0), at, (1, rows, width), (rows, width), skip=padding_idx)
+        if each is NotImplemented:
+            return NotImplemented
+        at = k.where(inside & (at != padding_idx), k.cast(at, dtypes.int64), rows)           # or beyond the last row
+        return scattered(k, "sum", each, at, (1, rows, width), (rows, width), skip=rows)
 
 
 def bag_numbers(k, offsets, count, bags):
