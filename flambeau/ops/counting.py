@@ -118,9 +118,10 @@ class bincount(Op):
     def ref(xp, input, weights=None, minlength=0):
         low = input.min() if input.size else 0
         need(low >= 0, f"bincount only supports 1-d non-negative integral inputs, the smallest here is {low}.")
+        input = input.astype(np.int64, copy=False)
         if weights is None or not input.size:
-            return xp.bincount(input.astype(np.int64), minlength=minlength).astype(np.int64)
-        summed = xp.bincount(input.astype(np.int64), cast(xp, weights, dtypes.float64), minlength)
+            return xp.bincount(input, minlength=minlength).astype(np.int64, copy=False)
+        summed = xp.bincount(input, cast(xp, weights, dtypes.float64), minlength)
         return summed.astype(np.float32 if weights.dtype == np.float32 else np.float64)
 
     def d_weights(g): raise NotImplementedError("the derivative for 'bincount' is not implemented.")
@@ -139,14 +140,16 @@ class unique(Composite):
     """
 
     def of(input, sorted=True, return_inverse=False, return_counts=False, dim=None):
-        return asked(_unique2(input, dim) if dim is None else _unique_dim(input, dim), return_inverse, return_counts)
+        found = (_unique2 if dim is None else _unique_dim)(input, dim, bool(return_inverse), bool(return_counts))
+        return asked(found, return_inverse, return_counts)
 
 
 class unique_consecutive(Composite):
     """`input` (slices along `dim`, if given) with repetitions of the element before left out."""
 
     def of(input, return_inverse=False, return_counts=False, dim=None):
-        return asked(_unique_consecutive(input, dim), return_inverse, return_counts)
+        found = _unique_consecutive(input, dim, bool(return_inverse), bool(return_counts))
+        return asked(found, return_inverse, return_counts)
 
 
 def asked(found, inverse, counts):
@@ -156,17 +159,17 @@ def asked(found, inverse, counts):
 
 
 class _unique2(Op):
-    """(distinct elements, where each element went, how many there were)."""
+    """(distinct elements, where each element went, how many there were); empty is what is not asked for."""
 
     called = "unique"
     eager = exact = True
 
-    def meta(input, dim):
+    def meta(input, dim, inverse, counts):
         distinct_spec(input, dim)
         return None, None, None
 
-    def ref(xp, input, dim):  return distinct(xp, input, dim, True)
-    def d_input(g):           raise NotImplementedError("the derivative for '_unique2' is not implemented.")
+    def ref(xp, input, dim, inverse, counts):  return distinct(xp, input, dim, True, inverse, counts)
+    def d_input(g): raise NotImplementedError("the derivative for '_unique2' is not implemented.")
 
 
 class _unique_dim(_unique2):
@@ -180,8 +183,8 @@ class _unique_consecutive(_unique2):
 
     called = "unique_consecutive"
 
-    def ref(xp, input, dim):  return distinct(xp, input, dim, False)
-    def d_input(g):           raise NotImplementedError("the derivative for 'unique_consecutive' is not implemented.")
+    def ref(xp, input, dim, inverse, counts):  return distinct(xp, input, dim, False, inverse, counts)
+    def d_input(g): raise NotImplementedError("the derivative for 'unique_consecutive' is not implemented.")
 
 
 def distinct_spec(input, dim):
@@ -194,8 +197,29 @@ def distinct_spec(input, dim):
              "applied")
 
 
-def distinct(xp, input, dim, ordered):
+def distinct_elements(xp, input, ordered, inverse, counts):
+    """(distinct, inverse, counts) of all elements; sorted first if `ordered`. Of equals the first is taken."""
+    flat, n, none, order = input.reshape(-1), input.size, xp.zeros(0, xp.int64), None
+    if ordered:
+        order = xp.argsort(flat, kind="stable") if inverse or input.dtype.kind == "f" else None
+        flat = xp.sort(flat) if order is None else flat[order]
+    starts = xp.ones(n, bool)
+    starts[1:] = flat[1:] != flat[:-1]
+    group = none
+    if inverse:
+        group = xp.cumsum(starts) - 1
+        if order is not None:
+            placed = xp.empty(n, xp.int64)
+            placed[order] = group
+            group = placed
+        group = group.reshape(input.shape)
+    return flat[starts], group, xp.diff(xp.append(xp.flatnonzero(starts), n)) if counts else none
+
+
+def distinct(xp, input, dim, ordered, with_inverse=True, with_counts=True):
     """(distinct, inverse, counts) of elements or of slices along `dim`; sorted first if `ordered`."""
+    if dim is None and (input.dtype.itemsize != 2 or input.dtype.kind in "iu"):
+        return distinct_elements(xp, input, ordered, with_inverse, with_counts)
     slices = input.reshape(-1) if dim is None else xp.moveaxis(input, dim, 0)
     n = len(slices)
     keys = slices.reshape(n, -1) if n else slices.reshape(0, 1)

@@ -28,8 +28,10 @@ def within(index, size, dim, wrap=True, error_class=IndexError, words=None):
     if 0 < index.size <= FEW_ELEMENTS:                    # Python is done before NumPy has begun
         values = index.reshape(-1).tolist()
         inside = low <= min(values) and max(values) < size
-    else:
+    elif wrap or index.dtype.kind != "i":
         inside = not index.size or low <= index.min() and index.max() < size
+    else:                                                 # in one pass: without a sign, less than 0 is more than all
+        inside = not index.size or index.view(f"u{index.itemsize}").max() < size
     if not inside:
         bad = index[(index < low) | (index >= size)][0]
         words = words or f"index {bad} is out of bounds for dimension {dim} with size {size}"
@@ -146,6 +148,12 @@ def verify_positions(shape, indices):
     return selected
 
 
+def one_mask(indices):
+    """Whether a single boolean mask is all of `indices` but None."""
+    given = [i for i in indices if i is not None]
+    return len(given) == 1 and given[0].dtype == bool
+
+
 def keys(indices):
     """The subscript for NumPy: None stands for all of a dimension, bytes are masks."""
     return tuple([slice(None) if i is None else i != 0 if i.dtype == "u1" else i for i in indices])
@@ -229,21 +237,83 @@ def add_at(xp, out, indices, values):
     return wide.reshape(sizes).transpose(back)
 
 
-def summed_rows(k, input, d, block, at, size):
-    """For a body: zeros of `size` with the slices of `input`, which `block` dimensions from `d` on number, added along
-    `d` at the positions `at`; NotImplemented without a library."""
-    if 0 in size or not input.numel:
+def scattered(k, how, values, index, size, shape, base=None, fresh=False, skip=-1):
+    """For a body: a table of `size` [O, N, I], given in its own `shape`, with `values` [O, C, I] sent to where `index`
+    [O, C, I] says along N.
+
+    Values and index may have 1 in place of any size. `how` is "set", and the last that goes to a place stays there, or
+    "sum", "prod", "max" or "min". The table begins with the contents of `base`, or zeros; with `fresh`, what places
+    that are named held does not count. What goes to place `skip` is left out. NotImplemented without a library.
+    """
+    index = index if index.dtype in INDEX_DTYPES else k.cast(index, dtypes.int64)
+    given, outs = (values, index) if base is None else (values, index, base), [(values.dtype, tuple(shape))]
+    made = k.library("scatter", given, outs, (how, fresh, 8 * index.dtype.itemsize, skip, size))
+    if made is not None:
+        return made[0]
+    if how != "sum" or fresh:                              # a library that has sums of rows alone
         return NotImplemented
-    count, rest = shapes.numel(at.shape), (*size[:d], *size[d + 1:])
-    width = shapes.numel(rest)
-    front = [*range(d, d + block), *range(d), *range(d + block, input.ndim)]
-    x = input if not d else k.permute(input, front)
-    made = k.library("sum_rows", (k.reshape(x, (count, width)), k.reshape(at, (count,))),
-                     [(input.dtype, (size[d], width))], ())
+    (many, places, width), count = size, max(values.shape[1], index.shape[1])
+    index, rows = wrapped(k, index, places), (1, places, width)
+    if many > 1 or index.shape != (1, count, 1):
+        index = (index + k.index(0, (many, 1, 1)) * places) * width + k.index(2, (1, 1, width))
+        index, rows = k.reshape(k.expand(index, (many, count, width)), (1, many * count * width, 1)), \
+            (1, many * places * width, 1)
+        values = k.reshape(k.expand(values, (many, count, width)), (1, many * count * width, 1))
+    made = k.library("scatter", (values, index), outs, ("sum", False, 64, skip, rows))
     if made is None:
         return NotImplemented
-    table = k.reshape(made[0], (size[d], *rest))
-    return table if not d else k.permute(table, [*range(1, d + 1), 0, *range(d + 1, len(size))])
+    return made[0] if base is None else base + made[0]
+
+
+def sizes_around(shape, first, end=None):
+    """(how many tables, rows, and columns) [O, N, I] there are where dimensions `first` to `end` say the row."""
+    shape, end = shape or (1,), first + 1 if end is None else end
+    return shapes.numel(shape[:first]), shapes.numel(shape[first:end]), shapes.numel(shape[end:])
+
+
+def selection(k, input_shape, indices):
+    """For a body: what integer `indices`, or None, into `input_shape` come down to: (sizes [O, N, I] of the input,
+    positions [1, C, 1] along N, sizes [O, C, I] of what they select, the shape of that)."""
+    given = [d for d, i in enumerate(indices) if i is not None]
+    shape, start, block = landing(input_shape, [(i and i.shape, 1) for i in indices])
+    count, first, end = shapes.numel(block), given[0], given[-1] + 1
+    if len(given) == 1:
+        at = indices[first]
+    elif end - first == len(given):
+        at = linear(k, [indices[d] for d in given], input_shape[first:end])
+    else:                                                  # positions come first: every element has one of its own
+        rest = [d for d in range(len(input_shape)) if d >= len(indices) or indices[d] is None]
+        steps, at = shapes.contiguous_strides(input_shape), None
+        for d in given:
+            part = k.reshape(wrapped(k, indices[d], input_shape[d]) * steps[d],
+                             (*indices[d].shape, *(1,) * len(rest)))
+            at = part if at is None else at + part
+        for number, d in enumerate(rest, len(block)):
+            at = at + k.index(number, (*block, *(input_shape[e] for e in rest))) * steps[d]
+        total = shapes.numel(shape)
+        return (1, shapes.numel(input_shape), 1), k.reshape(k.expand(at, shape), (1, total, 1)), (1, total, 1), shape
+    sizes = sizes_around(input_shape, first, end)
+    return sizes, k.reshape(k.expand(at, block), (1, count, 1)), (sizes[0], count, sizes[2]), shape
+
+
+def linear(k, indices, sizes):
+    """For a body: positions in several dimensions as one in all of them."""
+    at = None
+    for i, n in zip(indices, sizes, strict=True):
+        i = wrapped(k, i, n)
+        at = i if at is None else at * n + i
+    return at
+
+
+def one_bool_mask(indices):
+    """For a body: whether a single boolean mask is all of `indices` but None."""
+    given = [i for i in indices if i is not None]
+    return len(given) == 1 and given[0].dtype is dtypes.bool
+
+
+def plain(indices):
+    """Whether there are only positions, and no masks."""
+    return all(i is None or i.dtype in INDEX_DTYPES for i in indices)
 
 
 def half_widened(xp, array):
@@ -271,9 +341,13 @@ class index(Op):
         return input.like(shape=shape, strides=layout_of(shape, start, block, input.strides, indices))
 
     def verify(input_spec, indices):
-        verify_positions(input_spec.shape, indices)
+        if not one_mask(indices):                          # which `meta` has looked at, and which is never wrong
+            verify_positions(input_spec.shape, indices)
 
     def ref(xp, input, indices):
+        if one_mask(indices) and indices[0] is not None and indices[0].ndim \
+                and input.flags.c_contiguous and indices[0].flags.c_contiguous:
+            return input[indices[0]]
         shape, start, block = landing(input.shape, positions_of(indices))
         if 0 in shape:
             return xp.empty(shape, input.dtype)
@@ -294,9 +368,55 @@ class index(Op):
 
     def body(k, input, indices):
         given = [d for d, i in enumerate(indices) if i is not None]
-        if len(given) != 1 or indices[given[0]].dtype in MASK_DTYPES:
+        if not plain(indices):
             return NotImplemented
-        return rows_at(k, input, given[0], wrapped(k, indices[given[0]], input.shape[given[0]]))
+        if len(given) == 1:
+            return rows_at(k, input, given[0], wrapped(k, indices[given[0]], input.shape[given[0]]))
+        size, at, _, shape = selection(k, input.shape, indices)
+        return k.reshape(k.gather(k.reshape(input, size), 1, at), shape)
+
+
+def sent(k, how, shape, indices, values, base=None):
+    """For a body: `values` sent to the places of `base`, or of zeros of `shape`, that integer `indices` name."""
+    if one_bool_mask(indices):
+        return spread_over(k, how, shape, indices, values, base)
+    if not plain(indices) or 0 in shape:
+        return NotImplemented
+    size, at, sizes, selected = selection(k, shape, indices)
+    values = k.reshape(k.expand(values, selected), sizes)
+    values, base = widened(k, how, values, base)
+    return scattered(k, how, values, at, size, shape, base)
+
+
+def widened(k, how, values, base):
+    """For a body: what is added up of 16 bits in float32, so that it is rounded once, at the end."""
+    if how == "set" or not values.dtype.is_floating_point or values.dtype.itemsize > 2:
+        return values, base
+    return [None if x is None else k.cast(x, dtypes.float32) for x in (values, base)]
+
+
+def spread_over(k, how, shape, indices, values, base):
+    """For a body: `values` sent to where a mask holds in `base`, or in zeros of `shape`; NotImplemented without a
+    library, unless they are the same wherever it holds."""
+    first = next(d for d, i in enumerate(indices) if i is not None)
+    rest = shape[first + indices[first].ndim:]
+    mask = k.reshape(indices[first], (*(1,) * first, *indices[first].shape, *(1,) * len(rest)))
+    values, base = widened(k, how, values, base)
+    begun = k.cast(k.const(0, dtypes.int64), values.dtype) if base is None or how == "sum" else base
+    if values.numel == 1 or values.ndim <= len(rest) or values.ndim == 1 + len(rest) and values.shape[0] == 1:
+        made = k.reshape(values, () if values.numel == 1 else values.shape[values.ndim - len(rest):])
+        made = k.cast(made, begun.dtype)
+    elif first or not indices[0].ndim or values.shape[1:] != tuple(rest):
+        return NotImplemented
+    else:
+        made = k.library("spread", (k.reshape(values, (values.numel,)), k.expand(mask, shape), k.expand(begun, shape)),
+                         [(values.dtype, tuple(shape))], ())
+        if made is None:
+            return NotImplemented
+        made = made[0]
+        if base is None or how == "set":
+            return made
+    return k.where(mask, made if base is None or how == "set" else base + made, begun if base is None else base)
 
 
 class _index_backward(Op):
@@ -310,11 +430,7 @@ class _index_backward(Op):
     def ref(xp, input, size, indices): return add_at(xp, xp.zeros(size, input.dtype), indices, input)
 
     def body(k, input, size, indices):
-        given = [d for d, i in enumerate(indices) if i is not None]
-        if len(given) != 1 or indices[given[0]].dtype in MASK_DTYPES:
-            return NotImplemented
-        d, at = given[0], indices[given[0]]
-        return summed_rows(k, input, d, at.ndim, wrapped(k, at, size[d]), size)
+        return sent(k, "sum", size, indices, input)
 
     def d_input(g, indices): return index(g, indices)
 
@@ -363,13 +479,17 @@ class _index_put(Op):
         return input.like(strides=shapes.preserved_strides(input.shape, input.strides))
 
     def verify(input_spec, indices, values_spec):
-        lands(values_spec, verify_positions(input_spec.shape, indices))
+        if not one_mask(indices) or values_spec.numel != 1 or values_spec.ndim:
+            lands(values_spec, verify_positions(input_spec.shape, indices))
 
     def ref(xp, input, indices, values):
         if 0 not in landing(input.shape, positions_of(indices))[0]:
             real = values.dtype.kind == "c" and input.dtype.kind != "c"
             input[keys(indices)] = values.real if real else values
         return input
+
+    def body(k, input, indices, values):
+        return sent(k, "set", input.shape, indices, values, input)
 
     def d_input(g, indices, values_spec): return _index_put(g, indices, zeros(g, values_spec.shape))
     def d_values(g, indices):             return index(g, indices)
@@ -392,6 +512,7 @@ class _index_put_add(Op):
         lands(values_spec, verify_positions(input_spec.shape, indices))
 
     def ref(xp, input, indices, values):  return add_at(xp, input.copy(order="K"), indices, values)
+    def body(k, input, indices, values):  return sent(k, "sum", input.shape, indices, values, input)
     def d_input(g):                       return g
     def d_values(g, indices):             return index(g, indices)
 

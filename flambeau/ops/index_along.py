@@ -4,14 +4,17 @@ from ..base.arguments import as_scalar, fitting
 from ..base.errors import need
 from ..base.op import NUMBER_CLASSES, Composite, Op
 from ..base.spec import spec
+from .convert import converted
 from .index import (
     INDEX_DTYPES,
     add_at,
     are_within,
     reduce_at,
     rows_at,
-    summed_rows,
+    scattered,
+    sizes_around,
     tensor_given,
+    widened,
     within,
     wrapped,
     zeros,
@@ -104,7 +107,7 @@ class _index_select_backward(Op):
         return table_back(xp, table, size, d)
 
     def body(k, input, size, dim, index):
-        return summed_rows(k, input, dim % len(size), 1, k.cast(index, dtypes.int64), size) if size else NotImplemented
+        return sent_along(k, "sum", input, index, size, dim)
 
     def d_input(g, dim, index): return g.index_select(dim, index)
 
@@ -115,7 +118,6 @@ class index_add(Op):
     strict_out = True
     forms = "function method inplace out"
     no_overlap = "index source"
-    scalars = ("alpha",)
 
     def meta(input, dim, index, source, *, alpha=1):
         d = vector_index(input, dim, index, source)
@@ -135,19 +137,25 @@ class index_add(Op):
         return table_back(xp, table, input.shape, d)
 
     def body(k, input, dim, index, source, *, alpha=1):
-        if not input.ndim or dim % input.ndim or not input.dtype.is_floating_point or input.ndim != source.ndim:
-            return NotImplemented
-        width = max(input.numel // max(input.shape[0], 1), 1)
-        at = k.reshape(k.cast(index, dtypes.int64), (index.numel,))
-        made = k.library("add_rows", (k.reshape(source * alpha, (index.numel, width)), at),
-                         [(input.dtype, (input.shape[0], width))], (-1,))
-        return NotImplemented if made is None else input + k.reshape(made[0], input.shape)
+        source = source if alpha == 1 else source * k.const(alpha, source.dtype)
+        return sent_along(k, "sum", source, index, input.shape, dim, input)
 
     def d_input(g): return g
 
     def d_source(g, dim, index, source_spec, alpha):
         g = g.index_select(dim, index).reshape(source_spec.shape)
         return g if alpha == 1 else g * (alpha.conjugate() if isinstance(alpha, complex) else alpha)
+
+
+def sent_along(k, how, source, index, shape, dim, base=None, **options):
+    """For a body: slices of `source` along `dim` sent to those of `base`, or of zeros of `shape`, that the vector
+    `index` names; see `scattered`."""
+    if 0 in shape:
+        return NotImplemented
+    size, count = sizes_around(shape, dim % max(len(shape), 1)), index.numel
+    many, _, width = size
+    source = k.reshape(source, (1, 1, 1) if source.numel == 1 else (many, count, width))
+    return scattered(k, how, source, k.reshape(index, (1, count, 1)), size, shape, base, **options)
 
 
 def slices(input, d, index, source, wrong=RuntimeError):
@@ -202,6 +210,8 @@ class index_copy(Op):
         out[at] = source.reshape(source.shape or (1,))
         return out.reshape(input.shape)
 
+    def body(k, input, dim, index, source): return sent_along(k, "set", source, index, input.shape, dim, input)
+
     def d_input(g, dim, index):                return g.index_fill(dim, index, 0)
     def d_source(g, dim, index, source_spec):  return g.index_select(dim, index).reshape(source_spec.shape)
 
@@ -246,6 +256,9 @@ class _index_fill(Op):
         out[at] = as_scalar(value, dtypes.from_numpy(input.dtype))
         return out.reshape(input.shape)
 
+    def body(k, input, dim, index, value):
+        return sent_along(k, "set", k.cast(value, input.dtype), index, input.shape, dim, input)
+
     def d_input(g, dim, index): return _index_fill(g, dim, index, 0)
 
 
@@ -274,6 +287,9 @@ class _index_fill_tensor(Op):
         out, at = slot(input, dim % max(input.ndim, 1), index)
         out[at] = as_scalar(value.item(), dtypes.from_numpy(input.dtype))
         return out.reshape(input.shape)
+
+    def body(k, input, dim, index, value):
+        return sent_along(k, "set", converted(k, value, input.dtype), index, input.shape, dim, input)
 
     def d_input(g, dim, index): return _index_fill(g, dim, index, 0)
 
@@ -313,7 +329,7 @@ class take(Op):
     def d_input(g, input_spec, index): return _put_add(zeros(g, input_spec.shape), index, g)
 
     def body(k, input, index):
-        return rows_at(k, input, 0, wrapped(k, index, input.numel)) if input.ndim == 1 else NotImplemented
+        return rows_at(k, k.reshape(input, (input.numel,)), 0, wrapped(k, index, input.numel))
 
 
 class put(Composite):
@@ -340,6 +356,8 @@ class _put(Op):
         out[index.reshape(-1)] = source.reshape(-1)
         return out.reshape(input.shape)
 
+    def body(k, input, index, source):      return put_at(k, "set", input, index, source)
+
     def d_input(g, index, source_spec):     return _put(g, index, zeros(g, source_spec.shape))
     def d_source(g, index, source_spec):    return g.take(index).reshape(source_spec.shape)
 
@@ -358,8 +376,17 @@ class _put_add(Op):
         out = xp.array(input, order="C").reshape(-1)
         return add_at(xp, out, (index.reshape(-1),), source.reshape(-1)).reshape(input.shape)
 
+    def body(k, input, index, source):      return put_at(k, "sum", input, index, source)
+
     def d_input(g):                         return g
     def d_source(g, index, source_spec):    return g.take(index).reshape(source_spec.shape)
+
+
+def put_at(k, how, input, index, source):
+    """For a body: the elements of `source` sent to positions in the flattened `input`."""
+    source, base = widened(k, how, k.reshape(source, (1, source.numel, 1)), input)
+    index = k.reshape(index, (1, index.numel, 1))
+    return scattered(k, how, source, index, (1, input.numel, 1), input.shape, base)
 
 
 def put_spec(input, index, source):

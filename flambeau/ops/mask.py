@@ -1,4 +1,6 @@
 """By mask: filling, replacing and picking the elements where a boolean tensor is true."""
+import numpy as np
+
 from ..base import dtypes, shapes
 from ..base.arguments import as_scalar, fitting
 from ..base.errors import need
@@ -86,7 +88,7 @@ class masked_scatter(Op):
 
     def verify(input_spec, mask, source_spec):
         shape = shapes.broadcast(input_spec.shape, mask.shape)
-        wanted = int(mask.sum()) * (shapes.numel(shape) // max(mask.size, 1))
+        wanted = int(np.count_nonzero(mask)) * (shapes.numel(shape) // max(mask.size, 1))
         need(source_spec.numel >= wanted, f"Number of elements of source < number of ones in mask: {source_spec.numel} "
                                           f"< {wanted}")
 
@@ -95,6 +97,12 @@ class masked_scatter(Op):
         out, mask = xp.array(xp.broadcast_to(input, shape), order="C"), xp.broadcast_to(mask, shape)
         out[mask] = source.reshape(-1)[:int(mask.sum())]
         return out
+
+    def body(k, input, mask, source):
+        shape = shapes.broadcast(input.shape, mask.shape)
+        given = k.reshape(source, (source.numel,)), k.expand(mask, shape), k.expand(input, shape)
+        made = k.library("spread", given, [(input.dtype, shape)], ())
+        return NotImplemented if made is None else made[0]
 
     def d_input(g, mask): return _masked_fill(g, mask, 0)
 
@@ -117,8 +125,10 @@ class masked_select(Op):
         return None
 
     def ref(xp, input, mask):
-        shape = xp.broadcast_shapes(input.shape, mask.shape)
-        return xp.broadcast_to(input, shape)[xp.broadcast_to(mask, shape)].reshape(-1)
+        if input.shape != mask.shape:
+            shape = xp.broadcast_shapes(input.shape, mask.shape)
+            input, mask = xp.broadcast_to(input, shape), xp.broadcast_to(mask, shape)
+        return input[mask].reshape(-1)
 
     def d_input(g, input_spec, mask):
         return zeros(g, shapes.broadcast(input_spec.shape, mask._spec.shape)).masked_scatter(mask, g)

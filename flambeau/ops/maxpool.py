@@ -12,6 +12,7 @@ from ..base.axis_maps import along, at, maximum, taps_of
 from ..base.errors import need
 from ..base.op import Composite, Op
 from ..base.spec import spec
+from .index import scattered
 from .pieces import cat
 from .pool import (
     adaptive_sizes,
@@ -409,9 +410,9 @@ class _max_unpool(Op):
 
     def body(k, input, indices, size):
         lead, count = input.shape[:-len(size)], math.prod(input.shape[-len(size):])
-        made = k.library("scatter", (k.reshape(input, (*lead, count)), k.reshape(indices, (*lead, count))),
-                         [(input.dtype, (*lead, math.prod(size)))], (math.prod(size),))
-        return NotImplemented if made is None else k.reshape(made[0], (*lead, *size))
+        rows = (math.prod(lead), count, 1)
+        return scattered(k, "set", k.reshape(input, rows), k.reshape(indices, rows), (rows[0], math.prod(size), 1),
+                         (*lead, *size))
 
     def d_input(g, indices, size):
         n = len(size)

@@ -9,8 +9,19 @@ from ..base.errors import need, warn
 from ..base.op import NUMBER_CLASSES, Composite, Op, door
 from ..base.spec import spec
 from .create import _full
-from .index import INDEX_DTYPES, are_within, matched, picked_along, reduce_at, tensor_given, within, zeros
-from .index_along import rows_within, slices, table_back, table_of, vector_index
+from .index import (
+    INDEX_DTYPES,
+    are_within,
+    matched,
+    picked_along,
+    reduce_at,
+    scattered,
+    sizes_around,
+    tensor_given,
+    within,
+    zeros,
+)
+from .index_along import rows_within, sent_along, slices, table_back, table_of, vector_index
 
 
 def index_fits(input, dim, index, src=None, words="self"):
@@ -116,7 +127,7 @@ class _gather_backward(Op):
     def body(k, input, size, dim, index):
         at = dim % len(size) if size else 0
         if not size or index.shape != (*size[:at], 1, *size[at + 1:]) or not input.dtype.is_floating_point:
-            return summed_at(k, input, size, dim, index)
+            return sent_singly(k, "sum", input, index, size, dim)
         # One of each row was gathered, as by a distribution over classes: each place asks whether it was that one. With
         # zero added, since a sum has no -0.
         return k.where(k.index(at, size) == k.cast(index, dtypes.int64), input, 0) + 0
@@ -124,19 +135,39 @@ class _gather_backward(Op):
     def d_input(g, dim, index): return gather(g, dim, index)
 
 
-def summed_at(k, input, size, dim, index):
-    """For a body: zeros of `size` with the elements of `input` added where `index`, of the same shape, points along
-    `dim`; NotImplemented without a library."""
-    if not size or 0 in size or not index.numel or not input.dtype.is_floating_point:
+def sent_singly(k, how, src, index, shape, dim, base=None, **options):
+    """For a body: elements of `src` sent to where those of `index` point along `dim` of `base`, or of zeros of `shape`;
+    see `scattered`. `src` may be one number, or larger than the index."""
+    given, shape, at = shape, shape or (1,), index.shape or (1,)
+    d, number = dim % len(shape), src.numel == 1
+    if 0 in shape:
         return NotImplemented
-    d, steps, n = dim % len(size), shapes.contiguous_strides(size), index.numel
-    at = k.cast(index, dtypes.int64) * steps[d]
-    for e, step in enumerate(steps):
-        if e != d and index.shape[e] > 1:
-            at = at + k.index(e, index.shape) * step
-    made = k.library("sum_rows", (k.reshape(input, (n, 1)), k.reshape(at, (n,))),
-                     [(input.dtype, (shapes.numel(size), 1))], ())
-    return NotImplemented if made is None else k.reshape(made[0], size)
+    if not number and src.shape != index.shape:            # its part that the index has elements for
+        src = part_of(k, src, index.shape)
+    if all(n == m for e, (n, m) in enumerate(zip(at, shape, strict=True)) if e != d):
+        size, sizes = sizes_around(shape, d), sizes_around(at, d)
+    else:                                                  # the index leaves out places of other dimensions
+        size, sizes, steps = (1, shapes.numel(shape), 1), (1, index.numel, 1), shapes.contiguous_strides(shape)
+        places = k.cast(k.reshape(index, at), dtypes.int64) * steps[d]
+        for e, step in enumerate(steps):
+            if e != d and at[e] > 1:
+                places = places + k.index(e, at) * step
+        index = places
+    return scattered(k, how, k.reshape(src, (1, 1, 1) if number else sizes), k.reshape(index, sizes), size, given, base,
+                     **options)
+
+
+def part_of(k, x, shape):
+    """For a body: the first so many of `x` in each dimension."""
+    places, steps = None, shapes.contiguous_strides(x.shape)
+    for d, n in enumerate(shape):
+        if n > 1:
+            step = k.index(d, shape) * steps[d]
+            places = step if places is None else places + step
+    if places is None:
+        places = k.const(0, dtypes.int64)
+    count = shapes.numel(shape)
+    return k.reshape(k.gather(k.reshape(x, (x.numel,)), 0, k.reshape(k.expand(places, shape), (count,))), shape)
 
 
 def pointed(k, input, dim, index):
@@ -206,7 +237,9 @@ class _scatter(Op):
 
     def body(k, input, dim, index, src):
         here = pointed(k, input, dim, index)
-        return k.where(here, src, input) if here is not None and src.shape == index.shape else NotImplemented
+        if here is not None and src.shape == index.shape:
+            return k.where(here, src, input)
+        return sent_singly(k, "set", src, index, input.shape, dim, input)
 
 
 class _scatter_value(Op):
@@ -235,7 +268,9 @@ class _scatter_value(Op):
 
     def body(k, input, dim, index, value):
         here = pointed(k, input, dim, index)
-        return NotImplemented if here is None else k.where(here, k.cast(value, input.dtype), input)
+        value = k.cast(value, input.dtype)
+        return sent_singly(k, "set", value, index, input.shape, dim, input) if here is None else \
+            k.where(here, value, input)
 
 
 def spread(g, src):
@@ -272,12 +307,9 @@ class scatter_add(Op):
 
     def body(k, input, dim, index, src):
         here = pointed(k, input, dim, index)
-        if src.shape != index.shape or src.dtype is dtypes.bool:
-            return NotImplemented
-        if here is not None:
+        if here is not None and src.shape == index.shape and src.dtype is not dtypes.bool:
             return k.where(here, input + src, input)
-        made = summed_at(k, src, input.shape, dim, index)
-        return NotImplemented if made is NotImplemented else input + made
+        return sent_singly(k, "sum", src, index, input.shape, dim, input)
 
 
 class scatter_reduce(Op):
@@ -311,6 +343,10 @@ class scatter_reduce(Op):
         at, src = flat_positions(xp, input.shape, dim, index), cut(src, index).reshape(-1, 1)
         out = fold(xp, reduce, out, at, src, include_self)
         return out.reshape(input.shape)
+
+    def body(k, input, dim, index, src, reduce, *, include_self=True):
+        def send(how, src, base, **options): return sent_singly(k, how, src, index, input.shape, dim, base, **options)
+        return folded(k, reduce, input, src, include_self, send)
 
     def grads(g, needs, input, dim, index, src, reduce, include_self, out):
         whole = src.shape == index.shape or not index.numel()
@@ -354,6 +390,11 @@ class index_reduce(Op):
         table = fold(xp, reduce, table, index.reshape(-1), table_of(xp, source, d), include_self)
         return table_back(xp, table, input.shape, d)
 
+    def body(k, input, dim, index, source, reduce, *, include_self=True):
+        def send(how, source, base, **options):
+            return sent_along(k, how, source, index, input.shape, dim, base, **options)
+        return folded(k, reduce, input, source, include_self, send)
+
     def grads(g, needs, input, dim, index, source, reduce, include_self, out):
         return fold_grads(
             g, needs, input, source, out, reduce, include_self,
@@ -374,6 +415,22 @@ def fold(xp, reduce, table, rows, values, include_self):
         count = xp.maximum(count, 1).reshape(-1, 1)
         return table // count.astype(table.dtype) if table.dtype.kind in "iu" else table / count
     return table
+
+
+def folded(k, reduce, input, values, include_self, send):
+    """For a body: `input` with `values` folded into the places that `send(how, values, base)` sends them to."""
+    how = {"amax": "max", "amin": "min", "mean": "sum"}.get(reduce, reduce)
+    made = send(how, values, input, fresh=not include_self)
+    if made is NotImplemented or reduce != "mean":
+        return made
+    count = send("sum", k.const(1, dtypes.int32), None)
+    if count is NotImplemented:
+        return NotImplemented
+    count = k.cast(count + 1 if include_self else k.maximum(count, k.const(1, dtypes.int32)), input.dtype)
+    if input.dtype.is_floating_point:
+        return made / count
+    quotient = k.idiv(made, count)                         # which is rounded towards zero
+    return quotient - k.cast(quotient * count > made, input.dtype)
 
 
 def neutral(xp, reduce, dtype):

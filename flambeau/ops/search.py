@@ -7,6 +7,8 @@ from ..base.spec import spec
 from .create import _full
 from .index import tensor_given, within
 
+COMPARED_TESTS = 16            # that elements are compared with one by one
+
 
 class _nonzero(Op):
     """The positions of the true elements, one row each."""
@@ -18,8 +20,11 @@ class _nonzero(Op):
     def meta(input): return None
 
     def ref(xp, input):
+        if not input.ndim:
+            return xp.zeros((int(input != 0), 0), xp.int64)
+        found = xp.nonzero(input)
         # one dimension after the other in memory, as PyTorch has it: strides (1, n)
-        return xp.stack(xp.nonzero(input)).T if input.ndim else xp.zeros((int(input != 0), 0), xp.int64)
+        return xp.stack(found).T if len(found) > 1 else found[0].reshape(1, -1).T
 
 
 class _nonzero_tuple(Op):
@@ -123,6 +128,30 @@ class _isin(Op):
             return ~found if invert else found
         return xp.isin(elements, test_elements, invert=invert)
 
+    def body(k, elements, test_elements, assume_unique, invert):
+        common = dtypes.promote_types(elements.dtype, test_elements.dtype).compute
+        common = dtypes.from_numpy(common)
+        wanted, tests = k.cast(elements, common), k.reshape(k.cast(test_elements, common), (1, test_elements.numel))
+        count, flat = tests.shape[1], k.reshape(wanted, (wanted.numel, 1))
+        if count <= COMPARED_TESTS:
+            found = k.any(flat == tests, 1)
+        else:
+            made = k.library("sort", (tests,), [(common, (1, count)), (dtypes.int64, (1, count))], (False,))
+            wanted = k.reshape(wanted, (1, wanted.numel))
+            at = None if made is None else searched(k, made[0], wanted, "below", flat.shape)
+            if at is None:
+                return NotImplemented
+            at = k.minimum(at, k.const(count - 1, dtypes.int64))
+            found = k.gather(k.reshape(made[0], (count, 1)), 0, at) == flat
+        found = k.reshape(found, elements.shape)
+        return ~found if invert else found
+
+
+def searched(k, rows, values, how, shape, dtype=dtypes.int64):
+    """For a body: where `values` [count, many] go in `rows` [count or 1, n], in `shape`; None without a library."""
+    made = k.library("search", (rows, values), [(dtype, tuple(shape))], (how, 8 * dtype.itemsize))
+    return None if made is None else made[0]
+
 
 class searchsorted(Composite):
     """The positions in the last dimension of `sorted_sequence` before which `input` would go; `right`: after equals.
@@ -194,6 +223,16 @@ class _searchsorted(Op):
         if rows.ndim == 1 and (not rows.size or not xp.isnan(rows).any()):
             return xp.searchsorted(rows, values, "right" if right else "left")
         return bisect(xp, rows, values, right)
+
+    def body(k, sorted_sequence, input, out_int32, right):
+        common = dtypes.from_numpy(dtypes.promote_types(sorted_sequence.dtype, input.dtype).compute)
+        n = sorted_sequence.shape[-1]
+        rows = k.reshape(k.cast(sorted_sequence, common), (sorted_sequence.numel // n, n))
+        count = rows.shape[0]
+        values = k.reshape(k.cast(input, common), (count, input.numel // count))
+        at = searched(k, rows, values, "right" if right else "left", input.shape,
+                      dtypes.int32 if out_int32 else dtypes.int64)
+        return NotImplemented if at is None else at
 
 
 def bisect(xp, rows, values, right):

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("llvmlite")
 
 from flambeau.backends.cpu import caches, llvm_writer, machine_code, threads
-from flambeau.backends.cpu.library import conv, gemm, gemm_kernels, gemm_packing, pool
+from flambeau.backends.cpu.library import conv, gemm, gemm_kernels, gemm_packing, pool, scatter
 from flambeau.backends.cpu.library.conv_kernels import TapKernels
 from flambeau.backends.cpu.library.images import ImageKernels
 from flambeau.backends.cpu.library.pool import RUNNING_OPERATIONS, PoolKernels
@@ -486,8 +486,8 @@ def test_the_text_for_other_machines_is_sound(element, width, fma):
                  *[products.pack_a("f", how) for how in (gemm_packing.COPY, gemm_packing.TURN, gemm_packing.GATHER)],
                  *[products.pack_b("f", how) for how in (gemm_packing.COPY, gemm_packing.TURN, gemm_packing.GATHER)],
                  taps.forth("f"), taps.spots("f"), taps.back("f"), taps.plane("f", 0), taps.plane("f", 1),
-                 pool.max_pool("f", 0), pool.max_pool("f", 1), pool.weigh("f"), pool.drop("f", 0), pool.drop("f", 1),
-                 pool.drop_weighted("f"), pool.add_rows("f"), pool.add_weighted_rows("f"),
+                 pool.max_pool("f", 0), pool.max_pool("f", 1), pool.weigh("f"),
+                 pool.drop_weighted("f"), pool.add_weighted_rows("f"),
                  pool.sum_weighted_rows("f"), *[pool.scan("f", kind) for kind in RUNNING_OPERATIONS]):
         llvm.parse_assembly(text).verify()
 
@@ -760,11 +760,12 @@ def test_the_largest_of_windows(rng, dtype, maps):
         np.testing.assert_array_equal(places, want[1])
     g, d_x = rng.standard_normal(values.shape).astype(dtype), np.full(x.shape, np.nan, dtype)
     count, whole = math.prod(out), math.prod(size)
-    execute([pool.drop(dtype, 6, count, whole)], [g, places, d_x])
+    lines = [((6, n, 1), (n, 1, 1)) for n in (count, count, whole)]
+    execute([scatter.scatter(dtype, *lines[:2], False, lines[2][0], "sum")], [g, places, d_x])
     sums = np.zeros((6, whole))
     np.add.at(sums, (np.arange(6)[:, None], places.reshape(6, -1)), g.reshape(6, -1))
     check(d_x.reshape(6, -1), sums, count, dtype)
-    execute([pool.drop(dtype, 6, count, whole, summed=False)], [g, places, d_x])
+    execute([scatter.scatter(dtype, *lines[:2], False, lines[2][0], "set")], [g, places, d_x])
     last = np.zeros((6, whole), dtype)
     for row, place, value in zip(np.repeat(np.arange(6), count), places.reshape(-1), g.reshape(-1), strict=True):
         last[row, place] = value
@@ -887,19 +888,6 @@ end2:
   store i64 %v9, ptr %p
   ret void
 }"""
-
-
-@pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("count, cols, size", [(1, 1, 1), (70, 5, 3), (40, 64, 7), (300, 130, 11)])
-def test_rows_are_added_up(rng, two_threads, dtype, count, cols, size):
-    g, at = rng.standard_normal((count, cols)).astype(dtype), rng.integers(0, size, count)
-    for skip in (-1, 0):
-        want = np.zeros((size, cols))
-        np.add.at(want, at[at != skip], g[at != skip].astype(float))
-        out = np.full((size, cols), np.nan, dtype)
-        execute([pool.add_rows(dtype, count, cols, size, skip)], [g, at, out])
-        close = 1e-5 if dtype == "float32" else 1e-13
-        np.testing.assert_allclose(out, want, close, 10 * close)
 
 
 @pytest.mark.parametrize("dtype", TYPES)

@@ -165,7 +165,9 @@ def test_a_nan_stays_until_the_next(device):
 def test_rows_are_added_in_order(device, dtype, count, cols, size, skip):
     rng = np.random.default_rng(count)
     g, index = rng.integers(0, 2, (count, cols)).astype(dtype.np), rng.integers(0, size, count)
-    made, = run(device, "add_rows", dtype, [g, index], [np.empty((size, cols), dtype.np)], (skip,))
+    made, = run(device, "scatter", dtype, [g[None], index[None, :, None]], [np.empty((1, size, cols), dtype.np)],
+                ("sum", False, 64, skip, (1, size, cols)))
+    made = made[0]
     wanted = np.zeros((size, cols), np.int64)
     np.add.at(wanted, index, wide(g).astype(np.int64))
     if skip >= 0:
@@ -196,7 +198,9 @@ def test_a_long_index_is_sorted_first(device, dtype, count, cols, distinct, monk
     rng, size = np.random.default_rng(count), 70000
     g = rng.integers(0, 2, (count, cols)).astype(dtype.np)
     index = rng.permutation(size)[rng.integers(0, distinct, count)]
-    made, = run(device, "add_rows", dtype, [g, index], [np.empty((size, cols), dtype.np)], (int(index[5]),))
+    made, = run(device, "scatter", dtype, [g[None], index[None, :, None]], [np.empty((1, size, cols), dtype.np)],
+                ("sum", False, 64, int(index[5]), (1, size, cols)))
+    made = made[0]
     wanted = np.zeros((size, cols))
     np.add.at(wanted, index, wide(g))
     wanted[index[5]] = 0
@@ -393,7 +397,8 @@ def all_calls():
                 yield from ask("running", dtype, args, [x, places][:1 + (kind in ("max", "min"))], (kind, dim)) or ()
         if dtype.is_floating_point:
             yield from ask("gemm", dtype, [x[:, :40], np.empty((40, 9), dtype.np)], [np.empty((4, 9), dtype.np)], ())
-        yield from ask("add_rows", dtype, [np.empty((5000, 4), dtype.np), index], [np.empty((9, 4), dtype.np)], (-1,))
+        yield from ask("scatter", dtype, [np.empty((1, 5000, 4), dtype.np), index[None, :, None]],
+                       [np.empty((1, 9, 4), dtype.np)], ("sum", False, 64, -1, (1, 9, 4)))
         yield from ask("drop", dtype, [x, places], [np.empty((4, 9), dtype.np)], (9,))
         yield from ask("sort", dtype, [x], [x, places], (False,))
         yield from ask("sort", dtype, [x[:, :100]], [x[:, :100], places[:, :100]], (True,))

@@ -23,6 +23,7 @@ from flambeau.backends.cpu.library import (
     gemm_packing,
     image_kernels,
     pool_kernels,
+    scatter_kernels,
     sort_kernels,
     winograd_kernels,
 )
@@ -225,10 +226,14 @@ def steps_of_the_library(target):
             yield pooling.scan(f"scan_{element}_{kind}", kind)
         for dilated in (0, 1):
             yield pooling.max_pool(f"max_pool_{element}_{dilated}", dilated)
-        for summed in (0, 1):
-            yield pooling.drop(f"drop_{element}_{summed}", summed)
-        for what in ("weigh", "drop_weighted", "add_rows", "add_weighted_rows", "sum_weighted_rows"):
+        for what in ("weigh", "drop_weighted", "add_weighted_rows", "sum_weighted_rows"):
             yield getattr(pooling, what)(f"{what}_{element}")
+    made = scatter_kernels.ScatterKernels("float", target)
+    for dtype in scatter_kernels.SCATTERED_TYPES:
+        for how in scatter_kernels.SCATTER_OPERATIONS[1:]:
+            yield made.scatter(f"scatter_{dtype}_{how}", how, dtype, 64, "rows")
+    for form in scatter_kernels.FORMS:
+        yield made.scatter(f"scatter_set_{form}", "set", "2", 32, form)
     made = winograd_kernels.WinogradKernels("float", target)
     for what in ("filters", "inputs", "tiles", "gradients", "products", "weights", "to_tiles", "from_tiles",
                  "to_gradients", "to_weights"):

@@ -533,25 +533,7 @@ def test_other_bodies(call, monkeypatch):
 
 # --- nothing is left out ----------------------------------------------------------------------------------------------------
 
-TABLES = "needs long tables and loops"
-NO_BODY = {
-    "gcd": "Euclid's loop runs as long as the numbers say", "lcm": "goes by gcd", "_conj": "complex", "_conj_physical": "complex",
-    "complex_": "complex", "polar": "complex", "_zeta": TABLES, "igamma": TABLES, "igammac": TABLES,
-    **{f"_{kind}": "as many steps as the degree says" for kind in (
-        *[f"{moved}chebyshev_polynomial_{letter}" for moved in ("", "shifted_") for letter in "tuvw"], "hermite_polynomial_h",
-        "hermite_polynomial_he", "laguerre_polynomial_l", "legendre_polynomial_p")},
-}
-OTHERS = {
-    "_empty": "nothing is computed", "_logspace": "whole powers must be exact to be cut off right", "_triangle": "its size depends on the numbers",
-    "masked_scatter": "where an element goes depends on the data", "masked_select": "its size depends on the data",
-}
-MINE = "create convert mask".split()
-
-
-def test_which_operations_have_no_body():
-    assert {name for name, op in POINTWISE.items() if not hasattr(op, "body")} == set(NO_BODY)
-    beside = {name for name, op in OPS.items() if op.__module__.rpartition(".")[2] in MINE and hasattr(op, "ref") and not hasattr(op, "body")}
-    assert beside == set(OTHERS)
+def test_every_path_is_one_of_a_body():
     assert set(PATHS) | set(LEFT) <= set(WITH_BODY)
 
 

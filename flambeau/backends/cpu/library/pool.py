@@ -3,9 +3,7 @@ taps (means over windows, interpolation, padding); rows added up where an index 
 
 `max_pool` goes over the outputs of a row by vectors where they are a step of one or two apart and their windows lie
 inside the input; over others one by one, by vectors along the rows of a broad window. Of equals the first is taken, of
-nans the last, as in PyTorch. `drop` adds elements where an index says, one after the other, so the sums are the same on
-any number of threads; `scatter` puts them there instead, and `drop_weighted` adds them at several indices, with
-weights, which channels share.
+nans the last, as in PyTorch. `drop_weighted` adds elements at several indices, with weights, which channels share.
 
 `weigh` carries out maps by taps (base/axis_maps.py) along one or two dimensions. For each row of the result, the rows
 that it reads are weighted and summed to the thread's room, by vectors, and from there along the columns: one by one, or
@@ -207,21 +205,6 @@ def listed(table, divided=None):
     return [0, *np.cumsum(used.sum(1)).tolist()], read.tolist(), weights.tolist()
 
 
-def drop(dtype, rows, count, size, shared=False, summed=True):
-    """A LibraryCall that adds the elements of g [rows, count] at index [rows, count] of zeros [rows, size]; or None.
-
-    Where they are not to be `summed`, the last that goes to an index is what stays there.
-    All are contiguous and every index is in range; a `shared` index has one row. The buffers are g, index, out.
-    """
-    dtype = getattr(dtype, "name", dtype)
-    if dtype not in LLVM_ELEMENT or not rows:
-        return None
-    machine = compiled_kernels(dtype, PoolKernels)
-    each = 3 * count + size // 8 + 20
-    return LibraryCall(machine.function("drop", int(summed)), rows, min(rows, max(1, PIECE_CYCLES // each)),
-                       [count, size, count, 0 if shared else count])
-
-
 def drop_weighted(dtype, samples, channels, taps, count, size):
     """A LibraryCall that adds the elements of g [samples, channels, count], each `taps` times, times weight [samples,
     taps, count], at index [samples, taps, count] of zeros [samples, channels, size]; or None.
@@ -236,22 +219,6 @@ def drop_weighted(dtype, samples, channels, taps, count, size):
     each = min(channels, CHANNELS_DROPPED_TOGETHER) * (2 * taps * count + size // 8) + 20
     return LibraryCall(machine.function("drop_weighted"), samples * blocks,
                        min(samples * blocks, max(1, PIECE_CYCLES // each)), [channels, blocks, taps, count, size])
-
-
-def add_rows(dtype, count, cols, size, skip):
-    """A LibraryCall that adds the rows of g [count, cols] at index [count] of zeros [size, cols]; or None.
-
-    What is sent to row `skip` is left out. All are contiguous and every index is in range. The buffers are g, index,
-    out.
-    """
-    dtype = getattr(dtype, "name", dtype)
-    if dtype not in LLVM_ELEMENT or not count or not cols or not size:
-        return None
-    machine = compiled_kernels(dtype, PoolKernels)
-    tiles = -(-cols // TILE_COLUMNS)
-    each = (2 * count + size) * min(cols, TILE_COLUMNS) // machine.lanes + 5 * count
-    return LibraryCall(machine.function("add_rows"), tiles, min(tiles, max(1, PIECE_CYCLES // each)),
-                       [count, size, cols, TILE_COLUMNS, skip])
 
 
 def add_weighted_rows(dtype, count, cols, size, taps):

@@ -12,9 +12,7 @@ from ..llvm_writer import LLVMWriter, Vectors
 WINDOW_FIELDS = [*"x_p x_d x_h x_w size_d size_h size_w y_p y_d y_h y_w out_d out_h out_w".split(),
                  *[f"{what}_{axis}" for axis in "dhw" for what in ("pace", "reach", "shift", "pad", "dil")],
                  *"first last step_w k_w".split()]
-DROP_FIELDS = "count size g_row index_row".split()
 DROP_WEIGHTED_FIELDS = "channels blocks taps count size".split()
-ROWS_FIELDS = "count size cols wide skip".split()
 WEIGHTED_ROWS_FIELDS = "count size cols wide taps".split()
 SUMMED_ROWS_FIELDS = "cols taps".split()
 SCAN_FIELDS = "count inner".split()
@@ -48,8 +46,8 @@ class PoolKernels:
 
     def every(self, machine):
         """All functions that a plan may ask for."""
-        return [("max_pool", 0), ("max_pool", 1), ("drop", 0), ("drop", 1), *[(what,) for what in (
-            "weigh", "drop_weighted", "add_rows", "add_weighted_rows", "sum_weighted_rows")],
+        return [("max_pool", 0), ("max_pool", 1), *[(what,) for what in (
+            "weigh", "drop_weighted", "add_weighted_rows", "sum_weighted_rows")],
                 *[("scan", operation) for operation in RUNNING_OPERATIONS]]
 
     def __init__(self, element, target):
@@ -238,25 +236,6 @@ class PoolKernels:
         first = w(f"insertelement <{n} x i64> poison, i64 {number}, i64 0")
         return w(f"shufflevector <{n} x i64> {first}, <{n} x i64> poison, <{n} x i32> zeroinitializer")
 
-    def drop(self, name, summed):
-        """The step: one row a tile; buffers g, index, out. What goes to one index is `summed`, or the last stays."""
-        v, elt, n = self.v, self.element, self.lanes
-        w, f = self.open(name, DROP_FIELDS)
-        G, I, O = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in range(3)]
-        whole = w.down(f["size"], n)
-        with w.loop("%begin", "%end") as t:
-            g, index = w.at(elt, G, w.mul(t.i, f["g_row"])), w.at("i64", I, w.mul(t.i, f["index_row"]))
-            out = w.at(elt, O, w.mul(t.i, f["size"]))
-            with w.loop(0, whole, n) as i:
-                v.store(w, "zeroinitializer", w.at(elt, out, i.i))
-            with w.loop(whole, f["size"]) as i:
-                w.store(elt, "0.0", w.at(elt, out, i.i))
-            with w.loop(0, f["count"]) as i:
-                to = w.at(elt, out, w.load("i64", w.at("i64", index, i.i)))
-                value = w.load(elt, w.at(elt, g, i.i))
-                w.store(elt, w(f"fadd {elt} {w.load(elt, to)}, {value}") if summed else value, to)
-        return v.declarations() + w.text()
-
     def drop_weighted(self, name):
         """The step: some channels of one sample a tile; buffers g, index, weight, out."""
         v, elt, together = self.v, self.element, CHANNELS_DROPPED_TOGETHER
@@ -296,17 +275,6 @@ class PoolKernels:
 
             w.either(w.is_("eq", channels, together), lambda: drop(0, together), one_by_one)
         return v.declarations() + w.text()
-
-    def add_rows(self, name):
-        """The step: a few columns of the table a tile; buffers g, index, out."""
-        w, f = self.open(name, ROWS_FIELDS)
-        G, I, O = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in range(3)]
-        with self.columns(w, f, G, O) as (g, add):
-            with w.loop(0, f["count"]) as i:
-                at = w.load("i64", w.at("i64", I, i.i))
-                with w.when(w.is_("ne", at, f["skip"])):
-                    add(at, w.at(self.element, g, w.mul(i.i, f["cols"])))
-        return self.v.declarations() + w.text()
 
     def add_weighted_rows(self, name):
         """The step: a few columns of the table a tile; buffers g, index, weight, out."""

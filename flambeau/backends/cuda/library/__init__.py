@@ -7,7 +7,7 @@ of what lies badly, or the reference.
     gemm                                                        products.py
     affine(epilogue)                                            affine.py; "bias" or "relu"
     scan(dim), running(operation, dim)                          scans.py; "sum prod max min logaddexp recur"
-    add_rows(skip), sum_rows(), sum_weighted_rows()             rows.py
+    scatter(how, fresh, bits, skip, size), sum_weighted_rows()  rows.py; sums of rows
     convolve(stride, padding, dilation, groups, transposed)     conv.py
     convolve_weight(stride, padding, dilation, groups)          conv.py
     attention(scale, causal, groups)                            attention.py
@@ -77,10 +77,13 @@ def _answer(name, dtype, args, outs, params, index, _switches):
         return _one(pool.max_pool(dtype, args[0], *outs, *params))
     if not all(map(_dense, (*args, *outs))):
         return None
-    if name == "add_rows":
-        return rows.add_rows(dtype, *args[0][0], outs[0][0][0], *params)
-    if name == "sum_rows":
-        return rows.add_rows(dtype, *args[0][0], outs[0][0][0], -1)
+    if name == "scatter":
+        how, fresh, bits, skip, (many, size, cols) = params
+        count = args[1][0][1]
+        if len(args) > 2 or (how, fresh, bits, many) != ("sum", False, 64, 1) or args[1][0] != (1, count, 1) \
+                or args[0][0] != (1, count, cols):
+            return None
+        return rows.add_rows(dtype, count, cols, size, skip)
     if name == "sum_weighted_rows":
         return _one(rows.sum_weighted_rows(dtype, *outs[0][0], args[1][0][1]))
     if name == "drop":
