@@ -54,7 +54,7 @@ def plus(k, a, factor, b):
     """`a` plus `factor` times `b` in expressions: of floats one instruction, so that a factor of 1 costs nothing."""
     if a.dtype is dtypes.bool:
         return a | factor & b
-    return k.fma(factor, b, a) if a.dtype.is_floating_point else a + factor * b
+    return k.fma(factor, b, a) if a.dtype.category > 1 else a + factor * b
 
 
 class add(Pointwise):

@@ -105,7 +105,7 @@ def d_right(g, left, right_spec):
 
 def product(k, left, right):
     """Matrix products in a body: a library's work for floats; integers are left to the reference."""
-    return k.matmul(left, right) if left.dtype.is_floating_point else NotImplemented
+    return k.matmul(left, right) if left.dtype.category > 1 else NotImplemented
 
 
 OUT_DTYPE_HINT = {"out_dtype": "PyTorch has it on CUDA only; convert the arguments first, as in mm(a.float(), "
