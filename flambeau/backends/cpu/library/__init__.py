@@ -1,8 +1,8 @@
 """What a library does elsewhere, as native steps: products of matrices, convolutions, pooling, sorting.
 
 A plan asks here for a `LibraryCall`, (fn, tiles, grain, ints), to put in its program (see cpu/threads.py); it gets
-None, and takes the reference, where there is none: integers (which are only sorted), complex numbers, layouts that no
-kernel takes.
+None, and takes the reference, where there is none: integers (which are only sorted), layouts that no kernel takes.
+Complex numbers are only transformed.
 
     gemm(M, N, K, dtype, a, b, c, batch)                                               LibraryCalls; gemm.py
     convolve(dtype, x, weight, y, stride, padding, dilation, groups, transposed)       LibraryCalls; conv.py
@@ -18,6 +18,7 @@ kernel takes.
     warp_places(dtype, image, table, fill, out, size, nearest, filled)                 a LibraryCall; images.py
     sort(dtype, shape, descending), topk(dtype, shape, k, largest)                     a LibraryCall; sort.py
     pick(dtype, shape, which, rank)                                                    a LibraryCall; sort.py
+    transform(dtype, x, y, kind, dim, inverse, scale)                                  LibraryCalls; fft.py
 
 Note [Own kernels]: these are kernels of our own, in LLVM's language, and not calls of the OpenBLAS inside NumPy. What
 was compared, in microseconds, float32, on two cores of a Sapphire Rapids processor with AVX-512, side by side, the best
@@ -55,7 +56,7 @@ from functools import lru_cache
 
 from ....base.shapes import contiguous_strides
 from ..threads import get_num_threads
-from . import conv, gemm, images, pool, sort
+from . import conv, fft, gemm, images, pool, sort
 from .gemm import LibraryCall
 
 __all__ = ["LibraryCall", "ask", "forget", "product"]
@@ -99,6 +100,8 @@ def _answer(name, dtype, args, outs, params, _threads):
         return conv.convolve_weight(dtype, *args, *outs, *params)
     if name == "gemm":
         return product(dtype, *args, *outs)
+    if name == "fft":
+        return fft.transform(dtype, *args, *outs, *params)
     elif name == "max_pool":
         if outs[0] != outs[1]:                            # values in working memory, indices as their reader wants them
             return None
