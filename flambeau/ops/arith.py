@@ -16,6 +16,11 @@ def conj(x):
     return x.conj() if x._spec.dtype.is_complex else x
 
 
+def conjugate(k, input):
+    """For a body: the conjugate of an expression."""
+    return k.complex(k.real(input), -k.imag(input)) if input.dtype.is_complex else input
+
+
 def is_tensor(x):
     """Whether `x` is a tensor (and not a number)."""
     return isinstance(x, door.tensor)

@@ -5,7 +5,7 @@ from ..base import dtypes
 from ..base.errors import need
 from ..base.op import Composite, Pointwise, View
 from ..base.spec import spec
-from .arith import conj
+from .arith import conj, conjugate
 from .math import zeros
 
 
@@ -37,11 +37,6 @@ class angle(Pointwise):
         dtype = input.dtype if input.dtype.is_floating_point else dtypes.float64
         turned = k.where(input < 0, math.pi, k.const(0.0, dtype))
         return k.where(k.isnan(input), input, turned) if input.dtype.is_floating_point else turned
-
-
-def conjugate(k, input):
-    """The conjugate, in a body."""
-    return k.complex(k.real(input), -k.imag(input)) if input.dtype.is_complex else input
 
 
 class conj_(Composite):

@@ -8,7 +8,7 @@ from ..base import dtypes, shapes
 from ..base.errors import need
 from ..base.op import Composite, Op, View, door
 from ..base.spec import Spec, spec
-from .arith import conj
+from .arith import conj, conjugate
 from .pieces import cat, stack
 from .view import _expand, _reshape, _view
 
@@ -230,7 +230,7 @@ class vdot(Op):
     def ref(xp, input, other):  return xp.vdot(input, other)
     def d_input(g, other):      return conj(g) * other
     def d_other(g, input):      return g * input
-    def body(k, input, other):  return k.sum(input * other, 0)
+    def body(k, input, other):  return k.sum(conjugate(k, input) * other, 0)
 
 
 class outer(Composite):

@@ -18,6 +18,7 @@ import flambeau as torch
 from flambeau.backends.cpu import runtime
 from flambeau.backends.cpu.library import (
     conv_kernels,
+    fft_kernels,
     gemm_kernels,
     gemm_packing,
     image_kernels,
@@ -209,6 +210,7 @@ def steps_of_the_library(target):
     for element in ("float", "double"):
         gemm, tap, pooling = (kind(element, target)
                               for kind in (gemm_kernels.GemmKernels, conv_kernels.TapKernels, pool_kernels.PoolKernels))
+        yield fft_kernels.FFTKernels(element, target).lines(f"fft_{element}", len(fft_kernels.RADICES))
         yield gemm.gemm(f"gemm_{element}")
         yield gemm.gemm_shared(f"gemm_shared_{element}")
         yield gemm.clear_counts(f"clear_counts_{element}")

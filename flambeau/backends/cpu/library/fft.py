@@ -14,14 +14,15 @@ import numpy as np
 
 from ....base.once import cache
 from .fft_kernels import (
-    AS_IT_IS,
     COMPLEX,
     FFT_FIELDS,
     MAX_PASSES,
     MIRRORED,
     PACKED,
+    PLAIN_LINES,
     RADICES,
     REAL,
+    SETS_OF_RADICES,
     TWIDDLED,
     UNPACKED,
     FFTKernels,
@@ -59,7 +60,8 @@ def transform(dtype, x, y, kind, dim, inverse, scale):
     n = y[0][dim] if kind == "c2r" else x[0][dim]
     walks = [(size, s * wide_in, t * wide_out)
              for d, (size, s, t) in enumerate(zip(x[0], x[1], y[1], strict=True)) if d != dim]
-    lines = _lines(_merged(walks), x[1][dim] * wide_in, y[1][dim] * wide_out, machine.lanes)
+    lines = _lines(_merged(walks), x[1][dim] * wide_in, y[1][dim] * wide_out, machine.lanes,
+                   (kind != "r2c" and 2, x[1][dim] == 1), (kind != "c2r" and 2, y[1][dim] == 1))
     if kind == "c2c" and (n > MAX_LENGTH or n > IDLE_LENGTH // 2 and lines.lanes[0] * 2 <= machine.lanes):
         calls = _columns(machine, real, n, lines, inverse, scale)
         if calls is not None:
@@ -79,14 +81,17 @@ def _merged(walks):
     return out
 
 
-def _lines(walks, in_step, out_step, lanes):
-    """Lines with the lanes along the dimension that leaves fewest of them idle."""
-    def blocks(number):
-        return math.prod(-(-one[0] // lanes) if i == number else one[0] for i, one in enumerate(walks)), \
-            walks[number][1]
+def _lines(walks, in_step, out_step, lanes, reading, writing):
+    """Lines with the lanes along the dimension that costs least: few blocks, read and written by vectors. `reading` and
+    `writing` are the stride of lines that lie side by side, and whether the elements of a line do."""
+    def cost(number):
+        size, *strides = walks[number]
+        singly = sum(stride != beside and not along or size < lanes
+                     for stride, (beside, along) in zip(strides, (reading, writing), strict=True))
+        return math.prod(-(-n // lanes) if i == number else n for i, (n, _, _) in enumerate(walks)) * (1 + singly)
     if not walks:
         return Lines((1, 0, 0), (), in_step, out_step)
-    best = min(range(len(walks)), key=blocks)
+    best = min(range(len(walks)), key=cost)
     return Lines(walks[best], tuple(one for i, one in enumerate(reversed(walks)) if len(walks) - 1 - i != best),
                  in_step, out_step)
 
@@ -100,10 +105,10 @@ def _whole_lines(machine, real, kind, n, size_in, size_out, lines, inverse, scal
         return None
     step_in, im_in, step_out, im_out = lines.in_step, 1, lines.out_step, 1
     read = write = COMPLEX
-    before = after = AS_IT_IS
+    before = after = PLAIN_LINES
     if kind == "r2c":
         step_in, im_in, read = (2 * step_in, step_in, COMPLEX) if packed else (step_in, 0, REAL)
-        after, size_in = (PACKED, length) if packed else (AS_IT_IS, n)
+        after, size_in = (PACKED, length) if packed else (PLAIN_LINES, n)
     elif kind == "c2r":
         before, size_in = UNPACKED if packed else MIRRORED, n // 2 + 1
         step_out, im_out, write = (2 * step_out, step_out, COMPLEX) if packed else (step_out, 0, REAL)
@@ -132,14 +137,14 @@ def _columns(machine, real, n, lines, inverse, scale):
     along = Lines((first, 2 * second, lines.out_step), tuple((size, room, t) for size, _, t, room in around),
                   2, first * lines.out_step)
     size = machine.size
-    plain = dict(read=COMPLEX, before=AS_IT_IS, write=COMPLEX, in_im=1, out_im=1)
+    plain = dict(read=COMPLEX, before=PLAIN_LINES, write=COMPLEX, in_im=1, out_im=1)
     scratch = apart * size
     table = twiddle_table(real, first, second, machine.lanes)
     one = _call(machine, real, radices[0], down, inverse, 1.0, (), dict(
         plain, after=TWIDDLED, count_in=first, in_step=down.in_step, count_out=first, out_step=down.out_step),
         table.ctypes.data, buffers=(0, 2), scratch=scratch)
     two = _call(machine, real, radices[1], along, inverse, scale, (), dict(
-        plain, after=AS_IT_IS, count_in=second, in_step=along.in_step, count_out=second, out_step=along.out_step),
+        plain, after=PLAIN_LINES, count_in=second, in_step=along.in_step, count_out=second, out_step=along.out_step),
         buffers=(2, 1), scratch=scratch)
     return [one, two]
 
@@ -160,7 +165,9 @@ def _call(machine, real, radices, lines, inverse, scale, extra, fields, address=
     words = [f[name] for name in FFT_FIELDS] + [bits(part, element) for one in (*twiddles, *extra)
                                                 for part in (one.real, one.imag)]
     tiles, cycles = blocks * near * far, n * (len(radices) + 2) * PASS_CYCLES
-    fn = machine.function("lines", hasty=tiles * cycles < HASTY_CYCLES)
+    most = max([RADICES.index(radix) + 1 for radix in radices], default=1)
+    known = next(known for known in SETS_OF_RADICES if most <= known)
+    fn = machine.function("lines", known, hasty=tiles * cycles < HASTY_CYCLES)
     return LibraryCall(fn, tiles, grain(tiles, cycles), words, scratch)
 
 
@@ -206,12 +213,12 @@ def _twiddles(radices):
 
 @cache
 def twiddle_table(real, first, second, lanes):
-    """What columns are multiplied by: for each row the roots of one of as many columns as there are lanes at a time,
-    real parts and then imaginary ones. Steps have its address in them, so that it is kept for good."""
-    blocks = -(-second // lanes)
-    turns = np.outer(np.arange(first), np.arange(blocks * lanes)) % (first * second)
-    angles = turns * (-2 * math.pi / (first * second))
-    table = np.empty((first, blocks, 2, lanes), real)
-    table[:, :, 0] = np.cos(angles).reshape(first, blocks, lanes)
-    table[:, :, 1] = np.sin(angles).reshape(first, blocks, lanes)
-    return table
+    """What columns are multiplied by: for each row of `second`, or as many as there are lanes, the real parts of these
+    roots of one, and then the imaginary ones. Steps have its address in them, so that it is kept for good."""
+    n = first * second
+    turns = np.outer(np.arange(first), np.arange(max(second, lanes))) % n
+    eighths = (8 * turns + n // 2) // n                   # angles of at most half of an eighth of a turn
+    angles = (8 * turns - eighths * n) * (2 * math.pi / (8 * n))
+    roots = np.exp(-1j * math.pi / 4 * np.arange(9))[eighths]
+    c, s = np.cos(angles), np.sin(angles)
+    return np.stack([roots.real * c + roots.imag * s, roots.imag * c - roots.real * s], 1).astype(real)

@@ -16,10 +16,11 @@ from ....loops.step import STEP_ARGUMENTS
 from ..llvm_writer import LLVMWriter, Vectors
 
 RADICES = (8, 4, 2, 3, 5, 7, 11, 13)
+SETS_OF_RADICES = (5, len(RADICES))           # how many of them a function has, which takes as long to compile
 MAX_PASSES = 16
 # What numbers in memory are: complex ones, or real ones alone. What is done with a line before the passes, and after.
 COMPLEX, REAL = range(2)
-AS_IT_IS, UNPACKED, MIRRORED = range(3)
+PLAIN_LINES, UNPACKED, MIRRORED = range(3)
 PACKED, TWIDDLED = range(1, 3)
 FFT_FIELDS = ("n", "passes", "lines", "blocks", "outer", "read", "before", "after", "write", "inverse",
               "count_in", "in_step", "in_im", "in_line", "in_outer", "in_outer_2",
@@ -39,7 +40,8 @@ class FFTKernels:
     before or after."""
 
     word = "fft"
-    drivers = inner = ()
+    drivers = ("lines",)          # long: code that is there soon runs first
+    inner = ()
 
     def __init__(self, element, target):
         self.v = Vectors(element, target)
@@ -48,7 +50,7 @@ class FFTKernels:
 
     def every(self, machine):
         """All functions."""
-        return [("lines",)]
+        return [("lines", known) for known in SETS_OF_RADICES]
 
     # --- complex vectors --------------------------------------------------------------------------------------------
 
@@ -286,22 +288,21 @@ class FFTKernels:
             re, im = self.load(w, x, w.sub(f["count_out"], k.i))
             self.store(w, (re, self.minus(w, im)), x, k.i)
 
-    def multiply(self, w, f, x, y, block):
-        """Each element times a twiddle of its own line: word pairs by vectors, `lines` to a row, in a table that stands
-        at the address `extra`."""
-        e = self.element
-        table = w(f"inttoptr i64 {f['extra']} to ptr")
-        apart = w.mul(f["blocks"], self.pair)
-        mine = w.at(e, table, w.mul(block, self.pair))
+    def multiply(self, w, f, x, y, first):
+        """Each element times a twiddle of its own line, from `first` on, in a table at the address `extra`: for each
+        element the real parts of all lines, and then the imaginary ones."""
+        e, row = self.element, w.most(f["lines"], self.lanes)
+        mine = w.at(e, w(f"inttoptr i64 {f['extra']} to ptr"), first)
         with w.loop(0, f["n"]) as k:
-            by = w.at(e, mine, w.mul(k.i, apart))
-            factor = self.v.load(w, by), self.v.load(w, w.at(e, by, self.lanes))
+            by = w.at(e, mine, w.mul(w.mul(k.i, row), 2))
+            factor = self.v.load(w, by), self.v.load(w, w.at(e, by, row))
             self.store(w, self.product(w, self.load(w, x, k.i), factor), y, k.i)
 
     # --- the step ---------------------------------------------------------------------------------------------------
 
-    def lines(self, name):
-        """The step: its tiles are blocks of as many lines as a vector has lanes."""
+    def lines(self, name, known):
+        """The step, with the first `known` radices: its tiles are blocks of as many lines as a vector has lanes."""
+        radices = RADICES[:known]
         w = LLVMWriter(f"define void @{name}({STEP_ARGUMENTS})")
         f = {field: w.load("i64", w.at("i64", "%ints", i)) for i, field in enumerate(FFT_FIELDS)}
         source, target = [w.load("ptr", w.at("ptr", "%buffers", f[way])) for way in ("source", "target")]
@@ -313,8 +314,9 @@ class FFTKernels:
         with w.loop("%begin", "%end") as t:
             rest, block = w.div(t.i, f["blocks"]), w.rem(t.i, f["blocks"])
             far, near = w.div(rest, f["outer"]), w.rem(rest, f["outer"])
-            first = w.mul(block, self.lanes)
-            count = w.least(w.sub(f["lines"], first), self.lanes)
+            # the last block goes over some lines again, to be whole; they come out the same
+            first = w.most(w.least(w.mul(block, self.lanes), w.sub(f["lines"], self.lanes)), 0)
+            count = w.least(f["lines"], self.lanes)
 
             def place(way, base):
                 at = w.at(e, base, w.mul(first, f[f"{way}_line"]))
@@ -323,19 +325,19 @@ class FFTKernels:
             self.read_lines(w, f, count, place("in", source), one)
             w.switch(f["before"], {UNPACKED: lambda: self.unpack(w, f, one, other, extra),
                                    MIRRORED: lambda: self.mirror(w, f, one, other)})
-            plain = w.is_("eq", f["before"], AS_IT_IS)
+            plain = w.is_("eq", f["before"], PLAIN_LINES)
             x, y = w.pick(plain, one, other, "ptr"), w.pick(plain, other, one, "ptr")
-            x, y = self.passes(w, f, x, y)
+            x, y = self.passes(w, f, x, y, radices)
             w.switch(f["after"], {PACKED: lambda: self.pack(w, f, x, y, extra),
-                                  TWIDDLED: lambda: self.multiply(w, f, x, y, block)})
-            made, packed = w.pick(w.is_("ne", f["after"], AS_IT_IS), y, x, "ptr"), w.is_("eq", f["after"], PACKED)
+                                  TWIDDLED: lambda: self.multiply(w, f, x, y, first)})
+            made, packed = w.pick(w.is_("ne", f["after"], PLAIN_LINES), y, x, "ptr"), w.is_("eq", f["after"], PACKED)
             with w.when(w.both(packed, w.is_("sgt", f["count_out"], w.add(f["n"], 1)))):
                 self.complete(w, f, made)
             self.write_lines(w, f, count, made, place("out", target))
         return self.v.declarations() + w.text() + "\n" + "\n".join(
-            self.one_pass(radix, last) for radix in RADICES for last in (False, True))
+            self.one_pass(radix, last) for radix in radices for last in (False, True))
 
-    def passes(self, w, f, x, y):
+    def passes(self, w, f, x, y, radices):
         """All passes; gives (where the spectrum is, the other half of the room)."""
         table = w.at("i64", "%ints", TWIDDLES_AT)
         carried = [("ptr", x), ("ptr", y), ("i64", f["n"]), ("i64", 1), ("ptr", table)]
@@ -347,7 +349,7 @@ class FFTKernels:
             w.switch(w.add(w.mul(radix, 2), last), {
                 2 * one + is_last: lambda one=one, is_last=is_last: w.do(
                     f"call void @{_pass_name(one, is_last)}(ptr {x}, ptr {y}, i64 {m}, i64 {s}, ptr {table})")
-                for one in RADICES for is_last in (0, 1)})
+                for one in radices for is_last in (0, 1)})
             words = w.mul(w.mul(w.sub(radix, 1), m), 2)
             number.next = [y, x, m, w.mul(s, radix), w.at("i64", table, words)]
         return number.values[0], number.values[1]
