@@ -423,10 +423,12 @@ def _cast_complex(x, dtype):
 
 
 def _fma_complex(op, a, b, c):
-    """`a * b + c`, where a number `a` without an imaginary part multiplies both parts of `b`."""
-    if a.op != "pair" or a.args[1].op != "const" or a.args[1].attr:
+    """`a * b + c`, where a number `a` without an imaginary part, or less that, multiplies both parts of `b`."""
+    im = parts(a)[1]
+    im = im.args[0] if im.op == "neg" else im
+    if im.op != "const" or im.attr:
         return of_complex("add", of_complex("mul", a, b), c)
-    return joined(*[Words.fma(a.args[0], x, y, op) for x, y in zip(parts(b), parts(c), strict=True)])
+    return joined(*[Words.fma(parts(a)[0], x, y, op) for x, y in zip(parts(b), parts(c), strict=True)])
 
 
 def _contiguous(nodes):
