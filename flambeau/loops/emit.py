@@ -6,6 +6,7 @@ look like ordinary arithmetic: `x * y + 1.0`, `e.where(x < 0.0, a, b)`.
 import math
 import struct
 
+from .ir import PART_OF_COMPLEX
 from .target import Target
 
 # 16-bit floats are their bits: a processor without instructions for them may not even hold them as numbers.
@@ -80,6 +81,9 @@ class Emit:
         if x.value is not None:
             return self.const(x.value, x.type, lanes)
         one, many = shape(x.type, 1), shape(x.type, lanes)
+        if x.type in PART_OF_COMPLEX:
+            places = _lanes_list([0, 1] * lanes)
+            return self.put(x.type, lanes, f"shufflevector {one} {x.text}, {one} poison, <{2 * lanes} x i32> {places}")
         first = self.put(x.type, lanes, f"insertelement {many} poison, {one} {x.text}, i64 0")
         return self.put(x.type, lanes, f"shufflevector {many} {first.text}, {many} poison, <{lanes} x i32> "
                                        "zeroinitializer")
@@ -296,6 +300,28 @@ class Emit:
         word = "urem" if a.type == "u8" else "srem"
         return self.put(a.type, a.lanes, f"{word} {shape(a.type, a.lanes)} {a.text}, {b.text}")
 
+    # --- complex numbers, which are a vector of their parts: each real one, and then its imaginary one ---------------
+
+    def re(self, x):   return self._part(x, 0)
+    def im(self, x):   return self._part(x, 1)
+
+    def _part(self, x, which):
+        type, vector = PART_OF_COMPLEX[x.type], shape(x.type, x.lanes)
+        if x.lanes == 1:
+            return self.put(type, 1, f"extractelement {vector} {x.text}, i64 {which}")
+        places = _lanes_list(range(which, 2 * x.lanes, 2))
+        return self.put(type, x.lanes, f"shufflevector {vector} {x.text}, {vector} poison, <{x.lanes} x i32> {places}")
+
+    def complex(self, re, im, type):
+        """The complex number, of a complex type, with these parts."""
+        re, im = self.pair(re, im)
+        lanes, whole, part = re.lanes, shape(type, re.lanes), shape(re.type, re.lanes)
+        if lanes == 1:
+            first = self.put(type, 1, f"insertelement {whole} poison, {part} {re.text}, i64 0")
+            return self.put(type, 1, f"insertelement {whole} {first.text}, {part} {im.text}, i64 1")
+        places = _lanes_list([place for i in range(lanes) for place in (i, lanes + i)])
+        return self.put(type, lanes, f"shufflevector {part} {re.text}, {part} {im.text}, <{2 * lanes} x i32> {places}")
+
     # --- what seldom happens ----------------------------------------------------------------------------------------
 
     def rare(self, condition, usual, otherwise):
@@ -433,6 +459,8 @@ class Emit:
 
 def shape(type, lanes):
     """LLVM's name of a type."""
+    if type in PART_OF_COMPLEX:
+        type, lanes = PART_OF_COMPLEX[type], 2 * lanes
     return LLVM_TYPE[type] if lanes == 1 else f"<{lanes} x {LLVM_TYPE[type]}>"
 
 
@@ -442,8 +470,15 @@ def _halves_of(lanes):
 
 def mangled(type, lanes):
     """A type's name inside an intrinsic's."""
+    if type in PART_OF_COMPLEX:
+        type, lanes = PART_OF_COMPLEX[type], 2 * lanes
     word = {"f16": "i16", "f32": "f32", "f64": "f64", "b1": "i1", "u8": "i8", "bf16": "i16"}.get(type, type)
     return word if lanes == 1 else f"v{lanes}{word}"
+
+
+def _lanes_list(places):
+    """Lanes, as a shuffle lists them."""
+    return f"<{', '.join(f'i32 {i}' for i in places)}>"
 
 
 def literal(value, type, lanes=1):

@@ -9,14 +9,16 @@ other in the passes after it and in the stores at its end. So a softmax over row
 That is what is computed, to the last bit: the order of a reduction is part of it. How the positions are dealt out to
 tiles, lanes and threads is a schedule, which every device makes for itself (`Backend.schedule`). Sizes, strides and
 numbers are arguments of the compiled code; the kernel itself says only what decides its form. A Launch is one use of
-it, with sizes and strides. Kernels print as lines a person can check; with the words of its schedule, the text is a
-launch's key.
+it, with sizes and strides. Complex numbers are loaded, taken apart, put together and stored; arithmetic is on reals.
+Kernels print as lines a person can check; with the words of its schedule, the text is a launch's key.
 """
 
 FLOAT_TYPES = ("f16", "bf16", "f32", "f64")
 INT_TYPES = ("i8", "u8", "i16", "i32", "i64")
 SCALAR_TYPES = (*FLOAT_TYPES, *INT_TYPES, "b1")
-BYTES_OF_TYPE = {"b1": 1, "i8": 1, "u8": 1, "i16": 2, "f16": 2, "bf16": 2, "i32": 4, "f32": 4, "i64": 8, "f64": 8}
+PART_OF_COMPLEX = {"c64": "f32", "c128": "f64"}          # complex type → the type of its two parts
+BYTES_OF_TYPE = {"b1": 1, "i8": 1, "u8": 1, "i16": 2, "f16": 2, "bf16": 2, "i32": 4, "f32": 4, "i64": 8, "f64": 8,
+                 "c64": 8, "c128": 16}
 
 # What an expression may do: name → (types of operands accepted, type of the result: "same" as the operands, or "b1").
 ARITHMETIC_WORDS = {"add", "sub", "mul", "div", "neg", "fma", "fma_exact", "abs", "min", "max", "fmin", "fmax"}
@@ -28,9 +30,10 @@ FUNCTION_WORDS = {"exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin"
                   "rsqrt", "lgamma", "digamma", "erfcx", "ndtri", "i0", "i0e", "i1", "i1e"}
 TWO_ARGUMENT_WORDS = {"pow", "atan2"}                        # of these functions
 SELECT_WORDS = {"where", "isnan", "cast", "bits", "from_bits"}
+COMPLEX_WORDS = {"re", "im", "pair"}
 LEAF_WORDS = {"load", "number", "const", "acc", "index", "size"}
 ALL_WORDS = (ARITHMETIC_WORDS | ROUNDING_WORDS | COMPARISON_WORDS | BIT_WORDS | FUNCTION_WORDS | SELECT_WORDS
-             | LEAF_WORDS)
+             | COMPLEX_WORDS | LEAF_WORDS)
 SAME_TYPE_WORDS = ARITHMETIC_WORDS | ROUNDING_WORDS | FUNCTION_WORDS | BIT_WORDS     # of operands and result
 FLOAT_ONLY_WORDS = ROUNDING_WORDS | FUNCTION_WORDS | {"div"}
 LEAF_PREFIX = {"load": "p", "number": "n", "index": "i", "size": "size"}
@@ -287,7 +290,7 @@ def verify(kernel):
     need(not kernel.rows or kernel.reduced, "along the rows of a reduced dimension that is not there")
     need(kernel.cut is None or kernel.reduced and 0 <= kernel.cut < kernel.kept, f"a cut by d{kernel.cut}")
     for i, a in enumerate(kernel.accesses):
-        need(a.type in SCALAR_TYPES, f"p{i}: type {a.type}")
+        need(a.type in SCALAR_TYPES or a.type in PART_OF_COMPLEX, f"p{i}: type {a.type}")
         need(len(a.steps) == rank, f"p{i}: {len(a.steps)} steps for {rank} dimensions")
         need(all(s in (0, 1, "s") for s in a.steps), f"p{i}: steps {a.steps}")
     seen = set()
@@ -328,12 +331,18 @@ def _check(kernel, root, number, seen):
         if e in seen:
             continue
         seen.add(e)
-        need(e.op in ALL_WORDS and e.type in SCALAR_TYPES, f"{e.op}.{e.type}")
+        need(e.op in ALL_WORDS and (e.type in SCALAR_TYPES or e.type in PART_OF_COMPLEX and e.op in ("load", "pair")),
+             f"{e.op}.{e.type}")
         types = [a.type for a in e.args]
+        need(e.op in ("re", "im") or not any(t in PART_OF_COMPLEX for t in types), f"{e.op} of {types}")
         if e.op == "load":
             need(e.type == kernel.accesses[e.attr].type, f"load of p{e.attr} as {e.type}")
         elif e.op in COMPARISON_WORDS:
             need(types[0] == types[1] and e.type == "b1", f"{e.op} of {types}")
+        elif e.op == "pair":
+            need(types == [PART_OF_COMPLEX.get(e.type)] * 2, f"pair of {types} as {e.type}")
+        elif e.op in COMPLEX_WORDS:
+            need(PART_OF_COMPLEX.get(*types) == e.type, f"{e.op} of {types} as {e.type}")
         elif e.op == "where":
             need(types == ["b1", e.type, e.type], f"where of {types} as {e.type}")
         elif e.op in SAME_TYPE_WORDS:

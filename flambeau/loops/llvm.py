@@ -9,7 +9,7 @@ masked, or element by element on a processor that has no masks.
 from itertools import count
 
 from .emit import Emit, Term, literal, mangled, shape
-from .ir import BYTES_OF_TYPE, FUNCTION_WORDS, dependencies, innermost_level
+from .ir import BYTES_OF_TYPE, FUNCTION_WORDS, PART_OF_COMPLEX, dependencies, innermost_level
 from .schedule import Scratch, with_scratch
 from .special import WORD_FUNCTIONS
 from .step import PROBED, STEP_ARGUMENTS
@@ -21,7 +21,7 @@ EMIT_METHODS = {"add": "arith", "sub": "arith", "mul": "arith", "div": "arith", 
 DIRECT_METHODS = {"neg": "neg", "fma": "fma", "fma_exact": "fma_exact", "abs": "abs", "min": "minimum",
                   "max": "maximum", "fmin": "fmin", "fmax": "fmax", "sqrt": "sqrt", "floor": "floor", "ceil": "ceil",
                   "trunc": "trunc", "rint": "rint", "copysign": "copysign", "where": "where", "isnan": "isnan",
-                  "idiv": "idiv", "irem": "irem", "bits": "bits"}
+                  "idiv": "idiv", "irem": "irem", "bits": "bits", "re": "re", "im": "im"}
 TRUTH_REDUCTIONS = ("any", "all")         # held as integers: machines have few vectors of single bits
 LEAST_OF_TYPE = {"i8": -128, "u8": 0, "i16": -(1 << 15), "i32": -(1 << 31), "i64": -(1 << 63), "b1": 0}
 MOST_OF_TYPE = {"i8": 127, "u8": 255, "i16": (1 << 15) - 1, "i32": (1 << 31) - 1, "i64": (1 << 63) - 1, "b1": 1}
@@ -119,7 +119,7 @@ class _Writer:
             return False
         stored = {number for stores in (*(one.stores for one in self.kernel.passes), self.kernel.finals)
                   for number, _ in stores}
-        return all(BYTES_OF_TYPE[a.type] in self.target.masked_bytes
+        return all(BYTES_OF_TYPE[PART_OF_COMPLEX.get(a.type, a.type)] in self.target.masked_bytes
                    and (number not in stored or a.steps[self.vector] == 1)
                    for number, a in enumerate(self.kernel.accesses) if a.steps[self.vector])
 
@@ -575,6 +575,8 @@ class _Writer:
             return emit.cast(args[0], e.type)
         if e.op == "from_bits":
             return emit.from_bits(args[0], e.type)
+        if e.op == "pair":
+            return emit.complex(*args, e.type)
         if e.op == "not":
             return ~args[0]
         if e.op in EMIT_METHODS:
@@ -675,15 +677,16 @@ class _Writer:
         if self.vector is not None and self.deps[expr] >> self.vector & 1:
             lanes = self.lanes
         memory = "i8" if type == "b1" else type
-        align = 1 if type == "b1" else BYTES_OF_TYPE[type]
+        align = 1 if type == "b1" else BYTES_OF_TYPE[PART_OF_COMPLEX.get(type, type)]
         if pointer_type == "ptr" and (lanes == 1 or self.mask is None):
             got = e.put(memory, lanes, f"load {shape(memory, lanes)}, ptr {pointer}, align {align}")
         else:
+            pointer, pointer_type, parts, on = self._by_parts(e, type, pointer, pointer_type, lanes)
             over, vector = mangled(memory, lanes), shape(memory, lanes)
-            name = f"llvm.masked.load.{over}.p0" if pointer_type == "ptr" else f"llvm.masked.gather.{over}.v{lanes}p0"
-            self.declared.add(f"declare {vector} @{name}({pointer_type}, i32, <{lanes} x i1>, {vector})")
-            got = e.put(memory, lanes, f"call {vector} @{name}({pointer_type} {pointer}, i32 {align}, <{lanes} x i1> "
-                                       f"{self._lanes_on(lanes)}, {vector} zeroinitializer)")
+            name = f"llvm.masked.load.{over}.p0" if pointer_type == "ptr" else f"llvm.masked.gather.{over}.v{parts}p0"
+            self.declared.add(f"declare {vector} @{name}({pointer_type}, i32, <{parts} x i1>, {vector})")
+            got = e.put(memory, lanes, f"call {vector} @{name}({pointer_type} {pointer}, i32 {align}, <{parts} x i1> "
+                                       f"{on}, {vector} zeroinitializer)")
         return got != 0 if type == "b1" else got
 
     def _asked_by(self, number):
@@ -727,21 +730,38 @@ class _Writer:
         e = self.scopes[level].emit
         lanes = self.lanes if self.vector is not None and access.steps[self.vector] else 1
         value = e.spread(_in(e, value), lanes)
-        memory, align = access.type, BYTES_OF_TYPE[access.type]
+        memory, align = access.type, BYTES_OF_TYPE[PART_OF_COMPLEX.get(access.type, access.type)]
         if memory == "b1":
             value = e.put("i8", lanes, f"zext {shape('b1', lanes)} {value.text} to {shape('i8', lanes)}")
             memory = "i8"
         if pointer_type == "ptr" and (lanes == 1 or self.mask is None):
             past = ""
             if self.schedule.streams and lanes > 1 and not isinstance(access, Scratch):
-                align, past = min(64, lanes * align), ", !nontemporal !0"
+                align, past = min(64, lanes * BYTES_OF_TYPE[access.type]), ", !nontemporal !0"
             e.lines.append(f"  store {shape(memory, lanes)} {value.text}, ptr {pointer}, align {align}{past}")
         else:
+            pointer, pointer_type, parts, on = self._by_parts(e, access.type, pointer, pointer_type, lanes)
             over, vector = mangled(memory, lanes), shape(memory, lanes)
-            name = f"llvm.masked.store.{over}.p0" if pointer_type == "ptr" else f"llvm.masked.scatter.{over}.v{lanes}p0"
-            self.declared.add(f"declare void @{name}({vector}, {pointer_type}, i32, <{lanes} x i1>)")
+            name = f"llvm.masked.store.{over}.p0" if pointer_type == "ptr" else f"llvm.masked.scatter.{over}.v{parts}p0"
+            self.declared.add(f"declare void @{name}({vector}, {pointer_type}, i32, <{parts} x i1>)")
             e.lines.append(f"  call void @{name}({vector} {value.text}, {pointer_type} {pointer}, i32 {align}, "
-                           f"<{lanes} x i1> {self._lanes_on(lanes)})")
+                           f"<{parts} x i1> {on})")
 
     def _lanes_on(self, lanes):
         return literal(1, "b1", lanes) if self.mask is None else self.mask.text
+
+    def _by_parts(self, e, type, pointer, pointer_type, lanes):
+        """(pointer or pointers, their type, how many parts of elements there are, which of them are meant) of a masked
+        access; a complex element has two parts, which have the pointers and masks of their own."""
+        on = self._lanes_on(lanes)
+        if type not in PART_OF_COMPLEX:
+            return pointer, pointer_type, lanes, on
+        parts, part = 2 * lanes, shape(PART_OF_COMPLEX[type], 1)
+        twice = f"<{parts} x i32> <{', '.join(f'i32 {i // 2}' for i in range(parts))}>"
+        on = e.put("b1", parts, f"shufflevector <{lanes} x i1> {on}, <{lanes} x i1> poison, {twice}").text
+        if pointer_type != "ptr":
+            given, firsts, pointer = f"{pointer_type} {pointer}", e.new(), e.new()
+            e.lines.append(f"  {firsts} = shufflevector {given}, {pointer_type} poison, {twice}")
+            pointer_type, places = f"<{parts} x ptr>", ", ".join(f"i64 {i % 2}" for i in range(parts))
+            e.lines.append(f"  {pointer} = getelementptr {part}, {pointer_type} {firsts}, <{parts} x i64> <{places}>")
+        return pointer, pointer_type, parts, on

@@ -16,6 +16,11 @@ def conj(x):
     return x.conj() if x._spec.dtype.is_complex else x
 
 
+def conjugate(k, input):
+    """For a body: the conjugate of an expression."""
+    return k.complex(k.real(input), -k.imag(input)) if input.dtype.is_complex else input
+
+
 def is_tensor(x):
     """Whether `x` is a tensor (and not a number)."""
     return isinstance(x, door.tensor)
@@ -54,7 +59,7 @@ def plus(k, a, factor, b):
     """`a` plus `factor` times `b` in expressions: of floats one instruction, so that a factor of 1 costs nothing."""
     if a.dtype is dtypes.bool:
         return a | factor & b
-    return k.fma(factor, b, a) if a.dtype.is_floating_point else a + factor * b
+    return k.fma(factor, b, a) if a.dtype.category > 1 else a + factor * b
 
 
 class add(Pointwise):

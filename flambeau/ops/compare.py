@@ -218,6 +218,8 @@ class isfinite(Pointwise):
     def ref(xp, input): return xp.isfinite(input)
 
     def body(k, input):
+        if input.dtype.is_complex:
+            return (k.abs(k.real(input)) < math.inf) & (k.abs(k.imag(input)) < math.inf)
         return k.abs(input) < math.inf if input.dtype.is_floating_point else k.const(True, dtypes.bool)
 
 
@@ -252,7 +254,7 @@ class isreal(Pointwise):
     result = "bool"
 
     def ref(xp, input): return xp.isreal(input)
-    def body(k, input): return k.const(True, dtypes.bool)
+    def body(k, input): return k.imag(input) == 0 if input.dtype.is_complex else k.const(True, dtypes.bool)
 
 
 # ---- the larger and the smaller

@@ -5,7 +5,7 @@ from ..base import dtypes
 from ..base.errors import need
 from ..base.op import Composite, Pointwise, View
 from ..base.spec import spec
-from .arith import conj
+from .arith import conj, conjugate
 from .math import zeros
 
 
@@ -32,6 +32,8 @@ class angle(Pointwise):
         return (g * input / (input.abs() ** 2) * 1j).where(input != 0, 0)
 
     def body(k, input):
+        if input.dtype.is_complex:
+            return k.atan2(k.imag(input), k.real(input))
         dtype = input.dtype if input.dtype.is_floating_point else dtypes.float64
         turned = k.where(input < 0, math.pi, k.const(0.0, dtype))
         return k.where(k.isnan(input), input, turned) if input.dtype.is_floating_point else turned
@@ -46,8 +48,9 @@ class conj_(Composite):
 class _conj(Pointwise):
     """The conjugate of a complex tensor."""
 
-    def ref(xp, input): return xp.conjugate(input)
-    def d_input(g):     return conj(g)
+    def ref(xp, input):  return xp.conjugate(input)
+    def d_input(g):      return conj(g)
+    def body(k, input):  return conjugate(k, input)
 
 
 class conj_physical(Composite):
@@ -63,8 +66,9 @@ class conj_physical(Composite):
 class _conj_physical(Pointwise):
     """The conjugate of a complex tensor."""
 
-    def ref(xp, input): return xp.conjugate(input)
-    def d_input(g):     return conj(g)
+    def ref(xp, input):  return xp.conjugate(input)
+    def d_input(g):      return conj(g)
+    def body(k, input):  return conjugate(k, input)
 
 
 class resolve_conj(Composite):
@@ -200,6 +204,7 @@ class complex_(_Parts):
     def ref(xp, real, imag): return joined(xp, real, imag)
     def d_real(g): return g.real
     def d_imag(g): return g.imag
+    def body(k, real, imag): return k.complex(real, imag)
 
 
 class polar(_Parts):
@@ -212,3 +217,4 @@ class polar(_Parts):
     def ref(xp, abs, angle): return joined(xp, abs * xp.cos(angle), abs * xp.sin(angle))
     def d_abs(g, out): return (conj(g) * out.sgn()).real
     def d_angle(g, out): return (conj(g) * (out * 1j)).real
+    def body(k, abs, angle): return k.complex(abs * k.cos(angle), abs * k.sin(angle))

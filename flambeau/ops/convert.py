@@ -84,6 +84,8 @@ def cast(xp, array, dtype):
 
 def converted(k, x, dtype):
     """`cast` in expressions."""
+    if x.dtype.is_complex and not dtype.is_complex and dtype is not dtypes.bool:
+        x = k.real(x)
     if x.dtype.is_floating_point and dtype.category == 1:
         x = k.cast(x, dtypes.int64 if dtype.itemsize == 8 or dtype is dtypes.uint8 else dtypes.int32)
     elif dtype.category == 2 and dtype.itemsize == 2:

@@ -4,6 +4,8 @@ Three operations do all of it: complex to complex (`_c2c`), real to complex (`_r
 real (`_c2r`). Each is linear, so its derivative is its adjoint, one of the other directions with the same scaling. The
 public functions bring their input to the right length and dtype, and choose.
 """
+import math
+
 from ..base import dtypes, shapes
 from ..base.errors import need
 from ..base.op import Composite, Op
@@ -38,6 +40,19 @@ def by_stride(input, dim):
     return tuple(sorted(dim, key=lambda d: -input.strides[d]))
 
 
+def factor(scale, *sizes):
+    """What a transform over so many points is multiplied by."""
+    n = math.prod(sizes)
+    return 1.0 if scale == "none" else 1.0 / n if scale == "by_n" else 1.0 / math.sqrt(n)
+
+
+def native(k, input, kind, dim, inverse, scale, dtype, size):
+    """For a body: the transform along one dimension, `size` elements of `dtype` of it, by the device's library."""
+    shape = tuple([size if d == dim else n for d, n in enumerate(input.shape)])
+    made = k.library("fft", (input,), [(dtype, shape)], (kind, dim, inverse, scale))
+    return NotImplemented if made is None else made[0]
+
+
 class _c2c(Op):
     """The transform of a complex `input` along `dim`, or its inverse. `inner`: a dimension that was transformed before,
     as a part of the same transform of a real tensor."""
@@ -53,6 +68,15 @@ class _c2c(Op):
         return made.astype(input.dtype, copy=False)
 
     def d_input(g, dim, scale, forward): return _c2c(g, dim, scale, not forward)
+
+    def body(k, input, dim, scale, forward, inner=()):
+        dim = sorted({d % input.ndim for d in dim}, reverse=True)
+        scales = [1.0] * (len(dim) - 1) + [factor(scale, *[input.shape[d] for d in dim])]
+        for d, by in zip(dim, scales, strict=True):
+            input = native(k, input, "c2c", d, not forward, by, input.dtype, input.shape[d])
+            if input is NotImplemented:
+                break
+        return input
 
 
 class _r2c(Op):
@@ -75,6 +99,11 @@ class _r2c(Op):
             g = resized(g, dim, input_spec.shape[dim])
         return _c2c(g, (dim,), scale, False).real
 
+    def body(k, input, dim, scale, onesided):
+        n = input.shape[dim]
+        return native(k, input, "r2c", dim % input.ndim, False, factor(scale, n), input.dtype.to_complex(),
+                      n // 2 + 1 if onesided else n)
+
 
 class _c2r(Op):
     """The inverse of `_r2c` on half a spectrum: `size` real numbers along `dim`."""
@@ -96,6 +125,9 @@ class _c2r(Op):
         weights = zeros((half.shape[dim],), dtype=g.dtype, device=g.device) + 1
         weights[1:1 + twice] = 2
         return half * weights.reshape([-1 if d == dim else 1 for d in range(half.dim())])
+
+    def body(k, input, dim, scale, size):
+        return native(k, input, "c2r", dim % input.ndim, True, factor(scale, size), input.dtype.to_real(), size)
 
 
 # --- arguments --------------------------------------------------------------------------------------------------------

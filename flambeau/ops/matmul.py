@@ -8,7 +8,7 @@ from ..base import dtypes, shapes
 from ..base.errors import need
 from ..base.op import Composite, Op, View, door
 from ..base.spec import Spec, spec
-from .arith import conj
+from .arith import conj, conjugate
 from .pieces import cat, stack
 from .view import _expand, _reshape, _view
 
@@ -105,7 +105,7 @@ def d_right(g, left, right_spec):
 
 def product(k, left, right):
     """Matrix products in a body: a library's work for floats; integers are left to the reference."""
-    return k.matmul(left, right) if left.dtype.is_floating_point else NotImplemented
+    return k.matmul(left, right) if left.dtype.category > 1 else NotImplemented
 
 
 OUT_DTYPE_HINT = {"out_dtype": "PyTorch has it on CUDA only; convert the arguments first, as in mm(a.float(), "
@@ -230,7 +230,7 @@ class vdot(Op):
     def ref(xp, input, other):  return xp.vdot(input, other)
     def d_input(g, other):      return conj(g) * other
     def d_other(g, input):      return g * input
-    def body(k, input, other):  return k.sum(input * other, 0)
+    def body(k, input, other):  return k.sum(conjugate(k, input) * other, 0)
 
 
 class outer(Composite):

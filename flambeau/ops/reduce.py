@@ -164,7 +164,7 @@ class nansum(Op):
         return lift(g, input._spec, dim, keepdim).expand(input.shape).masked_fill(input.isnan(), 0)
 
     def body(k, input, dim=None, keepdim=False, *, dtype=None):
-        if input.dtype.is_floating_point:
+        if input.dtype.category > 1:
             input = k.where(k.isnan(input), 0, input)
         x = addends(k, input, dtype)
         return k.sum(x, axes(dim, x.ndim))

@@ -180,6 +180,8 @@ class nan_to_num(Pointwise):
     def d_input(g, input): return g.where(input.isfinite(), 0)
 
     def body(k, input, nan, posinf, neginf):
+        if input.dtype.is_complex:
+            return NotImplemented
         if not input.dtype.is_floating_point:
             return input
         largest = dtypes.finfo(input.dtype).max
@@ -271,7 +273,12 @@ class sgn(Pointwise):
         size = input.abs()
         return (g / size - (g / out).real * out / size).where(size != 0, 0)
 
-    def body(k, input): return sign_body(k, input)
+    def body(k, input):
+        if not input.dtype.is_complex:
+            return sign_body(k, input)
+        size = k.abs(input)
+        by = k.where(size == 0, 1, size)
+        return k.where(size == 0, 0, k.complex(k.real(input) / by, k.imag(input) / by))
 
 
 class signbit(Pointwise):

@@ -19,6 +19,7 @@ from flambeau.backends.cpu import runtime
 from flambeau.backends.cpu.library import (
     conv_kernels,
     ctc,
+    fft_kernels,
     gemm_kernels,
     gemm_packing,
     image_kernels,
@@ -33,8 +34,10 @@ from flambeau.loops.ir import (
     ALL_WORDS,
     BIT_WORDS,
     COMPARISON_WORDS,
+    COMPLEX_WORDS,
     FUNCTION_WORDS,
     LEAF_WORDS,
+    PART_OF_COMPLEX,
     REDUCTION_WORDS,
     ROUNDING_WORDS,
     SCALAR_TYPES,
@@ -150,7 +153,7 @@ def written(kernel, name, target):
 def words():
     """{name: kernel} with every word in every type that it takes, one to a kernel."""
     out = {}
-    for op in sorted(ALL_WORDS - LEAF_WORDS - {"where", "isnan", "cast", "bits", "from_bits"}):
+    for op in sorted(ALL_WORDS - LEAF_WORDS - COMPLEX_WORDS - {"where", "isnan", "cast", "bits", "from_bits"}):
         takes = FLOATS if op in ONLY_FLOATS else \
             (*INTS, *("b1",) * (op in ON_BOOLS)) if op in BIT_WORDS else FLOATS + INTS
         count = ARGUMENTS.get(op, 1 if op in FUNCTION_WORDS | ROUNDING_WORDS else 2)
@@ -167,6 +170,10 @@ def words():
         out[f"isnan_{kind}"] = of([kind], lambda a: Expr("isnan", "b1", (a,)), "b1")
         out[f"bits_{kind}"] = of([kind], lambda a, bits=bits: Expr("bits", bits, (a,)), bits)
         out[f"from_bits_{kind}"] = of([bits], lambda a, kind=kind: Expr("from_bits", kind, (a,)), kind)
+    for kind, part in PART_OF_COMPLEX.items():
+        out[f"re_{kind}"] = of([kind], lambda a, part=part: Expr("re", part, (a,)), part)
+        out[f"im_{kind}"] = of([kind], lambda a, part=part: Expr("im", part, (a,)), part)
+        out[f"pair_{kind}"] = of([part, part], lambda *a, kind=kind: Expr("pair", kind, a), kind)
     for how in REDUCTION_WORDS:
         for kind in (*FLOATS, *INTS, "b1"):
             if (kind == "b1") == (how in ("any", "all")):
@@ -205,6 +212,7 @@ def steps_of_the_library(target):
     for element in ("float", "double"):
         gemm, tap, pooling = (kind(element, target)
                               for kind in (gemm_kernels.GemmKernels, conv_kernels.TapKernels, pool_kernels.PoolKernels))
+        yield fft_kernels.FFTKernels(element, target).lines(f"fft_{element}", len(fft_kernels.RADICES))
         yield gemm.gemm(f"gemm_{element}")
         yield gemm.gemm_shared(f"gemm_shared_{element}")
         yield gemm.clear_counts(f"clear_counts_{element}")

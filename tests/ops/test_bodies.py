@@ -141,6 +141,12 @@ class NumpyKernel:
         return Numbers(np.isnan(x.array), dtypes.bool) if x.dtype.is_floating_point else const(False, dtypes.bool)
 
     @staticmethod
+    def complex(re, im):
+        made = np.empty(np.broadcast_shapes(re.array.shape, im.array.shape), np.result_type(re.array, np.complex64))
+        made.real, made.imag = re.array, im.array
+        return Numbers(made, re.dtype.to_complex())
+
+    @staticmethod
     def bits(x):
         assert x.dtype in FLOATS
         kind = dtypes.int32 if x.dtype is dtypes.float32 else dtypes.int64

@@ -1,6 +1,6 @@
 """`torch.ao.quantization`: the marks for where a model is quantised. In a model that is not, they do nothing."""
-from ...nn import Module
 from ...compat.missing import rest_of
+from ...nn import Module
 
 __all__ = ["DeQuantStub", "QuantStub", "QuantWrapper"]
 __getattr__ = rest_of("torch.ao.quantization")

@@ -10,6 +10,7 @@ from ..cpu import machine_code, program, threads
 from ..cpu.compile_thread import side_by_side, undisturbed
 from ..cpu.library.bags import BagKernels
 from ..cpu.library.conv_kernels import TapKernels
+from ..cpu.library.fft_kernels import FFTKernels
 from ..cpu.library.gemm_kernels import GemmKernels, compiled_kernels
 from ..cpu.library.pool import PoolKernels
 from ..cpu.library.scatter_kernels import ScatterKernels
@@ -25,7 +26,7 @@ from ..cpu_quota import processors
 from . import packaged
 
 WHEEL_LEVELS = {"x86_64": ("x86-64-v3", "x86-64-v4"), "aarch64": ("generic",)}     # which a wheel is for
-PACKAGED_CLASSES = (GemmKernels,), (TapKernels, WinogradKernels), (PoolKernels,), (OrderKernels,), \
+PACKAGED_CLASSES = (GemmKernels,), (TapKernels, WinogradKernels), (PoolKernels,), (OrderKernels,), (FFTKernels,), \
     (ScatterKernels, BagKernels, SearchKernels), (TriangularKernels, SolverKernels)                # an object each
 PART_CHARACTERS = 1 << 18         # of texts of launches that become an object
 

@@ -7,7 +7,7 @@ class CUDADialect(KernelDialect):
 
     types = {"f16": "unsigned short", "bf16": "unsigned short", "f32": "float", "f64": "double", "i8": "signed char",
              "u8": "unsigned char", "i16": "short", "i32": "int", "i64": "long long", "b1": "bool",
-             "u32": "unsigned", "u64": "unsigned long long"}
+             "u32": "unsigned", "u64": "unsigned long long", "c64": "float2", "c128": "double2"}
     functions = ("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan",
                  "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "erfinv", "pow", "lgamma",
                  "sqrt", "floor", "ceil", "trunc", "rint", "copysign")

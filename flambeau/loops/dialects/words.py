@@ -20,7 +20,8 @@ SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", 
 WRITTEN_BY = {**dict.fromkeys(SIGNS, "_sign"), **dict.fromkeys(("shl", "shr", "not", "idiv", "irem"), "_of_integers"),
               **dict.fromkeys(("neg", "fma", "fma_exact", "abs"), "_arithmetic"),
               **dict.fromkeys(("min", "max", "fmin", "fmax"), "_extreme"),
-              **dict.fromkeys(("where", "isnan", "bits", "from_bits"), "_plain")}
+              **dict.fromkeys(("where", "isnan", "bits", "from_bits"), "_plain"),
+              **dict.fromkeys(("re", "im", "pair"), "_complex")}
 
 
 class Unrenderable(Exception):
@@ -156,6 +157,9 @@ class KernelWords:
         if op == "bits":
             return f"{self.bit_casts['f32_as_i32' if arg_type == 'f32' else 'f64_as_i64']}({a})"
         return f"{self.bit_casts['i32_as_f32' if type == 'f32' else 'i64_as_f64']}({a})"
+
+    def _complex(self, op: str, type: str, args: Sequence[str], _: str) -> str:
+        return f"{self.types[type]}{{{', '.join(args)}}}" if op == "pair" else f"{args[0]}.{'x' if op == 're' else 'y'}"
 
     def _mathematics(self, op: str, type: str, args: Sequence[str]) -> tuple[str, tuple]:
         if op in self.functions:

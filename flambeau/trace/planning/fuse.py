@@ -588,7 +588,10 @@ def is_small(node, beside):
 
 def kept_for_again(base, backend):
     """The nodes to keep in memory so that `base` is computed again from them: () where it is cheap as it is; what was
-    widened, in its own, smaller type; None where `base` itself is better kept."""
+    widened, in its own, smaller type; the complex numbers that it is a part of; None where `base` itself is better
+    kept."""
+    if base.op in ("re", "im") and not base.stored:
+        return base.args
     if is_cheap(base, backend):
         return ()
     if base.op == "cast" and not base.stored and base.args[0].dtype.itemsize < base.dtype.itemsize:

@@ -9,19 +9,21 @@ from itertools import count
 
 from ...base import dtypes
 from ...base.arguments import as_scalar
-from ...base.op import wrapped
+from ...base.op import NUMBER_CLASSES, wrapped
 from ...base.shapes import contiguous_strides, view_strides
 from ...base.spec import CPU
 from ...loops.ir import FUNCTION_WORDS, TWO_ARGUMENT_WORDS
 from ..recording.update import update
+from .complex_words import NotComplex, of_parts
 from .recurrence import Recurrence, shape_of_result
 from .reduction_order import dense, order_of
 
 LOOP_TYPE = {dtypes.bool: "b1", dtypes.uint8: "u8", dtypes.int8: "i8", dtypes.int16: "i16", dtypes.int32: "i32",
              dtypes.int64: "i64", dtypes.float16: "f16", dtypes.bfloat16: "bf16", dtypes.float32: "f32",
-             dtypes.float64: "f64"}
+             dtypes.float64: "f64", dtypes.complex64: "c64", dtypes.complex128: "c128"}
 NO_MEMORY_OF_ITS_OWN = ("input", "result", "update", "view", "const", "number", "index", "expand", "reshape", "permute")
 HALVES = (dtypes.float16, dtypes.bfloat16)
+COMPLEX_FUNCTIONS = ("fft",)             # of the library, which take complex operands
 
 
 _numbers = count()
@@ -85,6 +87,9 @@ class TraceNode:
 
 
 def const(value, dtype):
+    if dtype.is_complex:
+        value, part = complex(value), dtype.to_real()
+        return joined(const(value.real, part), const(value.imag, part))
     return TraceNode("const", dtype, (), (), value)
 
 
@@ -93,7 +98,29 @@ def transfer(x, source, target):
     return TraceNode("transfer", x.dtype, x.shape, (x,), (source, target))
 
 
+def joined(re, im):
+    """The complex expression with these parts."""
+    return TraceNode("pair", re.dtype.to_complex(), broadcast(re.shape, im.shape), (re, im))
+
+
+def parts(x):
+    """(the real, the imaginary part) of a complex expression. Those of a slot's are seen through it, so that what
+    needs them later finds them in its memory."""
+    if x.op == "pair" and x.stored is None:
+        return x.args
+    part = x.dtype.to_real()
+    return TraceNode("re", part, x.shape, (x,)), TraceNode("im", part, x.shape, (x,))
+
+
+def of_complex(op, *args):
+    """A word on complex expressions, in those of their parts: see complex_words.py."""
+    made = of_parts(op, k, [parts(x) for x in args])
+    return joined(*made) if made.__class__ is tuple else made
+
+
 def unary(op, x):
+    if x.dtype.is_complex:
+        return of_complex(op, x)
     return TraceNode(op, x.dtype, x.shape, (x,))
 
 
@@ -105,6 +132,8 @@ def binary(op, a, b, dtype=None):
         b = const(b, a.dtype)
     if a.dtype is not b.dtype:
         raise TypeError(f"{op} of {a.dtype} and {b.dtype} in a body: cast one of them")
+    if a.dtype.is_complex:
+        return of_complex(op, a, b)
     return TraceNode(op, dtype or a.dtype, broadcast(a.shape, b.shape), (a, b))
 
 
@@ -169,6 +198,8 @@ class Words:
     def cast(x, dtype):
         if x.dtype is dtype:
             return x
+        if x.dtype.is_complex or dtype.is_complex:
+            return _cast_complex(x, dtype)
         if x.op == "cast" and dtype in HALVES and x.args[0].dtype is dtype and x.args[0].op in ("gemm", "output"):
             return x.args[0]                   # what a library gave in 16 bits, widened and narrowed: see `_halves`
         return TraceNode("cast", dtype, x.shape, (x,))
@@ -179,12 +210,16 @@ class Words:
             a = const(a, b.dtype)
         elif not isinstance(b, TraceNode):
             b = const(b, a.dtype)
+        if a.dtype.is_complex:
+            return joined(*[Words.where(c, x, y) for x, y in zip(parts(a), parts(b), strict=True)])
         return TraceNode("where", a.dtype, broadcast(c.shape, a.shape, b.shape), (c, a, b))
 
     @staticmethod
     def fma(a, b, c, op="fma"):
         like = next(t for t in (a, b, c) if isinstance(t, TraceNode))
         args = tuple(t if isinstance(t, TraceNode) else const(t, like.dtype) for t in (a, b, c))
+        if like.dtype.is_complex:
+            return _fma_complex(op, *args)
         return TraceNode(op, like.dtype, broadcast(*[t.shape for t in args]), args)
 
     @staticmethod
@@ -193,8 +228,19 @@ class Words:
 
     @staticmethod
     def isnan(x):
+        if x.dtype.is_complex:
+            return of_complex("isnan", x)
         return TraceNode("isnan", dtypes.bool, x.shape, (x,)) if x.dtype.is_floating_point else const(False,
                                                                                                       dtypes.bool)
+
+    @staticmethod
+    def real(x):       return parts(x)[0]
+
+    @staticmethod
+    def imag(x):       return parts(x)[1]
+
+    @staticmethod
+    def complex(re, im): return joined(re, im)
 
     @staticmethod
     def bits(x):
@@ -218,7 +264,7 @@ class Words:
 
     @staticmethod
     def _round(op, x):
-        return unary(op, x) if x.dtype.is_floating_point else x
+        return x if x.dtype.category < 2 else unary(op, x)
 
     def floor(self, x): return self._round("floor", x)
     def ceil(self, x):  return self._round("ceil", x)
@@ -234,6 +280,10 @@ class Words:
     def _reduce(self, reduction, x, dims, keepdim=True, dtype=None):
         if not isinstance(dims, (tuple, list)):
             dims = (dims,)
+        if x.dtype.is_complex:
+            if reduction != "sum":
+                raise NotComplex(reduction)
+            return joined(*[self._reduce(reduction, part, dims, keepdim) for part in parts(x)])
         dims = tuple(sorted({d % x.ndim for d in dims})) if x.ndim else ()
         shape = tuple(1 if d in dims else n for d, n in enumerate(x.shape))
         if shape == x.shape:                   # nothing to reduce
@@ -290,6 +340,8 @@ class Words:
         Arguments and results stand in memory; see `Backend.library`. Where others are in 16 bits there, those whose
         number, arguments first, is in `single` are in float32 all the same.
         """
+        if name not in COMPLEX_FUNCTIONS and any(x.dtype.is_complex for x in args):
+            return None
         halves = self._half and _halves(args, self._half, single)
         if halves:
             narrow = [(self._half if dtype is dtypes.float32 and number not in single else dtype, shape)
@@ -318,6 +370,8 @@ class Words:
             return NotImplemented
         given = [*sequences, *states, *fixed]
         args = tuple([x for x in given if x is not None])
+        if any(x.dtype.is_complex for x in args):
+            return NotImplemented
         positions = iter(range(len(args)))
         template = tuple([None if x is None else next(positions) for x in given])
         walked = sum(x is not None for x in sequences)
@@ -332,6 +386,9 @@ class Words:
 
     def matmul(self, a, b):
         """Products of matrices, with any number of equal leading dimensions; a library's work."""
+        if a.dtype.is_complex:
+            (a, b), (c, d) = parts(a), parts(b)
+            return joined(self.matmul(a, c) - self.matmul(b, d), self.matmul(a, d) + self.matmul(b, c))
         if a.dtype not in (dtypes.float32, dtypes.float64):
             raise TypeError(f"matmul of {a.dtype} in a body: cast it, or return NotImplemented")
         shape = (*broadcast(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
@@ -349,6 +406,27 @@ class Words:
             if made is not None:
                 return made[0]
         return self.matmul(a, b) + bias
+
+
+def _cast_complex(x, dtype):
+    """A complex expression in another dtype, or any in a complex one."""
+    if not x.dtype.is_complex:
+        part = dtype.to_real()
+        return joined(Words.cast(x, part), const(0.0, part))
+    if dtype.is_complex:
+        return joined(*[Words.cast(part, dtype.to_real()) for part in parts(x)])
+    if dtype is dtypes.bool:
+        return of_complex("ne", x, const(0, x.dtype))
+    raise NotComplex(f"a cast to {dtype}")             # what becomes of the imaginary part is the body's to say
+
+
+def _fma_complex(op, a, b, c):
+    """`a * b + c`, where a number `a` without an imaginary part, or less that, multiplies both parts of `b`."""
+    im = parts(a)[1]
+    im = im.args[0] if im.op == "neg" else im
+    if im.op != "const" or im.attr:
+        return of_complex("add", of_complex("mul", a, b), c)
+    return joined(*[Words.fma(parts(a)[0], x, y, op) for x, y in zip(parts(b), parts(c), strict=True)])
 
 
 def _contiguous(nodes):
@@ -518,8 +596,8 @@ class TraceGraph:
         argv = list(entry.template)
         for number, at in enumerate(entry.param_at):
             value = params[number]
-            if (op.pointwise or op.scalar_at[at]) and value.__class__ in (int, float, bool):
-                value = self._number(index, number, at, entry, given)
+            if (op.pointwise or op.scalar_at[at]) and value.__class__ in NUMBER_CLASSES:
+                value = self._number(index, number, at, entry, given, value.__class__)
                 if value is NotImplemented:
                     return NotImplemented
             elif value.__class__ is complex:
@@ -530,11 +608,14 @@ class TraceGraph:
                 argv[at] = given[slot]
             elif slot.__class__ is tuple:
                 argv[at] = [None if s is None else given[s] for s in slot]
-        n = op.n_positional
         half = entry.outs[0].dtype if entry.outs[0].dtype in HALVES else None
-        return body(Words(entry.device.backend, half), *argv[:n], **dict(zip(op.kwonly, argv[n:], strict=True)))
+        n = op.n_positional
+        try:
+            return body(Words(entry.device.backend, half), *argv[:n], **dict(zip(op.kwonly, argv[n:], strict=True)))
+        except NotComplex:
+            return NotImplemented
 
-    def _number(self, index, number, at, entry, given):
+    def _number(self, index, number, at, entry, given, given_class):
         """A runtime number as a leaf, in the dtype that the operation computes in."""
         if entry.compute is not None:
             dtype = entry.compute
@@ -544,10 +625,18 @@ class TraceGraph:
             dtype = entry.outs[0].dtype
         if dtype in HALVES:
             dtype = dtypes.float32
-        if dtype not in LOOP_TYPE:
+        if dtype not in LOOP_TYPE or given_class is complex and not dtype.is_complex:
             return NotImplemented
+        if dtype.is_complex:
+            part = dtype.to_real()
+            if given_class is not complex:
+                return joined(self._leaf(index, number, part, part), const(0.0, part))
+            return joined(*[self._leaf(index, number, part, NumberPart(part, which)) for which in ("real", "imag")])
         halved = entry.rounded is not None and at in entry.rounded[2]
-        self.numbers.append((index, number, entry.rounded[0] if halved else dtype))
+        return self._leaf(index, number, dtype, entry.rounded[0] if halved else dtype)
+
+    def _leaf(self, index, number, dtype, brought_to):
+        self.numbers.append((index, number, brought_to))
         return TraceNode("number", dtype, (), (), len(self.numbers) - 1)
 
     # --- operands ---------------------------------------------------------------------------------------------------
@@ -570,6 +659,12 @@ class TraceGraph:
         base = self.specs[slot]
         if spec is base and not offset:
             return node
+        if spec.dtype is not base.dtype and base.dtype.is_complex and offset in (0, 1) \
+                and spec.dtype is base.dtype.to_real() and spec.shape == base.shape \
+                and spec.strides == tuple([2 * s for s in base.strides]):
+            seen = parts(node)[offset]
+            seen.lies = spec.strides
+            return seen
         if not offset and spec.dtype is base.dtype:
             seen = seen_as(node, base, spec)
             if seen is not None:
@@ -605,8 +700,24 @@ def seen_as(node, base, spec):
     return k.expand(flat, spec.shape)
 
 
+class NumberPart:
+    """What a complex number is brought to that is given at run time: its "real" or its "imag" part, in a dtype."""
+
+    __slots__ = ("dtype", "which")
+    is_floating_point = True
+
+    def __init__(self, dtype, which):
+        self.dtype, self.which = dtype, which
+
+    @property
+    def compute(self):
+        return self.dtype.compute
+
+
 def cell(value, dtype):
     """A runtime number as it stands in the eight bytes that a kernel reads."""
+    if dtype.__class__ is NumberPart:
+        return float(getattr(value, dtype.which))
     if dtype in HALVES:
         return float(as_scalar(value, dtype))
     if dtype.is_floating_point:

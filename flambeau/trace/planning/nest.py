@@ -111,6 +111,8 @@ class Nest:
             args[1] = Expr("const", LOOP_TYPE[node.dtype], (), root(node.args[1]).attr)  # much quicker by a constant
         if node.op == "copy":
             return args[0]
+        if node.op in ("re", "im") and args[0].op == "pair":
+            return args[0].args[node.op == "im"]
         return self._unique(node.op, LOOP_TYPE[node.dtype], tuple(args))
 
     def _unique(self, op, type, args):
@@ -152,7 +154,9 @@ class Nest:
             todo.pop()
             args = tuple(self.known[id(p)] if p.inline else self._seen(a, [()] * a.ndim)
                          for a, p in zip(node.args, parts, strict=True))
-            self.known[id(node)] = args[0] if node.op == "copy" else self._unique(node.op, LOOP_TYPE[node.dtype], args)
+            self.known[id(node)] = args[0] if node.op == "copy" else args[0].args[node.op == "im"] \
+                if node.op in ("re", "im") and args[0].op == "pair" else \
+                self._unique(node.op, LOOP_TYPE[node.dtype], args)
         return self.known[id(root_node)]
 
     def _leaf(self, node):

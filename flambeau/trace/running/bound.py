@@ -21,7 +21,7 @@ from ...backends.cpu.memory.array_pool import LARGE_SPARE_BYTES
 from ...base import dtypes, observers
 from ...base.core import COMPILED
 from ...base.spec import CPU
-from ..planning.lower import HALVES, cell
+from ..planning.lower import HALVES, NumberPart, cell
 from .table import AddressTable, WorkingMemory, fill, new_value, taken_spare
 
 FLOAT, INTEGER, FITTED = 0, 1, 2  # how a number comes to its cell: as it is, if it fits, by the rule of its dtype
@@ -72,7 +72,8 @@ class NumberPlace:
 
     def __init__(self, cell, instruction, at, dtype):
         self.cell, self.instruction, self.at, self.dtype = cell, instruction, at, dtype
-        self.way = FITTED if dtype is dtypes.bool or dtype in HALVES else FLOAT if dtype.is_floating_point else INTEGER
+        self.way = FITTED if dtype is dtypes.bool or dtype in HALVES or dtype.__class__ is NumberPart else \
+            FLOAT if dtype.is_floating_point else INTEGER
 
 
 class BoundProgram:

@@ -285,6 +285,13 @@ def _step(node, backend):
 def _min(a, b):    return np.where(b < a, b, a)
 def _max(a, b):    return np.where(a > b, a, b)
 def _idiv(a, b):   return (a - np.fmod(a, b)) // b
+def _pair(re, im):
+    """The complex array with these parts."""
+    out = np.empty(np.broadcast_shapes(re.shape, im.shape), dtypes.from_numpy(re.dtype).to_complex().np)
+    out.real, out.imag = re, im
+    return out
+
+
 def _bits(x):      return np.asarray(x).view(np.int32 if x.dtype == np.float32 else np.int64)
 
 
@@ -294,7 +301,7 @@ NUMPY_WORDS = {"copy": lambda x: x, "add": np.add, "sub": np.subtract, "mul": np
                "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal, "and": np.bitwise_and,
                "or": np.bitwise_or, "xor": np.bitwise_xor, "not": np.invert, "shl": np.left_shift,
                "shr": np.right_shift, "idiv": _idiv, "irem": np.fmod, "where": np.where, "isnan": np.isnan,
-               "bits": _bits}
+               "bits": _bits, "re": np.real, "im": np.imag, "pair": _pair}
 
 
 # which of two zeros or NaNs is taken: as in emit.py

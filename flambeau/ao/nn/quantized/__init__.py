@@ -1,7 +1,7 @@
 """`torch.ao.nn.quantized`, also `torch.nn.quantized`: operations as modules, so that they can be observed."""
+from ....compat.missing import rest_of
 from ....nn import Identity, Module
 from ....tensor.forms import namespace
-from ....compat.missing import rest_of
 
 __all__ = ["FloatFunctional"]
 __getattr__ = rest_of("torch.ao.nn.quantized")

@@ -1,8 +1,8 @@
 """What a library does elsewhere, as native steps: products of matrices, convolutions, pooling, sorting.
 
 A plan asks here for a `LibraryCall`, (fn, tiles, grain, ints), to put in its program (see cpu/threads.py); it gets
-None, and takes the reference, where there is none: integers (which are only sorted), complex numbers, layouts that no
-kernel takes.
+None, and takes the reference, where there is none: integers (which are only sorted), layouts that no kernel takes.
+Complex numbers are only transformed.
 
     gemm(M, N, K, dtype, a, b, c, batch)                                               LibraryCalls; gemm.py
     convolve(dtype, x, weight, y, stride, padding, dilation, groups, transposed)       LibraryCalls; conv.py
@@ -24,6 +24,7 @@ kernel takes.
     sort(dtype, shape, descending), topk(dtype, shape, k, largest)                     a LibraryCall; sort.py
     pick(dtype, shape, which, rank)                                                    a LibraryCall; sort.py
     solve_triangular(dtype, a, b, x, upper, left, unit)                                a LibraryCall; triangular.py
+    transform(dtype, x, y, kind, dim, inverse, scale)                                  LibraryCalls; fft.py
 
 What is not planned but asked for at the call, since it may fail on its data, are factorisations and decompositions, by
 LAPACK: solvers.py.
@@ -64,7 +65,7 @@ from functools import lru_cache
 
 from ....base.shapes import contiguous_strides
 from ..threads import get_num_threads
-from . import bags, conv, ctc, gemm, images, pool, scatter, search, solvers, sort, triangular
+from . import bags, conv, ctc, fft, gemm, images, pool, scatter, search, solvers, sort, triangular
 from .gemm import LibraryCall
 
 __all__ = ["LibraryCall", "ask", "forget", "product"]
@@ -109,9 +110,11 @@ def _answer(name, dtype, args, outs, params, _threads):
         return conv.convolve_weight(dtype, *args, *outs, *params)
     if name == "gemm":
         return product(dtype, *args, *outs)
-    elif name == "solve_triangular":
+    if name == "fft":
+        return fft.transform(dtype, *args, *outs, *params)
+    if name == "solve_triangular":
         return triangular.solve_triangular(dtype, *args, *outs, *params)
-    elif name == "max_pool":
+    if name == "max_pool":
         if outs[0] != outs[1]:                            # values in working memory, indices as their reader wants them
             return None
         found = pool.max_pool(dtype, args[0], outs[0], *params)
