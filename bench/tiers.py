@@ -5,9 +5,9 @@
 Each program of small_programs/ runs in processes of its own: by default settings, with an empty folder of kernels and
 again with what that run has left there; pinned to native code, both ways; pinned to the reference executor; and under
 PyTorch. Every step is timed by the wall clock, with a look at its loss; the first one includes what the program builds,
-but not the import. Printed are, for each contender, the first step, the sums of the first 25 and 50 steps, the median of
-the last ten, and from which step on the default stays within 1.2 of native's last steps (of three steps in a row, the
-best counts: other processes disturb). With `--tries`, the best time of each step counts.
+but not the import. Printed are, for each contender, the first step, the sums of the first 25 and 50 steps, the median
+of the last ten, and from which step on the default stays within 1.2 of native's last steps (of three steps in a row,
+the best counts: other processes disturb). With `--tries`, the best time of each step counts.
 """
 import argparse
 import importlib
@@ -118,7 +118,8 @@ def summary(found):
         some = sorted((row[what], name) for name, row in rows.items() if what in row)
         values = [value for value, _ in some]
         yield f"{what:<42} geometric mean {statistics.geometric_mean(values):5.2f}  median " \
-              f"{statistics.median(values):5.2f}  from {some[0][0]:.2f} ({some[0][1]}) to {some[-1][0]:.2f} ({some[-1][1]})"
+              f"{statistics.median(values):5.2f}  from {some[0][0]:.2f} ({some[0][1]}) to " \
+              f"{some[-1][0]:.2f} ({some[-1][1]})"
 
 
 def main():

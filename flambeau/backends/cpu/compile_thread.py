@@ -8,12 +8,12 @@ There is one such thread, started when LLVM is loaded and kept: later there may 
 `Thread.start` waits for ever for a thread that found no memory to begin with, so `_thread` is used, and the waiting
 thread looks now and then whether the thread is still there.
 
-Note [In the background]: what no thread waits for yet (`beforehand`) is done on another thread, one piece at a time, and
-so is what would only be better (`when_idle`), when nothing was asked for in a while. A thread that asks for code which is
-there, or only has to be put in memory, must not wait for a kernel that LLVM is generating for later: it would wait longer
-than its own work takes. So a piece holds `background_lock` from its beginning to its end, which a fork waits for and so
-does a thread that needs just what the piece compiles, and takes `lock` only where it reads or changes what both threads
-share. No thread that holds `lock` waits for `background_lock`.
+Note [In the background]: what no thread waits for yet (`beforehand`) is done on another thread, one piece at a time,
+and so is what would only be better (`when_idle`), when nothing was asked for in a while. A thread that asks for code
+which is there, or only has to be put in memory, must not wait for a kernel that LLVM is generating for later: it would
+wait longer than its own work takes. So a piece holds `background_lock` from its beginning to its end, which a fork
+waits for and so does a thread that needs just what the piece compiles, and takes `lock` only where it reads or changes
+what both threads share. No thread that holds `lock` waits for `background_lock`.
 
 Work in several pieces is shared with helpers (`side_by_side`), threads that last as long as it does. The lock of the
 thread that shares it is held meanwhile, so that a fork waits for them too.

@@ -214,8 +214,13 @@ def _shares(batch):
     stay together."""
     texts = {text: text for text in batch.values()}
     worth = 1 + sum(map(len, texts)) // SHARE_CHARACTERS
-    parts = dealt_out(texts, min(processors(), quota(), settings.num_threads or worth, worth))
+    parts = dealt_out(texts, min(compilers(), worth))
     return [{name: text for name, text in batch.items() if text in part} for part in parts]
+
+
+def compilers():
+    """How many threads may compile at once."""
+    return min(processors(), quota(), settings.num_threads or processors())
 
 
 def _compile(parts, symbols, asked):
