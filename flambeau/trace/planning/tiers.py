@@ -31,7 +31,7 @@ SOON_TURNS = 8                            # runs that trained: what comes again 
 SOON_LENGTHS = 8                          # without any, within so many times its own instructions
 SOON_INSTRUCTIONS = 512                   # and these
 RARE_SIGHTINGS = 5                        # how often anything else is run before it has a plan
-MAX_BETS = 4                              # training steps in a row that are planned at first sight and do not come again
+MAX_BETS = 4                              # training steps planned at first sight, in a row, that do not come again
 EXPECTED_RUNS = 8                         # of what comes again, or trains: so many the compiler may take as long as
 
 
