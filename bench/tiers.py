@@ -1,6 +1,6 @@
 """How soon is a new program as fast as it will be? The first steps of small programs, by what runs them.
 
-    python bench/tiers.py [names …] [--steps 50] [--threads 2] [--tries 1] [--curves] [--json FILE]
+    python bench/tiers.py [names …] [--steps 50] [--threads 2] [--tries 1] [--busy] [--curves] [--json FILE]
 
 Each program of small_programs/ runs in processes of its own: by default settings, with an empty folder of kernels and
 again with what that run has left there; pinned to native code, both ways; pinned to the reference executor; and under
@@ -8,6 +8,9 @@ PyTorch. Every step is timed by the wall clock, with a look at its loss; the fir
 but not the import. Printed are, for each contender, the first step, the sums of the first 25 and 50 steps, the median
 of the last ten, and from which step on the default stays within 1.2 of native's last steps (of three steps in a row,
 the best counts: other processes disturb). With `--tries`, the best time of each step counts.
+
+Where other processes keep the machine busy, the wall clock says little. With `--busy` a step takes the processor time
+of all threads of its process: an upper bound, since it counts what is compiled on another core meanwhile.
 """
 import argparse
 import importlib
@@ -32,24 +35,25 @@ STEADY = 1.2                  # times native's steady time: as fast as that coun
 SECONDS = 600                 # after which a process is given up
 
 
-def child(contender, name, steps, threads):
+def child(contender, name, steps, threads, busy):
     """Print the seconds of every step."""
     m = importlib.import_module("torch" if contender == EAGER else "flambeau")
     m.set_num_threads(threads)
-    times, start = [], time.perf_counter()
+    now = time.process_time if busy else time.perf_counter
+    times, start = [], now()
     step = built(m, name)
     for _ in range(steps):
         step()
-        times.append(time.perf_counter() - start)
-        start = time.perf_counter()
+        times.append(now() - start)
+        start = now()
     print(json.dumps(times))
 
 
-def ran(contender, name, steps, threads, folder):
+def ran(contender, name, args, folder):
     """The seconds of every step in a process of its own whose kernels are kept in `folder`; a text where it failed."""
     places = dict.fromkeys(("HOME", "XDG_CACHE_HOME", "FLAMBEAU_CACHE_DIR"), folder)
-    command = [sys.executable, "-W", "ignore", __file__, "--steps", str(steps), "--threads", str(threads), "--child",
-               contender, name]
+    command = [sys.executable, "-W", "ignore", __file__, "--steps", str(args.steps), "--threads", str(args.threads),
+               *["--busy"] * args.busy, "--child", contender, name]
     environment = os.environ | places | {"FLAMBEAU_EXECUTOR": EXECUTORS.get(contender, "auto")}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS)
     if done.returncode:
@@ -58,13 +62,13 @@ def ran(contender, name, steps, threads, folder):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def measured(name, steps, threads, tries, contenders):
+def measured(name, args):
     """{contender: seconds of every step} of a program, or {contender: a text}."""
     found = {}
-    for _ in range(tries):
+    for _ in range(args.tries):
         with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
-            for contender in contenders:
-                times = ran(contender, name, steps, threads, other if contender in (NATIVE, NATIVE_FILLED) else one)
+            for contender in args.only:
+                times = ran(contender, name, args, other if contender in (NATIVE, NATIVE_FILLED) else one)
                 known = found.get(contender)
                 found[contender] = list(map(min, known, times)) if isinstance(known, list) else times
     return found
@@ -128,13 +132,14 @@ def main():
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--tries", type=int, default=1, help="processes for each contender")
+    parser.add_argument("--busy", action="store_true", help="processor time instead of the wall clock")
     parser.add_argument("--only", nargs="+", choices=CONTENDERS, default=CONTENDERS, help="some contenders")
     parser.add_argument("--curves", action="store_true", help="print the time of every step, too")
     parser.add_argument("--json", help="a file for every time")
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child:
-        return child(*args.child, args.steps, args.threads)
+        return child(*args.child, args.steps, args.threads, args.busy)
     two_cores(args.threads)
     found = {}
     heads = "".join(f"sum {count}".rjust(10) for count in SUMS if count <= args.steps)
@@ -142,7 +147,7 @@ def main():
     for name in PROGRAMS:
         if args.names and not any(word in name for word in args.names):
             continue
-        found[name] = measured(name, args.steps, args.threads, args.tries, args.only)
+        found[name] = measured(name, args)
         for line in lines(name, found[name]):
             print(line, flush=True)
         if args.curves:

@@ -126,13 +126,18 @@ def test_what_comes_again_after_much_else_is_run_more_often_before(length, betwe
     assert sights_until_planned(tiers.Sightings(), length, between, trains) == expected
 
 
-def test_what_comes_again_many_steps_later_is_no_loop():
-    sightings, trace = tiers.Sightings(), FakeTrace(100)
-    for turns, is_loop in ((tiers.SOON_TURNS, True), (tiers.SOON_TURNS + 1, False)):
+@pytest.mark.parametrize("turns, expected", [
+    ([1], [True]), ([3], [False]), ([3, 3], [False, True]), ([3, 5, 2], [False, False, False]),
+    ([3, 5, 5], [False, False, True]), ([0, 2], [True, False]), ([tiers.MAX_TURNS + 1] * 2, [False, False])])
+def test_what_comes_again_at_every_step_of_an_optimizer_is_a_loop(turns, expected):
+    """`turns` runs of others that train lie between the sightings of a trace that does not."""
+    sightings, trace, found = tiers.Sightings(), FakeTrace(100), []
+    for count in turns:
         sightings.note("key")
-        for _ in range(turns):
+        for _ in range(count):
             sightings.count(FakeTrace(50, trains=True), None, False)
-        assert tiers.worth_a_plan(trace, sightings["key"], sightings) is is_loop
+        found.append(tiers.worth_a_plan(trace, sightings["key"], sightings))
+    assert found == expected
 
 
 @pytest.mark.parametrize("nbytes, trains, expected", [

@@ -3,8 +3,10 @@
 Note [What a plan is worth]: a plan costs its making, on the thread that runs, and its compilation, which another
 processor can do. It pays with every run that would have been slower without. How often a trace will come again is not
 known, but what it has done so far says much:
-- a loop's body comes again with the next step. So what is seen a second time soon after the first is planned at once;
-  soon means a few steps of an optimizer later, or, where nothing trains, before much else was run;
+- a loop's body comes again with the next step. So what is seen a second time soon after the first is planned at once:
+  no more than one run that trains lies between, or where nothing trains, not much else. Where a step trains several
+  times, its parts come again after as many such runs as before, and are planned at the third sight. (Episodes of some
+  twenty lengths come again after some other number each time, and too seldom to earn a plan);
 - what comes again only after much else (a batch of the same structure an epoch later, a sequence of the same length) is
   run as often as its plan costs more than a run without, and planned then;
 - what has so much data that fused loops win more in a single run than the plan costs is planned when it is first seen;
@@ -27,21 +29,22 @@ BYTE_NANOSECONDS = 1                      # to make a byte of results without a 
 MIN_BYTES = 1 << 20                       # of the results of a trace that is planned when it is first seen,
 BYTES_PER_INSTRUCTION = 1 << 19           # for each of its instructions, which takes 0.15 milliseconds to plan;
 TRAINING_BYTES_PER_INSTRUCTION = 1 << 15  # where it trains, these are enough
-SOON_TURNS = 8                            # runs that trained: what comes again within so many is a loop's body;
-SOON_LENGTHS = 8                          # without any, within so many times its own instructions
-SOON_INSTRUCTIONS = 512                   # and these
+MAX_TURNS = 8                             # runs that train in one step of a loop;
+SOON_LENGTHS = 8                          # without any, what comes again within so many times its own instructions
+SOON_INSTRUCTIONS = 512                   # and these is a loop's body
 RARE_SIGHTINGS = 5                        # how often anything else is run before it has a plan
 MAX_BETS = 4                              # training steps planned at first sight, in a row, that do not come again
 EXPECTED_RUNS = 8                         # of what comes again, or trains: so many the compiler may take as long as
 
 
 class Sighting:
-    """How often a trace was run without a plan; and when it was last, in runs that trained and in instructions."""
+    """How often a trace was run without a plan; when it was last, in runs that trained and in instructions; and how many
+    turns after the time before."""
 
-    __slots__ = ("times", "turn", "instructions")
+    __slots__ = ("times", "turn", "turns", "instructions")
 
     def __init__(self):
-        self.times = self.turn = self.instructions = 0
+        self.times = self.turn = self.turns = self.instructions = 0
 
 
 class Sightings(dict):
@@ -64,13 +67,15 @@ class Sightings(dict):
         seen = self.get(key)
         if seen is None:
             seen = self[key] = Sighting()
-        seen.times, seen.turn, seen.instructions = seen.times + 1, self.turn, self.instructions
+        seen.times, seen.turns = seen.times + 1, self.turn - seen.turn
+        seen.turn, seen.instructions = self.turn, self.instructions
         return seen.times - 1
 
     def is_loop(self, seen, length):
         """Whether a trace of `length` instructions that comes now was last seen, as `seen` says, only a little ago."""
-        if self.turn > seen.turn:
-            return self.turn - seen.turn <= SOON_TURNS
+        turns = self.turn - seen.turn
+        if turns:
+            return turns == 1 or turns <= MAX_TURNS and seen.times > 1 and turns == seen.turns
         return self.instructions - seen.instructions <= SOON_LENGTHS * length + SOON_INSTRUCTIONS
 
 
