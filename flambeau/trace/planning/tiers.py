@@ -38,8 +38,8 @@ EXPECTED_RUNS = 8                         # of what comes again, or trains: so m
 
 
 class Sighting:
-    """How often a trace was run without a plan; when it was last, in runs that trained and in instructions; and how many
-    turns after the time before."""
+    """How often a trace was run without a plan; when it was last, in runs that trained and in instructions; and how
+    many turns after the time before."""
 
     __slots__ = ("times", "turn", "turns", "instructions")
 
