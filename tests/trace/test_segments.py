@@ -131,6 +131,19 @@ def test_only_what_came_in_other_traces_is_settled():
     assert all("cumsum" not in names and "ones" not in names for cut in cuts[:4] for names in cut)
 
 
+def test_a_trace_that_only_begins_elsewhere_is_cut_where_it_reads():
+    rows, cuts = torch.arange(1.0, 40.0, 0.013), []           # a size that no other test has
+    torch.cpu.synchronize()
+    for start in range(1, 5):
+        y = ((rows[start:start + 1013] * 2).exp() + 1).sqrt().log() - 3
+        trace = current()
+        names = [one.entry.op.__name__ for one in trace.code]
+        cuts.append([names[start:end] for start, end in segments.segments_of(trace, 0)])
+        current().run()
+        del y
+    assert not cuts[0] and cuts[1:] == [[["exp", "add", "sqrt", "log", "sub"]]] * 3
+
+
 def test_an_instruction_that_fails_is_told_to_who_looks_and_the_others_run():
     x, i = torch.arange(6.), torch.tensor([0, 9])
 
