@@ -82,8 +82,14 @@ def test_steps_of_ever_other_sizes_are_no_longer_planned_at_first_sight(planned,
     step = trainer(6)
     made = [new_plans(planned, step, rows) for rows in range(3, 15)]
     assert made == [1] * tiers.MAX_BETS + [0] * (12 - tiers.MAX_BETS)
-    assert new_plans(planned, step, 14) == 1                # this size came again, and others may be worth a bet
+    assert [new_plans(planned, step, 14) for _ in range(2)] == [0, 1]       # a third time: others may be worth a bet
     assert [new_plans(planned, step, rows) for rows in range(20, 26)] == [1] * tiers.MAX_BETS + [0, 0]
+
+
+def test_steps_that_come_twice_are_no_longer_planned_at_the_second_sight(planned):
+    one, other = trainer(6), trainer(6)
+    made = [new_plans(planned, step, rows) for rows in range(3, 12) for step in (one, other)]
+    assert made == [0, 1] * tiers.MAX_BETS + [0] * (18 - 2 * tiers.MAX_BETS)
 
 
 def test_a_bet_that_was_won_lets_the_next_be_made(planned, monkeypatch):

@@ -73,7 +73,7 @@ def attempt(trace, key, wanted, free, whole=True):
                 trace.segments = segments_of(trace, times)
             return False
         _sightings.pop(key, None)
-        _sightings.bets += whole and seen is None and trace.trains
+        _sightings.bets += whole and trace.trains and (seen is None or seen.times == 1)
         plan = _planned(trace, wanted, free, seen)
         if plan is None:                                     # next time there may be more memory
             return False

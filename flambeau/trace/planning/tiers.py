@@ -9,9 +9,12 @@ known, but what it has done so far says much:
   twenty lengths come again after some other number each time, and too seldom to earn a plan);
 - what comes again only after much else (a batch of the same structure an epoch later, a sequence of the same length) is
   run as often as its plan costs more than a run without, and planned then;
-- what has so much data that fused loops win more in a single run than the plan costs is planned when it is first seen;
-  so is a training step of some size, which will come again: that is a bet, and where several in a row were not won,
-  because every step has other shapes, no more are made until something comes again.
+- what has so much data that fused loops win more in a single run than the plan costs is planned when it is first
+  seen; so is a training step of some size, which will come again.
+
+A plan for a training step at its first or second sight is a bet. Where several in a row were not won, because every step
+has other shapes (or comes twice, in two nets that are trained side by side), no more are made until a step has come
+oftener than that.
 
 Whether a look waits for the compiler is decided in the same way. All processors compile what is waited for, and one
 what is compiled in the background, while the program goes on at its slower pace. So what a loop needs is waited for, if
@@ -33,7 +36,7 @@ MAX_TURNS = 8                             # runs that train in one step of a loo
 SOON_LENGTHS = 8                          # without any, what comes again within so many times its own instructions
 SOON_INSTRUCTIONS = 512                   # and these is a loop's body
 RARE_SIGHTINGS = 5                        # how often anything else is run before it has a plan
-MAX_BETS = 4                              # training steps planned at first sight, in a row, that do not come again
+MAX_BETS = 4                              # training steps planned so soon, in a row, that do not come again
 EXPECTED_RUNS = 8                         # of what comes again, or trains: so many the compiler may take as long as
 
 
@@ -49,7 +52,7 @@ class Sighting:
 
 class Sightings(dict):
     """key of a trace → Sighting. `turn` and `instructions` count what was run so far, `bets` the training steps that
-    were planned at first sight since something came again."""
+    were planned at first or second sight since one came oftener."""
 
     def __init__(self):
         super().__init__()
@@ -57,7 +60,7 @@ class Sightings(dict):
 
     def count(self, trace, seen, has_plan):
         """Note that a trace, no segment, is about to run, which was `seen` so before or has a plan."""
-        if trace.trains and (has_plan or seen is not None and self.is_loop(seen, len(trace.code))):
+        if trace.trains and (has_plan or seen is not None and seen.times > 1 and self.is_loop(seen, len(trace.code))):
             self.bets = 0
         self.turn += trace.trains
         self.instructions += len(trace.code)
@@ -91,9 +94,10 @@ def worth_a_plan(trace, seen, sightings):
     """Whether to make a plan for a trace now that was `seen` so before, if at all; see Note [What a plan is worth]."""
     if not has_a_choice(trace):
         return True
-    if seen is not None:
-        return seen.times >= RARE_SIGHTINGS or sightings.is_loop(seen, len(trace.code))
     may_bet = trace.trains and sightings.bets < MAX_BETS
+    if seen is not None:
+        return seen.times >= RARE_SIGHTINGS or sightings.is_loop(seen, len(trace.code)) \
+            and (may_bet or seen.times > 1 or not trace.trains)
     least = TRAINING_BYTES_PER_INSTRUCTION if may_bet else BYTES_PER_INSTRUCTION
     return trace.bytes >= MIN_BYTES and trace.bytes >= least * len(trace.code)
 
