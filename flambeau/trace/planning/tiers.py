@@ -12,9 +12,9 @@ known, but what it has done so far says much:
 - what has so much data that fused loops win more in a single run than the plan costs is planned when it is first
   seen; so is a training step of some size, which will come again.
 
-A plan for a training step at its first or second sight is a bet. Where several in a row were not won, because every step
-has other shapes (or comes twice, in two nets that are trained side by side), no more are made until a step has come
-oftener than that.
+A plan for a training step at its first or second sight is a bet. Where several in a row were not won, because every
+step has other shapes (or comes twice, in two nets that are trained side by side), no more are made until a step has
+come oftener than that.
 
 Whether a look waits for the compiler is decided in the same way. All processors compile what is waited for, and one
 what is compiled in the background, while the program goes on at its slower pace. So what a loop needs is waited for, if
