@@ -445,6 +445,66 @@ def test_another_shape_or_dtype_is_another_recording():
     assert len(compiled.recordings) == len(shapes) and replays(compiled) == 2 * len(shapes)
 
 
+# --- giving up ------------------------------------------------------------------------------------------------------
+
+
+def recorded(compiled, monkeypatch):
+    """A list that grows by one with every call of `compiled` that is recorded."""
+    calls, record = [], compiled._record
+    monkeypatch.setattr(type(compiled), "_record", lambda self, *given: calls.append(given) or record(*given))
+    return calls
+
+
+def test_what_fails_twice_for_the_same_lasting_reason_is_left_alone(monkeypatch):
+    compiled = torch.compile(lambda x: x * 2 if x.sum() > 0 else x)
+    calls = recorded(compiled, monkeypatch)
+    with pytest.warns(UserWarning, match="runs as ordinary code: bool.. at .* looks at a value half-way") as said:
+        for n in range(6):
+            assert same(compiled(torch.ones(3) * n), torch.ones(3) * 2 * n)
+    assert len(calls) == 2 and compiled.gave_up and len(said) == 1
+    torch.compiler.reset()
+    assert compiled.gave_up is None
+
+
+def test_reasons_that_change_from_call_to_call_are_no_reason_to_give_up_at_once(monkeypatch):
+    turns = []
+
+    def f(x):
+        turns.append(0)                                       # a list that grows
+        if len(turns) % 2:
+            x = x + float(x[0])                               # and every other time a look before it is known
+        return x * 2
+
+    compiled = torch.compile(f)
+    calls = recorded(compiled, monkeypatch)
+    with pytest.warns(UserWarning, match="runs as ordinary code"):
+        for _ in range(12):
+            compiled(x_of(3))
+    assert len(calls) == 8 and compiled.gave_up
+
+
+def test_long_recordings_have_to_be_earned(monkeypatch):
+    def f(x):
+        for _ in range(40 * len(x)):
+            x = x * 0.5 + 1
+        return x
+
+    compiled, few = torch.compile(f), 4
+    calls = recorded(compiled, monkeypatch)
+    with pytest.warns(UserWarning, match="4 recordings, and none fits: the latest one needs that x is float32") as said:
+        for n in range(2, 10):
+            x = x_of(n)
+            assert same(compiled(x), f(x))
+    assert len(calls) == len(compiled.recordings) == few and len(said) == 1
+    for n in (2, 3):
+        x = x_of(n)
+        assert same(compiled(x), f(x))                        # these are kept, and earn another
+    for n in (8, 9):
+        x = x_of(n)
+        assert same(compiled(x), f(x))
+    assert len(calls) == len(compiled.recordings) == few + 1 and replays(compiled) == 2
+
+
 def test_guards_fail_where_something_changed():
     state = types.SimpleNamespace(flag=True, parts=[x_of(3)], name="a", table={"k": 1}, chosen={1, 2}, maker=torch.sin,
                                   none=None)

@@ -13,7 +13,8 @@ import pytest
 pytestmark = pytest.mark.pinned
 
 PACKAGE = Path(__file__).parents[1] / "flambeau"
-OTHER_THREADS = {"backends/cpu/compile_thread.py:_serve"}         # interrupts come to the main thread alone
+OTHER_THREADS = {"backends/cpu/compile_thread.py:_serve",
+                 "backends/cpu/compile_thread.py:_serve_background"}      # interrupts come to the main thread alone
 
 SAMPLE = """
 def run(things, state):

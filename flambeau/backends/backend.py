@@ -261,9 +261,9 @@ class Backend:
         raise NotImplementedError(f"{type(self).__name__} does not compile")
 
     def compile(self, launches, calls=()):
-        """Code for launches, and for calls that `library` gave, to be made: `prepare(nbytes)` has that done in the
-        background, where it takes longer than to make so many bytes of results by other means, and says whether it will
-        be; `is_ready()` whether it is; and `finish()` waits for it, and raises NotCompiled where there is none."""
+        """Code for launches, and for calls that `library` gave, to be made: `prepare(spare)` has that done in the
+        background, where it takes longer than so many nanoseconds, and says whether it will be;
+        `is_ready()` whether it is; and `finish()` waits for it, and raises NotCompiled where there is none."""
         raise NotImplementedError(f"{type(self).__name__} does not compile")
 
     def program(self, tasks):

@@ -2,7 +2,14 @@
 
 A Compiled holds its recordings, the latest used first. A call is tried on each of them: one whose guards hold replays
 it. Otherwise the call is recorded, which is the ordinary call and gives the ordinary result; a recording comes of it if
-it can be replayed, and a reason why not otherwise. After eight calls that could not, the function is left alone.
+it can be replayed, and a reason why not otherwise.
+
+Note [Giving up]: to record a call takes several times what the call takes, so it is done where replays will earn it. A
+call that cannot be replayed for the same lasting reason as the call before it (a value is looked at half-way, NumPy is
+asked for random numbers) will not be replayed next time, and the function is left alone; so it is after eight calls in
+a row that could not for whatever reasons. Where every call has another structure, a few recordings are made, or all of
+those that are kept where they are short; then each has to be earned by replays of those there are, and other calls run
+as ordinary code.
 """
 import functools
 import types
@@ -24,9 +31,12 @@ from .source import Replay
 from .traced import TRACED
 from .watch import is_profiled
 
-MAXIMUM_FAILED_CALLS = 8      # calls in a row that could not be replayed, until we give up
-MAXIMUM_RECORDINGS = 8        # recordings of one function
-REPLAYS_UNTIL_SETTLED = 32    # replays after which an old recording may make room for a new one
+MAXIMUM_FAILED_CALLS = 8      # calls in a row that could not be replayed, until we give up,
+MAXIMUM_SAME_FAILURES = 2     # and those of them that failed for the same lasting reason
+MAXIMUM_RECORDINGS = 8        # recordings of one function; a new one takes the place of the longest unused
+UNEARNED_RECORDINGS = 4       # those that are made whether or not others were replayed,
+UNEARNED_OPERATIONS = 256     # or more of them, while they have no more operations than this together
+MAXIMUM_REPLAYS_TO_EARN = 32  # replays that earn one more: 2 at first, twice as many for every other, up to so many
 _all = WeakBag()
 
 
@@ -43,7 +53,7 @@ class Compiled:
         self._fullgraph = fullgraph
         self._lock = new_lock()
         self._varying = set()         # paths of whole numbers that were another at a later call
-        self._failures = self._since = 0
+        self._failures = self._same_failures = self._since = 0
         self._said = False
         if hasattr(fn, "__name__"):
             functools.update_wrapper(self, fn, updated=())
@@ -107,10 +117,9 @@ class Compiled:
         if not self._lock.acquire(blocking=False):           # another thread records it just now
             return fn(*args, **kwargs)
         try:
-            replays = sum(r.hits for r in self.recordings) - self._since
-            if len(self.recordings) >= MAXIMUM_RECORDINGS and replays < REPLAYS_UNTIL_SETTLED:
+            if misses and not self._earned():
                 found, guard = misses[0]
-                words = (f"{MAXIMUM_RECORDINGS} recordings, and none fits: the latest one needs that "
+                words = (f"{len(self.recordings)} recordings, and none fits: the latest one needs that "
                          f"{found.guards[guard]}")
                 self._reason(words)
                 self._warn(f"{name_of(fn)} is compiled, but this call runs as ordinary code: {words}")
@@ -118,6 +127,15 @@ class Compiled:
             return self._record(args, kwargs)
         finally:
             self._lock.release()
+
+    def _earned(self):
+        """Whether one more recording may be made; see Note [Giving up]."""
+        made = len(self.recordings)
+        more = made - UNEARNED_RECORDINGS
+        if more < 0 or made < MAXIMUM_RECORDINGS and sum(r.operations for r in self.recordings) <= UNEARNED_OPERATIONS:
+            return True
+        replays = sum(r.hits for r in self.recordings) - self._since
+        return replays >= min(2 << more, MAXIMUM_REPLAYS_TO_EARN)
 
     def _record(self, args, kwargs):
         fn, made = self._compiles, None
@@ -142,8 +160,9 @@ class Compiled:
         if made is None:
             self._failed(reason, again)
         else:
-            self._failures, self._since = 0, sum(r.hits for r in self.recordings)
             self.recordings = [made, *self.recordings[:MAXIMUM_RECORDINGS - 1]]
+            self._failures = self._same_failures = 0
+            self._since = sum(r.hits for r in self.recordings)
         return out
 
     # --- reasons -----------------------------------------------------------------------------------------------------
@@ -155,9 +174,11 @@ class Compiled:
         del self.reasons[:-MAXIMUM_FAILED_CALLS]
 
     def _failed(self, reason, again):
+        lasts = not again and self.reasons[-1:] == [reason]
+        self._same_failures = 0 if again else self._same_failures + 1 if lasts else 1
         self._reason(reason)
         self._failures += 1
-        if self._failures >= MAXIMUM_FAILED_CALLS:
+        if self._failures >= MAXIMUM_FAILED_CALLS or self._same_failures >= MAXIMUM_SAME_FAILURES:
             self.gave_up = reason
         if self._fullgraph and (not again or self.gave_up):
             raise RuntimeError(f"compile(fullgraph=True): {reason}")
@@ -257,4 +278,5 @@ def disabled(fn, reason):
 def reset():
     """Forget every recording."""
     for compiled in _all:
-        compiled.recordings, compiled.reasons, compiled.gave_up, compiled._failures = [], [], None, 0
+        compiled.recordings, compiled.reasons, compiled.gave_up = [], [], None
+        compiled._failures = compiled._same_failures = compiled._since = 0

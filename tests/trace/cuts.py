@@ -30,14 +30,14 @@ def cut_everywhere(lengths=(1, 3, 2, 5)):
             ran.append(len(self.code))
             super().clear()
 
-    def patience(trace):
-        return 0 if isinstance(trace, Seen) else 1 << 30
+    def is_segment(trace, seen, sightings):
+        return isinstance(trace, Seen)
 
     current().run()
     plan._plans.clear()
     plan._sightings.clear()
     patch = pytest.MonkeyPatch()
-    for module, name, value in ((plan, "segments_of", cut), (plan, "_patience", patience), (plan, "Segment", Seen),
+    for module, name, value in ((plan, "segments_of", cut), (plan, "worth_a_plan", is_segment), (plan, "Segment", Seen),
                                 (segments, "FREE_BYTES", 0)):
         assert hasattr(module, name)
         patch.setattr(module, name, value)

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import time
 from array import array
 
@@ -33,7 +34,7 @@ def background(monkeypatch):
     plan.forget()
     plan._sightings.clear()
     monkeypatch.setattr(program, "LONG_TEXT_CHARACTERS", 0)
-    monkeypatch.setattr(program, "RESULT_BYTES_PER_CHARACTER", 1 << 40)
+    monkeypatch.setattr(program, "CHARACTER_NANOSECONDS", 1 << 60)
     monkeypatch.setattr(machine_code.host().store, "tiers", [])
     with torch.config.using(executor="auto", object_dir=""):
         yield
@@ -185,6 +186,47 @@ def test_what_cannot_be_compiled_is_said_by_whoever_needs_it(monkeypatch):
             assert expression(x, 6).tolist() == expected
             ended()
     assert by_a_plan()                                        # all but the broken part
+
+
+def test_a_look_for_what_is_there_does_not_wait_for_it():
+    begun, may_end = threading.Event(), threading.Event()
+    compile_thread.beforehand(lambda: (begun.set(), may_end.wait(PATIENCE)))
+    try:
+        assert begun.wait(PATIENCE)
+        assert compile_thread.undisturbed(int, "3") == 3 and not may_end.is_set()
+        x = torch.ones(4, 3)
+        torch.cpu.synchronize()
+        assert (x @ x.t()).sum().item() == 48                 # code that came with the package, or is compiled now
+        assert not compile_thread.is_through()
+    finally:
+        may_end.set()
+    ended()
+
+
+def test_code_that_is_being_compiled_is_not_compiled_once_more(monkeypatch):
+    begun, may_go, real = threading.Event(), threading.Event(), machine_code._compile
+
+    def held_up(parts, symbols, asked):
+        begun.set()
+        assert may_go.wait(PATIENCE)
+        return real(parts, symbols, asked)
+
+    text = {"adds_41": "define i64 @adds_41(i64 %x) {\n  %y = add i64 %x, 41\n  ret i64 %y\n}\n"}
+    before = machine_code.compiled
+    monkeypatch.setattr(machine_code, "_compile", held_up)
+    machine_code.prepare(text)
+    assert begun.wait(PATIENCE)
+    monkeypatch.setattr(machine_code, "wait_for_piece", lambda: (may_go.set(), compile_thread.wait_for_piece()))
+    assert machine_code.functions(text)["adds_41"] and machine_code.compiled == before + 1
+
+
+def test_what_a_plan_needs_is_compiled_together(monkeypatch):
+    pieces = []
+    monkeypatch.setattr(machine_code, "beforehand", lambda work, texts: pieces.append(texts))
+    monkeypatch.setattr(machine_code, "BACKGROUND_CHARACTERS", 100)
+    texts = {f"f{n}": "x" * length for n, length in enumerate((30, 30, 30, 30, 200, 10))}
+    machine_code.prepare(texts)
+    assert [[*piece] for piece in pieces] == [["f0", "f1", "f2"], ["f3"], ["f4"], ["f5"]]
 
 
 def test_python_ends_without_waiting_for_it():

@@ -171,7 +171,7 @@ def test_what_trains_is_planned_when_it_is_first_seen(monkeypatch):
     w, x = ready(64, 1024), ready(64, 1024)                # 256 KiB: little for one look, enough for what comes again
     w.requires_grad_()
     monkeypatch.setattr(planning, "_plans", {})
-    monkeypatch.setattr(planning, "_sightings", {})
+    monkeypatch.setattr(planning, "_sightings", planning.Sightings())
     with torch.config.using(executor="auto"):
         for trains in (False, True):
             y = x

@@ -42,6 +42,7 @@ from .compile_thread import (
     lock as _lock,
     side_by_side,
     undisturbed,
+    wait_for_piece,
     when_idle,
 )
 from .memory.allocator import bytes_in_words, has_room
@@ -52,9 +53,11 @@ LLVM_START_BYTES = 64 << 20      # room for LLVM to set itself up: measured 23 M
 KERNEL_COMPILE_BYTES = 32 << 20  # room for a kernel, and for each of its characters: measured 3 MiB for 79,000
 COMPILE_BYTES_PER_CHARACTER = 256
 SHARE_CHARACTERS = 4096          # of LLVM text that are worth a thread: some 8 milliseconds
+BACKGROUND_CHARACTERS = 1 << 16  # of LLVM text that are compiled in one go in the background, as one object
 
 QUICK_MARK = "; quickly\n"    # how a text begins that is compiled at level 0
 
+_in_background: dict = {}     # {name: text} of what is being compiled in the background
 compiled = 0                  # texts that LLVM compiled in this process, for a caller that asked
 loaded = 0                    # texts whose object came from the disk or the package, for a caller that asked
 
@@ -82,6 +85,8 @@ def functions(texts, symbols=None, asked=True, quickly=()):
     keys = store.keys(texts)
     found = store.known(keys)
     if len(found) < len(texts):
+        if not _in_background.keys().isdisjoint(texts.keys() - found):
+            wait_for_piece()
         found, failed = undisturbed(_load, texts, symbols, asked, quickly, keys)
         say_warnings()
         if failed:
@@ -106,21 +111,42 @@ def _look(texts, keys, symbols, asked):
     """Those of {name: text} that are not found; the others are in memory then."""
     global loaded
     store, left = _host.store, {}
-    for name, text in texts.items():
-        key = keys[name]
-        known = key in store.libraries
-        if store.find(key, name, text, symbols) is None:
-            left[name] = text
-        else:
-            loaded += asked and not known
+    with _lock:
+        for name, text in texts.items():
+            key = keys[name]
+            known = key in store.libraries
+            if store.find(key, name, text, symbols) is None:
+                left[name] = text
+            else:
+                loaded += asked and not known
     return left
 
 
 def prepare(texts):
-    """Have {name: text} compiled in the background, one by one; `functions` then finds them."""
+    """Have {name: text} compiled in the background; `functions` then finds them.
+
+    Together, since a kernel compiled alone takes LLVM twice as long, and its thread has to be let in by Python as often
+    for one as for many. Not all of a long plan in one go: a program that ends, or forks, waits for what has begun.
+    """
     host()
+    batch, length = {}, 0
     for name, text in texts.items():
-        beforehand(_load, {name: text})
+        if batch and length + len(text) > BACKGROUND_CHARACTERS:
+            beforehand(_load_in_background, batch)
+            batch, length = {}, 0
+        batch[name] = text
+        length += len(text)
+    if batch:
+        beforehand(_load_in_background, batch)
+
+
+def _load_in_background(texts):
+    """See Note [In the background] in compile_thread.py."""
+    try:
+        _in_background.update(texts)
+        _load(texts, parts=1)
+    finally:
+        _in_background.clear()
 
 
 def make_ready(texts, quickly=()):
@@ -153,8 +179,9 @@ def _improve(slot, name, text, goal):
             ctypes.c_void_p.from_address(slot).value = found[name]
 
 
-def _load(texts, symbols=None, asked=True, quickly=(), keys=None):
-    """Have the machine code of `texts` in memory: {name: address}, and {name: why} of those that failed.
+def _load(texts, symbols=None, asked=True, quickly=(), keys=None, parts=0):
+    """Have the machine code of `texts` in memory: {name: address}, and {name: why} of those that failed. `parts`: so
+    many are compiled at once; 0: as many as are worth it.
 
     When its symbols are looked up, LLVM links an object, and may find that it calls something which is not there. The
     texts of a batch with such a one in it are compiled one by one.
@@ -168,7 +195,7 @@ def _load(texts, symbols=None, asked=True, quickly=(), keys=None):
     missing |= _look(quick, keys, symbols, asked)
     for mark in (True, False) if missing else ():
         batch = {name: text for name, text in missing.items() if text.startswith(QUICK_MARK) is mark}
-        again = _compile(_shares(batch), symbols, asked)
+        again = _compile([batch] if parts == 1 and batch else _shares(batch), symbols, asked)
         alone = dict.fromkeys(batch[name] for name in again)
         failed |= _compile([{name: text for name in again if batch[name] == text} for text in alone], symbols, asked)
     found = store.known(keys)
@@ -187,8 +214,13 @@ def _shares(batch):
     stay together."""
     texts = {text: text for text in batch.values()}
     worth = 1 + sum(map(len, texts)) // SHARE_CHARACTERS
-    parts = dealt_out(texts, min(processors(), quota(), settings.num_threads or worth, worth))
+    parts = dealt_out(texts, min(compilers(), worth))
     return [{name: text for name, text in batch.items() if text in part} for part in parts]
+
+
+def compilers():
+    """How many threads may compile at once."""
+    return min(processors(), quota(), settings.num_threads or processors())
 
 
 def _compile(parts, symbols, asked):
@@ -214,11 +246,12 @@ def _emit(part):
 def _keep(part, code, symbols, asked):
     """Keep the object of a part; gives why it cannot be put in memory."""
     global compiled
-    try:
-        _host.store.keep(part, code, symbols)
-    except (RuntimeError, OSError) as error:
-        return str(error)
-    compiled += asked and len({*part.values()})
+    with _lock:
+        try:
+            _host.store.keep(part, code, symbols)
+        except (RuntimeError, OSError) as error:
+            return str(error)
+        compiled += asked and len({*part.values()})
     return ""
 
 

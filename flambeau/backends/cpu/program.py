@@ -17,8 +17,8 @@ from .library import gemm
 from .library.gemm_kernels import texts_of
 from .schedule import schedule, settle  # noqa: F401  (schedule is the Backend's)
 
-RESULT_BYTES_PER_CHARACTER = 512   # of results that NumPy makes while LLVM compiles one character
-LONG_TEXT_CHARACTERS = 1 << 12     # of LLVM text that a look should not wait for: some 8 to 20 milliseconds
+CHARACTER_NANOSECONDS = 500        # in which LLVM compiles one of a text
+LONG_TEXT_CHARACTERS = 1 << 12     # of a text that is always waited for: less, and a thread of its own costs more
 PIECE_NANOSECONDS = 12_000         # of work that are worth handing to another thread
 
 
@@ -76,9 +76,9 @@ class Compilation:
                 if launch.hasty:
                     self.hasty.add(self._names[text])
 
-    def prepare(self, nbytes):
-        """Have them compiled in the background, where that takes longer than to make `nbytes` of results without."""
-        characters = max(nbytes // RESULT_BYTES_PER_CHARACTER, LONG_TEXT_CHARACTERS)
+    def prepare(self, spare):
+        """Have them compiled in the background, where that takes longer than `spare` nanoseconds; whether it does."""
+        characters = max(spare * machine_code.compilers() // CHARACTER_NANOSECONDS, LONG_TEXT_CHARACTERS)
         if sum(map(len, self.missing.values())) <= characters:
             return False
         left = machine_code.not_found(self.missing)

@@ -92,7 +92,7 @@ class GPUCompilation:
                 name, source = self.kernels.known_call(call)
                 self.missing[name] = source
 
-    def prepare(self, nbytes):
+    def prepare(self, spare):
         """Nothing runs meanwhile: there is no other way to make the same bits on a GPU (see `Backend.interprets`)."""
         return False
 

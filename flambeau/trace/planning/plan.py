@@ -44,17 +44,12 @@ from .padding import pad_rows
 from .recurrence import Repeated
 from .segments import Segment, segments_of
 from .steps import CallbackStep, CopyStep, KernelStep, LibraryStep, RecurrenceStep, ReferenceStep, TransferStep
+from .tiers import Sightings, has_a_choice, time_to_compile, worth_a_plan
 
 MAX_REMEMBERED_TRACES = 4096
 MAX_REMEMBERED_INSTRUCTIONS = 100_000    # of those traces together: a key holds some two KiB for each, with its specs
-SMALL_TRACE_BYTES = 1 << 20      # of results; with fewer, a trace has to be seen a few times before it is planned:
-INSTRUCTIONS_PER_SIGHTING = 64   # once, and once more for so many, since long traces take long to compile
-BYTES_PER_INSTRUCTION = 1 << 19  # of results; with fewer, it has to be seen once, and
-TRAINING_BYTES_PER_INSTRUCTION = 1 << 15    # so many where it trains: a loop will come by again
-SIGHTINGS_OF_SEGMENTED = 4       # more, of a trace that runs by segments for its greater part
-FIRST_SIGHT_BYTES = 1 << 17      # of results that could be made while an instruction is first run without a plan
 _plans: dict = {}                # key of a trace → Plan, or False where it is left to the reference
-_sightings: dict = {}            # key of a trace with little data → how often it was run without a plan
+_sightings = Sightings()         # of traces without a plan
 _remembered_instructions = 0     # of the traces in both
 _finishing = new_lock()
 
@@ -63,20 +58,24 @@ def attempt(trace, key, wanted, free, whole=True):
     """Run `trace`, of which `key_of` gave these, by a plan and empty it; False where it is to be run instruction by
     instruction, but for its `segments`. `whole`: it is no Segment of another.
 
-    Whether a trace is planned depends on how much data it has and how often it was seen, never on time. The bits are
-    the same: see running/interpret.py.
+    Whether a trace is planned is decided in tiers.py, by its sizes and how often it was seen, never by time. The bits
+    are the same: see running/interpret.py.
     """
     plan = _plans.get(key)
+    seen = _sightings.get(key) if plan is None else None
+    if whole:
+        _sightings.count(trace, seen, plan is not None)
     if plan is None:
-        times = _sightings.get(key, 0)
-        if not times:
+        if seen is None:
             _make_room(len(trace.code))
-        if settings.executor != "native":
-            if times < _patience(trace) + (whole and _segmented(trace, times)):
-                _sightings[key] = times + 1
-                return False
-            _sightings.pop(key, None)
-        plan = _planned(trace, key, wanted, free, not times)
+        if settings.executor != "native" and not worth_a_plan(trace, seen, _sightings):
+            times = _sightings.note(key)
+            if whole:
+                trace.segments = segments_of(trace, times)
+            return False
+        _sightings.pop(key, None)
+        _sightings.bets += whole and trace.trains and (seen is None or seen.times == 1)
+        plan = _planned(trace, key, wanted, free, seen)
         if plan is None:                                     # next time there may be more memory
             return False
         _plans[key] = plan
@@ -122,34 +121,6 @@ def _make_room(instructions):
         _remembered_instructions = instructions
 
 
-def _patience(trace):
-    """How often a trace is run without a plan before it gets one, which takes about 0.4 milliseconds for each
-    instruction: a call that never comes again would not earn it."""
-    if not _has_a_choice(trace):
-        return 0
-    if trace.bytes < SMALL_TRACE_BYTES:
-        return 1 + len(trace.code) // INSTRUCTIONS_PER_SIGHTING
-    least = TRAINING_BYTES_PER_INSTRUCTION if trace.trains else BYTES_PER_INSTRUCTION
-    return int(trace.bytes < least * len(trace.code))
-
-
-def _segmented(trace, times):
-    """How much longer to wait for a plan of a trace that was run without one so many `times`: its segments have most of
-    what that would give. They are noted in it."""
-    if not _has_a_choice(trace):
-        return 0
-    trace.segments = segments_of(trace, times)
-    return SIGHTINGS_OF_SEGMENTED if 2 * sum(end - start for start, end in trace.segments) >= len(trace.code) else 0
-
-
-def _has_a_choice(trace):
-    """Whether the trace gives the same bits without a plan: see `Backend.interprets`."""
-    for one in trace.code:
-        if one.entry.compiles and not one.entry.device.backend.interprets:
-            return False
-    return True
-
-
 def made_for(trace):
     """The plan by which `trace` would run natively now: made where there is none, and not kept."""
     with trace.lock:                                         # no thread runs it meanwhile
@@ -189,12 +160,11 @@ def _finished(key, plan):
             return False
 
 
-def _planned(trace, key, wanted, free, first):
-    """A new plan; False where there is none, None for want of memory. `first`: the trace was not run before, and its
-    instructions would have to be prepared to run one by one, which takes as long as to plan them."""
+def _planned(trace, key, wanted, free, seen):
+    """A new plan; False where there is none, None for want of memory. `seen`: the Sighting of the trace, or None."""
     spare = None
-    if settings.executor != "native" and _has_a_choice(trace):
-        spare = trace.bytes + first * FIRST_SIGHT_BYTES * len(trace.code)
+    if settings.executor != "native" and has_a_choice(trace):
+        spare = time_to_compile(trace, seen)
     collects = gc.isenabled()
     try:
         gc.disable()                                         # a graph is no garbage: to look through it took a fifth
@@ -284,9 +254,9 @@ def drafted(graph, wanted, free, materialised=()):
 class Plan:
     """How one trace runs. Built from its instructions, the specs of its slots, and what is wanted and what is free.
 
-    `spare`: so many bytes of results it has, or is as costly as. Where its kernels take longer to compile than these to
-    make without a plan, it is left `waiting`: they are compiled in the background, and `finish` makes it ready. None:
-    they are waited for. See Note [Compiled beforehand]. `parts`, of its key, say which offsets move from run to run.
+    `spare`: so many nanoseconds it may take. Where its kernels take longer to compile, it is left `waiting`: they are
+    compiled in the background, and `finish` makes it ready. None: they are waited for. See Note [Compiled beforehand].
+    `parts`, of its key, say which offsets move from run to run.
     """
 
     bound = None                  # the BoundProgram that runs traces by it; None while it is `waiting`

@@ -20,21 +20,28 @@ FREE_BYTES = 1 << 16          # of an input that nothing else holds, for its mem
 
 def segments_of(trace, sightings):
     """(start, end) of the segments of `trace`, which was run without a plan `sightings` times before."""
-    found, start, number, least = [], -1, trace.emptied, 2 * (sightings + 1)
+    settled, number, least = bytearray(len(trace.code)), trace.emptied, 2 * (sightings + 1)
     for index, instruction in enumerate(trace.code):
         entry = instruction.entry
         if entry.latest != number:
             entry.latest = number
             entry.traces += 1
-        if entry.traces < least or entry.op.effect:
+        settled[index] = entry.traces >= least and not entry.op.effect
+    return _runs(settled)
+
+
+def _runs(settled):
+    """(start, end) of the runs of true values that are long enough; none where all are: it would be the trace."""
+    found, start = [], -1
+    if all(settled):
+        return found
+    for index, is_settled in enumerate((*settled, False)):
+        if is_settled and start < 0:
+            start = index
+        elif not is_settled:
             if 0 <= start <= index - MIN_INSTRUCTIONS:
                 found.append((start, index))
             start = -1
-        elif start < 0:
-            start = index
-    length = len(trace.code)
-    if 0 < start <= length - MIN_INSTRUCTIONS:            # from 0 on, it would be the trace
-        found.append((start, length))
     return found
 
 

@@ -72,6 +72,11 @@ def execute(entry, arrays, params, own=False):
     return out
 
 
+def is_prepared(entry):
+    """Whether `execute` has all that it needs to run an entry."""
+    return entry in _programs or not entry.compiles
+
+
 class NoProgram(Exception):
     """The operation has no body, or none for these operands."""
 

@@ -61,9 +61,9 @@ class Kernels:
                     calls.append(part.call)
         self._made = {backend: backend.compile(*both) for backend, both in wanted.items()}
 
-    def prepare(self, nbytes):
-        """Have them compiled in the background, where that takes longer than to make `nbytes` of results without."""
-        waits = [made.prepare(nbytes) for made in self._made.values()]       # each of them begins
+    def prepare(self, spare):
+        """Have them compiled in the background, where that takes longer than `spare` nanoseconds; whether it does."""
+        waits = [made.prepare(spare) for made in self._made.values()]       # each of them begins
         return any(waits)
 
     def are_ready(self):

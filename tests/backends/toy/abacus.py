@@ -104,7 +104,7 @@ class Compilation:
     def __init__(self, backend, launches):
         self.backend, self.launches = backend, launches
 
-    def prepare(self, nbytes):
+    def prepare(self, spare):
         return False
 
     def is_ready(self):
