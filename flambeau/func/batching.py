@@ -27,11 +27,11 @@ DYNAMIC = ("vmap: We do not support batching operators that can output dynamic s
 
 
 def invoke(op, args):
-    """Call an operation with all its arguments, which may be batched at the levels around."""
+    """Call an operation with its arguments in order, which may be batched at the levels around."""
     if op not in known:
         prepared(op)
     if modes.autocast is None:
-        return call_primitive(op, tuple(args))
+        return call_primitive(op, op.bind(tuple(args), {}) if len(args) < len(op.defaults) else tuple(args))
     n = op.n_positional
     return call(op, tuple(args[:n]), dict(zip(op.kwonly, args[n:], strict=True)))
 
@@ -110,8 +110,8 @@ def batched_call(op, args, key, entry):
     rule = rules.get(op) or rules.setdefault(op, rule_of(op))
     if entry is None and not getattr(rule, "by_values", False):
         entry = infer_entry(op, args, key)                # refuses what no slice could do, in its own words
-        if entry.outs is None:
-            raise Unbatchable(DYNAMIC.format(op.__name__))
+    if entry is not None and entry.outs is None:
+        raise Unbatchable(DYNAMIC.format(op.__name__))
     sliced = Sliced(op, args, entry, level)
     trace = current()
     site = trace.site
@@ -137,11 +137,7 @@ def checked(sliced, value, nth, level):
 
 def rule_of(op):
     """The rule of an operation that the tables do not name, by what it declares."""
-    if isinstance(op, Pointwise):
-        return aligned
-    if any(name in DIMS for name in op.arg_names):
-        return None
-    return slice_by_slice
+    return aligned if isinstance(op, Pointwise) else slice_by_slice
 
 
 def aligned(sliced):

@@ -75,6 +75,8 @@ def convolved(sliced):
             return slice_by_slice(sliced)
         run = _shared_convolution if same_throughout(weight) else grouped
         made = run(sliced.whole(0), weight, *rest)
+    elif not sliced.has[0]:
+        made = invoke(sliced.op, (input, weight, None, *rest)).unsqueeze(0)
     else:
         made = invoke(sliced.op, (input.flatten(0, 1), weight, None if own_bias else bias, *rest))
         made = made.unflatten(0, input.shape[:2])

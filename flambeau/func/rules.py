@@ -84,7 +84,7 @@ def in_a_row(other, *more):
 by("""_sum _sum_dim nansum _mean _mean_dim _prod_dim all_ any_ count_nonzero _put_along _take_along amax amin _max_dim
     _min_dim _var _std _var_mean _std_mean logsumexp _softmax _safe_softmax _softmax_backward _log_softmax
     _log_softmax_backward sort topk kthvalue _median_dim _nanmedian_dim mode cumsum cumprod _recur cummax cummin
-    logcumsumexp transpose unsqueeze _squeeze_dim _squeeze_dims select _select_backward _slice _slice_backward
+    logcumsumexp transpose _squeeze_dim _squeeze_dims select _select_backward _slice _slice_backward
     diagonal _diagonal_backward unfold _unfold_backward _split _split_with_sizes unbind _flip rot90 select_scatter
     slice_scatter diagonal_scatter gather _gather_backward _scatter _scatter_value scatter_add scatter_reduce _glu
     _c2c _r2c _c2r _cross""", along)
@@ -104,6 +104,8 @@ def embedded(sliced):
 
 
 by("diag_embed", embedded)
+by("unsqueeze", lambda sliced: sliced.run((sliced.args[0], shifted(sliced.args[1], len(sliced.shapes[0]) + 1))))
+by("_diagonal_copy", lambda sliced: sliced.args[0].diagonal(sliced.args[1], 1, 2).clone())
 
 
 def pairwise_dims(sliced):
@@ -137,7 +139,7 @@ def matrices(sliced):
 
 
 by("""tril triu _cholesky _cholesky_old _inv _qr _lu _permutation _eigh _eigvalsh _eig _eigvals _svd _svdvals det
-    _slogdet matrix_exp _diagonal_copy _alias _real _imag view_as_real _view_as_complex constant_pad_nd geqrf
+    _slogdet matrix_exp _alias _real _imag view_as_real _view_as_complex constant_pad_nd geqrf
     _mean_pool _mean_pool_back _avg_pool2d_mean _adaptive_avg_pool2d_mean _avg_pool3d_mean _adaptive_avg_pool3d_mean
     _resized _resized_back _reflection_pad1d _reflection_pad2d _reflection_pad3d _replication_pad1d _replication_pad2d
     _replication_pad3d _pad_circular _resized_bytes _upsample_nearest1d _upsample_nearest2d _upsample_nearest3d
@@ -177,7 +179,8 @@ def folded(core):
     return rule
 
 
-by("_im2col _col2im", folded(2))
+by("_im2col", folded(3))
+by("_col2im", folded(2))
 by("channel_shuffle", lambda sliced: folded(len(sliced.shapes[0]) - 1)(sliced))
 by("_max_unpool _max_unpool2d_by_index _max_unpool3d_by_index",
    lambda sliced: folded(len(sliced.args[2]) + 1)(sliced))
@@ -264,8 +267,11 @@ def same_throughout(batch):
 
 
 def pairs(sliced, left, right):
-    """The products of two (value, whether it has slices), each a matrix, over all slices."""
+    """The products of two (value, whether it has slices), each a matrix, over all slices; the one product, if neither
+    has."""
     (a, own_a), (b, own_b) = left, right
+    if not own_a and not own_b:
+        return a @ b
     if own_a and own_b:
         return _products(a, b)
     if own_a:
@@ -303,7 +309,7 @@ def affine(sliced):
     made = pairs(sliced, operand(sliced, 1), right)
     made = made.squeeze(-1) if vector else made
     beta, alpha = args[3:] if len(args) > 3 else (1, 1)
-    added = sliced.wide(0, made.dim() - 1)
+    added = sliced.wide(0, 1 if vector else 2)
     made = made if alpha == 1 else made * alpha
     return made if beta == 0 else made + (added if beta == 1 else added * beta)
 
@@ -316,6 +322,8 @@ def batches(sliced):
 
 def of_batches(size, left, right):
     (a, own_a), (b, own_b) = left, right
+    if not own_a and not own_b:
+        return declared["bmm"](a, b)
     count = a.shape[1 if own_a else 0]
     if own_a and own_b:
         return declared["bmm"](a.flatten(0, 1), b.flatten(0, 1)).unflatten(0, (size, count))
@@ -329,9 +337,9 @@ def added_batches(sliced):
     args = sliced.args
     made = of_batches(sliced.size, operand(sliced, 1), operand(sliced, 2))
     if sliced.op is declared["addbmm"]:
-        made = made.sum(1)
+        made = made.sum(-3)
     made = made if args[4] == 1 else made * args[4]
-    added = sliced.wide(0, made.dim() - 1)
+    added = sliced.wide(0, len(sliced.entry.outs[0].shape))
     return made if args[3] == 0 else made + (added if args[3] == 1 else added * args[3])
 
 
