@@ -2,7 +2,7 @@
 
 Where an index is another one in each slice, the number of the slice becomes an index too.
 """
-from ..base import shapes
+from ..base import dtypes, shapes
 from ..tensor.batched import Unbatchable, batched, over
 from ..tensor.forms import declared, namespace
 from .batching import DYNAMIC, Slices, slice_by_slice
@@ -154,18 +154,24 @@ by("index_add", along_unless_own(2, lambda input, dim, index, source, alpha: dec
     input, at_dim(dim, input.dim(), index), (source if alpha == 1 else source * alpha).to(input.dtype))))
 by("index_copy", along_unless_own(2, lambda input, dim, index, source: declared["_index_put"](
     input, at_dim(dim, input.dim(), index), source)))
-by("_index_fill", along_unless_own(2, lambda input, dim, index, value: declared["_index_put"](
-    input, at_dim(dim, input.dim(), index), input.new_full((), value))))
+
+
+def filled(input, dim, index, value):
+    """`input` with `value` at an index, which may name a place twice: what stands there has one gradient."""
+    there = declared["_index_put"](input.new_zeros(input.shape, dtype=dtypes.bool), at_dim(dim, input.dim(), index),
+                                   input.new_ones((), dtype=dtypes.bool))
+    return where(there, value, input)
 
 
 def filled_along(sliced):
-    if sliced.has[2] or sliced.has[3] or not sliced.shapes[0]:
-        return in_parts(lambda input, dim, index, value: declared["_index_put"](
-            input, at_dim(dim, input.dim(), index), value))(sliced) if sliced.shapes[0] else slice_by_slice(sliced)
+    if not sliced.shapes[0]:
+        return slice_by_slice(sliced)
+    if sliced.has[2] or sliced.has[3]:
+        return in_parts(filled)(sliced)
     return sliced.run((sliced.args[0], shifted(sliced.args[1], len(sliced.shapes[0])), *sliced.args[2:]))
 
 
-by("_index_fill_tensor", filled_along)
+by("_index_fill _index_fill_tensor", filled_along)
 by("take", in_parts(lambda input, index: declared["index"](input.reshape(-1), (index,))))
 by("_put", in_parts(lambda input, index, source: declared["_index_put"](
     input.reshape(-1), (index.reshape(-1),), source.reshape(-1)).view(input.shape)))

@@ -146,7 +146,7 @@ by("""tril triu _cholesky _cholesky_old _inv _qr _lu _permutation _eigh _eigvals
     _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d _upsample_linear1d
     _upsample_bilinear2d _upsample_trilinear3d _upsample_bicubic2d _upsample_bilinear2d_aa _upsample_bicubic2d_aa
     _upsample_lanczos2d_aa _max_pool _max_pool2d_largest _adaptive_max_pool2d_largest _max_pool3d_largest
-    _adaptive_max_pool3d_largest _pick _drop _drop_weighted pixel_shuffle pixel_unshuffle _hide_later _class_check
+    _adaptive_max_pool3d_largest pixel_shuffle pixel_unshuffle _hide_later _class_check
     _inside_unit _not_negative _lstm_back _gru_back _drawn _bernoulli _poisson _standard_gamma _sample_dirichlet
     _uniform _normal _random _bernoulli_at _bernoulli_p _exponential _geometric _cauchy _log_normal""", leading)
 by("_cdist _euclidean_dist _standard_gamma_grad _dirichlet_grad", matrices)
@@ -179,6 +179,13 @@ def folded(core):
     return rule
 
 
+def in_front(sliced):
+    """What takes a batch in the first dimension of every tensor: slices and batch become one."""
+    return fitted(sliced, sliced.run([sliced.whole(at).flatten(0, 1) if shape is not None else a
+                                      for at, (a, shape) in enumerate(zip(sliced.args, sliced.shapes, strict=True))]))
+
+
+by("_pick _drop _drop_weighted", in_front)
 by("_im2col", folded(3))
 by("_col2im", folded(2))
 by("channel_shuffle", lambda sliced: folded(len(sliced.shapes[0]) - 1)(sliced))
