@@ -42,7 +42,7 @@ def levels_in(pairs):
 
 
 def incoming(out, root, g, levels):
-    """The gradient `g` of `out` as that of `root`, which holds all slices of it; batched over the levels it has more."""
+    """The gradient `g` of `out` as that of `root`, which holds all its slices; batched over the levels it has more."""
     if g is None:
         if out.numel() != 1 and requires(out):
             raise RuntimeError("grad can be implicitly created only for scalar outputs")

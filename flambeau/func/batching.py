@@ -2,13 +2,13 @@
 
 Note [Rules]: a rule is given a Sliced, the call of one level, and gives the result over all slices, with their
 dimension first. What it calls may be batched again, over the levels around. Most operations say by what they declare
-which rule is theirs (`rule_of`): a Pointwise one aligns its operands, one with a `dim` shifts it. The tables of rules.py
-name the others. An operation with none is called for each slice, and `watch` is told so.
+which rule is theirs: a Pointwise one aligns its operands, a composite is run and comes to others. The tables of
+rules.py, index_rules.py and layer_rules.py name the rest. An operation with no rule is called for each slice, and
+`watch` is told so.
 """
 from ..autograd.edges import requires
 from ..autograd.function import Function
 from ..autograd.modes import modes
-from ..base import shapes
 from ..base.op import Pointwise, door, known
 from ..tensor.batched import Batched, Unbatchable, batched, over, plain_of, rebatched
 from ..tensor.call import call, call_primitive

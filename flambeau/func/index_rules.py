@@ -214,7 +214,7 @@ by("_embedding_backward", lambda sliced: slice_by_slice(sliced) if sliced.args[4
 
 def searched(sliced):
     """Places in sorted rows: one row for all, or one for each."""
-    (rows, input), (own, _) = sliced.args[:2], sliced.has[:2]
+    rows, own = sliced.args[0], sliced.has[0]
     ndim = len(sliced.shapes[0])
     if not own and ndim == 1:
         return sliced.run(sliced.args)

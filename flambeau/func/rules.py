@@ -1,7 +1,7 @@
 """The rules of operations that do not go by what they declare; see Note [Rules] in batching.py.
 
-First what many share: dimensions are shifted by one, or leading dimensions are taken as they come. Then views, products,
-and what picks and puts by index.
+First what many share: dimensions are shifted by one, or leading dimensions are taken as they come. Then views and
+products.
 """
 from ..base import shapes
 from ..base.op import Composite

@@ -6,11 +6,9 @@ is called once for each slice, from its start, and the results are stacked; `wat
 nothing was written yet that would be written again.
 """
 import functools
-import weakref
 
 from ..autograd.modes import modes, no_grad
 from ..backends.cpu.random import draws as streams
-from ..base.observers import Observer, observing
 from ..base.op import door
 from ..base.pytree import broadcast_prefix, tree_flatten, tree_structure, tree_unflatten
 from ..tensor.batched import Batched, Unbatchable, batched, levels_of
@@ -89,20 +87,6 @@ def _size_of(flat, dims):
     return sizes[0]
 
 
-class _Written(Observer):
-    """Notes which storages are written."""
-
-    def __init__(self):
-        self.storages = []
-
-    def wrote(self, storage):
-        self.storages.append(weakref.ref(storage))
-
-    def something_stays(self):
-        """Whether one of them is still there, and so was not made inside of the function that has failed."""
-        return any(ref() is not None for ref in self.storages)
-
-
 class _Call:
     """One call of a function that is mapped."""
 
@@ -119,21 +103,20 @@ class _Call:
     def run(self):
         """The results over all slices."""
         before = streams.Positions() if self.randomness != "error" else None
-        writes, why = _Written(), None
+        levels = levels_of(self.size, self.randomness)
         try:
-            with observing(writes, only_this_thread=True):
-                return self.at_once()
+            return self.at_once(levels)
         except Unbatchable as error:
             why = error.with_traceback(None)              # and what the function held is gone
-            if writes.something_stays():
+            if levels.something_stays():
                 raise
         if before is not None:
             before.restore()
         door.noticed("vmap_by_slices", self.name, self.size, str(why))
         return self.stacked(self.one_by_one())
 
-    def at_once(self):
-        with levels_of(self.size, self.randomness) as level:
+    def at_once(self, levels):
+        with levels as level:
             made = self.call([t if dim is None else batched(t if dim == 0 else t.movedim(dim, 0), level.number)
                               for t, dim in zip(self.flat, self.dims, strict=True)])
         flat, spec = tree_flatten(made)

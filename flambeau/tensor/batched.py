@@ -10,6 +10,8 @@ A Batched has no contents of its own, and the place of a Value is taken by one t
 asks for numbers (`item`, `if`, NumPy, an operation whose result's shape depends on data) raises Unbatchable, and `vmap`
 then goes through the slices one by one. No compiled way takes a Batched either: its class is not in `tensor_types`.
 """
+from weakref import ref
+
 from ..autograd.edges import requires
 from ..autograd.modes import modes
 from ..base.op import door
@@ -18,8 +20,8 @@ from ..trace.value import Storage, TensorBase, Value
 from .overrides import one_of_ours
 from .tensor import Tensor
 
-LOOKED = ("vmap: It looks like you're calling .item() on a Tensor, or using one in some data-dependent control flow. We "
-          "don't support vmap over calling .item() on a Tensor, please try to rewrite what you're doing with other "
+LOOKED = ("vmap: It looks like you're calling .item() on a Tensor, or using one in some data-dependent control flow. "
+          "We don't support vmap over calling .item() on a Tensor, please try to rewrite what you're doing with other "
           "operations.")
 ENDLESS = 1 << 62             # bytes of a storage that no look reaches out of
 _slices: dict = {}            # spec of a value → spec of its slices
@@ -30,12 +32,17 @@ class Unbatchable(RuntimeError):
 
 
 class Level:
-    """A `vmap` that is running: how many others are around it, how many slices it has, what its random numbers are."""
+    """A `vmap` that is running: how many others are around it, how many slices it has, what its random numbers are, and
+    which storages were written inside."""
 
-    __slots__ = ("number", "randomness", "size")
+    __slots__ = ("number", "randomness", "size", "written")
 
     def __init__(self, number, size, randomness="error"):
-        self.number, self.size, self.randomness = number, size, randomness
+        self.number, self.size, self.randomness, self.written = number, size, randomness, []
+
+    def wrote(self, storage):
+        """A storage was written."""
+        self.written.append(ref(storage))
 
 
 class levels_of:
@@ -48,10 +55,17 @@ class levels_of:
         before = self.before = modes.levels
         level = Level(before[-1].number + 1 if before else 1, self.size, self.randomness)
         modes.levels = (*before, level)
+        self.level = level
         return level
 
     def __exit__(self, *exc):
         modes.levels = self.before
+        if self.before and self.level.written:
+            self.before[-1].written += self.level.written
+
+    def something_stays(self):
+        """Whether what was written is still there, and so was not made inside of a function that has failed."""
+        return any(written() is not None for written in self.level.written)
 
 
 class _Unseen:
@@ -161,7 +175,7 @@ def rebatched(plain, numbers):
 
 
 def over(tensor, levels):
-    """`tensor` as a Batched of all `levels` (Level objects, the outermost first): an expanded look, where it was not."""
+    """`tensor` as a Batched of all `levels`, which have a number and a size: an expanded look, where it was not."""
     plain, have = plain_of(tensor)
     missing = [level for level in levels if level.number not in have]
     if not missing:
@@ -183,9 +197,9 @@ def written(self, result, what, assign):
     """Write `result` into `self`, one of which at least is a Batched; `assign` is that of write.py."""
     if self.__class__ is not Batched or result.__class__ is Batched and result._level > self._level:
         raise Unbatchable(f"vmap: {what}: vmap: inplace arithmetic(self, *extra_args) is not possible because there "
-                          "exists a Tensor `other` in extra_args that has more elements than `self`. This happened due "
-                          "to `other` being vmapped over but `self` not being vmapped over in a vmap. Please try to use "
-                          "out-of-place operators instead of inplace arithmetic.")
+                          "exists a Tensor `other` in extra_args that has more elements than `self`. This happened "
+                          "due to `other` being vmapped over but `self` not being vmapped over in a vmap. Please try "
+                          "to use out-of-place operators instead of inplace arithmetic.")
     value, made = self._value, result
     if result.__class__ is Batched and result._level == self._level:
         made = result._value

@@ -214,7 +214,8 @@ def opened(self, part):
     if isinstance(part, np.ndarray) or isinstance(part, (list, tuple, range)):
         part = index_tensor(part, self._spec.device)
     if isinstance(part, Tensor):
-        if part._spec.ndim == 0 and part._spec.dtype.category < 2:
+        if part._spec.ndim == 0 and part._spec.dtype.category < 2 and (part.__class__ is not Batched
+                                                                       or part._spec.dtype.category == 0):
             value = array_of(part).item()
             return bool(value) if part._spec.dtype.name in ("bool", "uint8") else value
         where = self._spec.device

@@ -308,6 +308,8 @@ def put(self, result, what, shown=None):
     storage, own, writer = self._storage, self._spec, shown
     if (tell := observers.wrote) is not None:
         tell(storage)
+    if modes.levels:
+        modes.levels[-1].wrote(storage)
     if shown is None:
         writer = storage.writer = (current().site or here(), what)
     if own.device is META:

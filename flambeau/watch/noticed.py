@@ -167,7 +167,7 @@ def backward_at_leaf(tensor):
 def vmap_by_slices(name, size, why):
     """A function inside of `vmap` did what cannot be done for all slices at once, and is called for each."""
     found("vmap", f"vmap calls {name} once for each of {size:,} slices: {why.removeprefix('vmap: ')}", here(), (),
-          "as many calls as there are slices", "write what looks at numbers with torch.where, or leave vmap away", False)
+          "as many calls as there are slices", "write what looks at numbers with torch.where", False)
 
 
 def vmap_without_rule(op, size):
