@@ -371,19 +371,26 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=Fal
     names = list(inputs) if inputs.__class__ is dict else None
     outputs, inputs = _as_outputs(outputs), _as_inputs(inputs, "grad")
     given = _given_gradients(grad_outputs, len(outputs))
+    options = {"retain_graph": (create_graph if retain_graph is None else retain_graph) or modes.other_slices,
+               "create_graph": create_graph, "allow_unused": allow_unused, "materialize_grads": materialize_grads}
+    made = door.batched_grad(outputs, inputs, given, is_grads_batched, options) if modes.levels else None
+    if made is None:
+        made = _grad_batched(outputs, inputs, given, options) if is_grads_batched else \
+            grad_of_plain(outputs, inputs, given, **options)
+    return made if names is None else dict(zip(names, made, strict=True))
+
+
+def grad_of_plain(outputs, inputs, given, retain_graph, create_graph, allow_unused, materialize_grads):
+    """`grad` with its arguments in order: a tuple."""
     if materialize_grads:
         if allow_unused is False:
             raise ValueError("Expected allow_unused to be True or not passed when materialize_grads=True, but got: "
                              "allow_unused=False.")
         allow_unused = True
-    retain = (create_graph if retain_graph is None else retain_graph) or modes.other_slices
-    if is_grads_batched:
-        made = _grad_batched(outputs, inputs, given, retain, create_graph, allow_unused, materialize_grads)
-        return made if names is None else dict(zip(names, made, strict=True))
     grads = _root_grads(outputs, given)
     roots = _roots(outputs)
     wanted = _wanted_edges(inputs)
-    captured = run_backward(roots, grads, retain, create_graph, wanted, accumulate=False)
+    captured = run_backward(roots, grads, retain_graph, create_graph, wanted, accumulate=False)
     made = []
     for t, edge in zip(inputs, wanted, strict=True):
         g = captured.get(edge)
@@ -396,14 +403,13 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=Fal
                 raise RuntimeError(f"The differentiated Tensor at index {len(made)} appears to not have been used in "
                                    "the graph. Set allow_unused=True if this is the desired behavior." + _about(t))
         made.append(g if g is None or create_graph or not requires(g) else g.detach())
-    return tuple(made) if names is None else dict(zip(names, made, strict=True))
+    return tuple(made)
 
 
-def _grad_batched(outputs, inputs, given, retain, create_graph, allow_unused, materialize):
+def _grad_batched(outputs, inputs, given, options):
     """One backward per row of the batched gradients, stacked."""
     rows = len(given[0])
     _root_grads(outputs, given, batched=True)
-    each = [grad(outputs, inputs, tuple(None if g is None else g[i] for g in given),
-                 retain_graph=retain or i < rows - 1, create_graph=create_graph, allow_unused=allow_unused,
-                 materialize_grads=materialize) for i in range(rows)]
+    each = [grad_of_plain(outputs, inputs, tuple(None if g is None else g[i] for g in given),
+                          **{**options, "retain_graph": options["retain_graph"] or i < rows - 1}) for i in range(rows)]
     return tuple(None if column[0] is None else door.stack(column) for column in zip(*each, strict=True))

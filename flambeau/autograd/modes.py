@@ -21,6 +21,7 @@ class _Modes(threading.local):
     saved_refusal = None      # why saved-tensor hooks are not allowed here
     other_slices = False      # whether `vmap` calls this function again, for slices that need the same graph
     backward_pass = None      # the BackwardPass that runs now; see engine.py
+    levels = ()               # the `vmap`s that run, the outermost first; see tensor/batched.py
     autocast = None           # {type of device: dtype that autocast computes in}, None: off; see tensor/autocast.py
 
 

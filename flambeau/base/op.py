@@ -82,6 +82,10 @@ class _Door:
     hide_write: Any = None    # tensor/overwrite    hide_write(tensor): the write just counted came through `.data`
     resize: Any = None        # tensor/attributes   resize(tensor, size, strides): the storage gets the memory for them
     look_again: Any = None    # autograd/slices     look_again(base, view): the view anew, with its history
+    batched: Any = None       # func/batching       batched(op, args, key, entry): a call over batched tensors
+    batched_node: Any = None  # func/batching       batched_node(op, args): of a composite with derivative rules
+    batched_grad: Any = None  # func/batched_grad   batched_grad(outputs, inputs, ...): `autograd.grad` over them
+    batched_function: Any = None  # func/batching   batched_function(function, args): a Function of the user's over them
     tangent_of: Any = None    # autograd/forward_ad tangent_of(tensor): what it carries in forward mode
     noticed: Any = None       # __init__            noticed(what, ...): tell watch of it; see watch/noticed.py
     records: Any = None       # autograd/modes      records(): whether calls record autograd nodes now

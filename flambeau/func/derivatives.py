@@ -8,6 +8,8 @@ view of it; since gradients are asked for at the inner tensor only, a function t
 
 A transform differentiates in inference mode too, and at inference tensors: it leaves that mode for as long as it runs.
 
+Inside of `vmap` a leaf is one for each slice: an expanded look, of whose gradients there is one for each slice too.
+
 Forward products are made by differentiating the backward product, which is linear in the incoming gradient.
 """
 import functools
@@ -17,12 +19,13 @@ from ..autograd.edges import edge_of, requires
 from ..autograd.engine import grad as backward_grad
 from ..autograd.modes import differentiating, enable_grad, modes
 from ..base.pytree import tree_flatten, tree_leaves, tree_map, tree_structure, tree_unflatten
+from ..tensor.batched import Unbatchable, batched, levels_of, over, plain_of, rebatched
 from ..tensor.forms import namespace
 from ..tensor.tensor import Tensor
 from ..trace.running.effects import standing_in
 
 __all__ = ["grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize", "vjp"]
-stack, zeros_like, eye = (namespace[""][name] for name in ("stack", "zeros_like", "eye"))
+cat, zeros_like, eye = (namespace[""][name] for name in ("cat", "zeros_like", "eye"))
 
 
 class Inside:
@@ -38,20 +41,22 @@ class Inside:
         if not isinstance(tensor, Tensor):
             raise ValueError(f"Thing passed to transform API must be Tensor, got {type(tensor)}")
         if self.outside and requires(tensor):
-            return tensor.view_as(tensor)
+            made = over(tensor, modes.levels)
+            return tensor.view_as(tensor) if made is tensor else made
         return self.leaf(tensor)
 
     def leaf(self, tensor):
         """A leaf of its own over the contents of `tensor`."""
-        made = (tensor.clone() if tensor.is_inference() else tensor).detach().requires_grad_()
+        plain, numbers = plain_of(over(tensor, modes.levels))
+        made = (plain.clone() if plain.is_inference() else plain).detach().requires_grad_()
         self.leaves.add(id(made))
-        return made
+        return rebatched(made, numbers)
 
     def reaches_outside(self, tensors):
         """Whether the history of one of `tensors` goes to a leaf that is not an inner one."""
         if not self.outside:
             return False
-        stack = [edge[0] for edge in map(edge_of, filter(requires, tensors)) if edge is not None]
+        stack = [edge[0] for edge in [edge_of(plain_of(t)[0]) for t in tensors if requires(t)] if edge is not None]
         seen = set(stack)
         while stack:
             node = stack.pop()
@@ -302,25 +307,37 @@ def jacrev(func, argnums=0, *, has_aux=False, chunk_size=None, _preallocate_and_
         with enable_grad():
             out, aux = split_aux(func(*replaced(inside.tree), **kwargs), has_aux, "vjp(f, *primals)")
             outs, spec = only_tensors(out, "vjp(f, *primals)")
-            blocks = [_rows(inside, o) for o in outs]
+            blocks = [_rows(inside, o, chunk_size) for o in outs]
         return with_aux((tree_unflatten(blocks, spec),), has_aux, inside, aux)
     return made
 
 
-def _rows(inside, out):
-    """The Jacobian of one output for all inner tensors, row by row, nested as they are."""
+def _rows(inside, out, chunk_size):
+    """The Jacobian of one output for all inner tensors, nested as they are: a backward for all of its elements at once,
+    or for `chunk_size` of them."""
     create = inside.reaches_outside((out,))
-    rows = [inside.gradients((out,), (unit,), True, create) for unit in _units(out)]
-    made = [stack(column) if column else t.new_zeros((0, *t.shape))
-            for t, column in zip(inside.flat, zip(*rows) if rows else [()] * len(inside.flat), strict=True)]
+    made = _for_each_unit(out, lambda unit: inside.gradients((out,), (unit,), True, create), chunk_size)
+    blocks = [t.new_zeros((0, *t.shape)) for t in inside.flat] if made is None else made
     return tree_unflatten(inside.out([block.reshape(out.shape + t.shape)
-                                      for t, block in zip(inside.flat, made, strict=True)]), inside.spec)
+                                      for t, block in zip(inside.flat, blocks, strict=True)]), inside.spec)
 
 
-def _units(tensor):
-    """A tensor like `tensor` for each of its elements: 1 there, 0 elsewhere."""
-    rows = eye(tensor.numel(), dtype=tensor.dtype, device=tensor.device)
-    return [row.reshape(tensor.shape) for row in rows.unbind(0)]
+def _for_each_unit(tensor, function, chunk_size=None):
+    """What `function`, which gives a list of tensors, gives for each tensor like `tensor` with a 1 at one of its
+    elements and 0 elsewhere: stacked in front. None where there is no element."""
+    count = tensor.numel()
+    if not count:
+        return None
+    units = eye(count, dtype=tensor.dtype, device=tensor.device).reshape(count, *tensor.shape)
+    try:
+        made = []
+        for part in units.split(chunk_size or count):
+            with levels_of(part.shape[0]) as level:
+                outs = function(batched(part, level.number))
+                made.append([over(out, (level,))._value for out in outs])
+    except Unbatchable:
+        made = [[out.unsqueeze(0) for out in function(unit)] for unit in units.unbind(0)]
+    return made[0] if len(made) == 1 else [cat(column) for column in zip(*made, strict=True)]
 
 
 def jacfwd(func, argnums=0, has_aux=False, *, randomness="error"):
@@ -333,14 +350,16 @@ def jacfwd(func, argnums=0, has_aux=False, *, randomness="error"):
     def made(*args, **kwargs):
         picked, replaced = chosen(args, argnums)
         pushed = Pushed(func, picked, has_aux, call=lambda tree: func(*replaced(tree), **kwargs))
-        inside, columns = pushed.inside, []       # for each inner tensor: for each of its elements, all tangents
+        inside, columns = pushed.inside, []       # for each inner tensor: all tangents, those of its elements in front
         for at, t in enumerate(inside.flat):
             still = [zeros_like(other) for other in inside.flat]
-            columns.append([pushed.push([*still[:at], unit, *still[at + 1:]]) for unit in _units(t)])
+            columns.append(_for_each_unit(t, lambda unit, at=at, still=still: pushed.push([*still[:at], unit,
+                                                                                          *still[at + 1:]])))
         blocks = []
         for nr, out in enumerate(pushed.outs):
-            block = [stack([each[nr] for each in column], -1).reshape(out.shape + t.shape) if column
-                     else out.new_zeros(out.shape + t.shape) for column, t in zip(columns, inside.flat, strict=True)]
+            block = [out.new_zeros(out.shape + t.shape) if column is None else
+                     column[nr].movedim(0, -1).reshape(out.shape + t.shape)
+                     for column, t in zip(columns, inside.flat, strict=True)]
             blocks.append(tree_unflatten(block, inside.spec))
         return with_aux((tree_unflatten(blocks, pushed.spec),), has_aux, inside, pushed.aux)
     return made

@@ -25,6 +25,7 @@ from ..trace.running.quick import here
 from ..trace.value import Storage, Value
 from . import overrides
 from .autocast import aside, handled
+from .batched import Batched
 from .composite import call_composite
 from .find import find, number_in, plain_types
 from .history import add_history
@@ -151,6 +152,9 @@ def call_primitive(op, args, given=None, binder=None):
     `given` is the key under which `find` is to find it from now on, `binder` what then makes `args` of the arguments.
     """
     key, entry, args, inputs = find(op, known[op], args, None, True)
+    for t in inputs:
+        if t.__class__ is Batched:
+            return door.batched(op, args, key, entry)
     if entry is None:
         for at in op.number_at:                           # a zero-dimensional tensor may stand for a whole number
             if isinstance(args[at], Tensor):

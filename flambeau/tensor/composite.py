@@ -1,8 +1,9 @@
 """Composites: operations that are ordinary functions over tensors, run at the call."""
 from ..autograd.modes import modes
-from ..base.op import known
+from ..base.op import door, known
 from ..trace.recording.record import _local
 from ..trace.running.quick import here
+from .batched import Batched
 from .history import add_history
 from .infer import prepared, ruled_entry
 from .messages import explained
@@ -52,6 +53,8 @@ def _unruled(op, facts, args, kwargs):
 def _ruled(op, facts, args, kwargs):
     """A composite with derivative rules: a single node over its inputs."""
     args = op.bind(args, kwargs)
+    if any(t.__class__ is Batched for t in tensors_in(args)):
+        return door.batched_node(op, args)
     entry, inputs = ruled_entry(op, args)
     before, modes.grad = modes.grad, False
     level, modes.level = modes.level, -1

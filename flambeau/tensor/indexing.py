@@ -15,11 +15,12 @@ from ..base.spec import CPU
 from ..trace.recording.record import _local
 from ..trace.running.quick import here
 from ..trace.value import TensorBase
+from .batched import Batched
 from .create import from_array
 from .forms import declared
 from .infer import infer_entry, prepared, tables
 from .messages import said
-from .overrides import has_override, overrides_off
+from .overrides import overloaded
 from .reading import array_of
 from .tensor import Tensor
 from .views import view_one
@@ -35,7 +36,7 @@ def getitem(self, index):
     c = index.__class__
     if c is int and self.__class__ is Tensor and self._base is None:
         return row(self, index)
-    if self.__class__ is not Tensor and has_override(self.__class__) and not overrides_off():
+    if self.__class__ is not Tensor and overloaded((self,)):
         return self.__torch_function__(Tensor.__getitem__, (type(self),), (self, index), {})
     if c is int:
         return at(self, 0, index, 0)
@@ -49,7 +50,7 @@ def getitem(self, index):
 
 def setitem(self, index, value):
     """Write `value`, a number, tensor or array that broadcasts, into the part of the tensor that `index` says."""
-    if self.__class__ is not Tensor and has_override(self.__class__) and not overrides_off():
+    if self.__class__ is not Tensor and overloaded((self,)):
         return self.__torch_function__(Tensor.__setitem__, (type(self),), (self, index, value), {})
     value = assignable(self, value)
     if index is False:
@@ -110,6 +111,8 @@ def at(source, dim, number, nth):
         raise IndexError(f"index {number} is out of bounds for dimension {nth} with size {size}"
                          + said(source))
     op = declared["select"]
+    if source.__class__ is Batched:
+        return op(source, dim, number)
     key = (spec, dim)                         # one entry for all positions: they differ in their start only
     facts = known.get(op) or prepared(op)
     entry = facts.entries.get(key) or infer_entry(op, (source, dim, 0), key)
@@ -133,6 +136,8 @@ def cut(source, dim, part):
     high = max(low, high)
     length = (high - low + step - 1) // step
     op = declared["_slice"]
+    if source.__class__ is Batched:
+        return op(source, dim, low, high, step)
     key = (spec, dim, length, step)
     facts = known.get(op) or prepared(op)
     entry = facts.entries.get(key) or infer_entry(op, (source, dim, 0, max(0, (length - 1) * step + 1), step), key)
@@ -209,7 +214,8 @@ def opened(self, part):
     if isinstance(part, np.ndarray) or isinstance(part, (list, tuple, range)):
         part = index_tensor(part, self._spec.device)
     if isinstance(part, Tensor):
-        if part._spec.ndim == 0 and part._spec.dtype.category < 2:
+        if part._spec.ndim == 0 and part._spec.dtype.category < 2 and (part.__class__ is not Batched
+                                                                       or part._spec.dtype.category == 0):
             value = array_of(part).item()
             return bool(value) if part._spec.dtype.name in ("bool", "uint8") else value
         where = self._spec.device

@@ -16,6 +16,7 @@ regions = 0                   # how often autocast, or any function mode, is on 
 calls_observed = False        # whether observers are told of calls; then it counts as an active mode
 modes_active = 0              # how many function modes are active in all threads; see Note [Asking for modes]
 _counting = new_lock()
+one_of_ours: list = []        # classes whose instances are handled before one of them could be asked: see batched.py
 _asks: dict = {}              # class → whether it takes part in `__torch_function__`
 
 
@@ -110,7 +111,7 @@ def overloaded(relevant_args):
         return found
     for a in relevant_args:
         c = type(a)
-        if has_override(c) and not any(type(b) is c for b in found):
+        if has_override(c) and c not in one_of_ours and not any(type(b) is c for b in found):
             at = next((i for i, b in enumerate(found) if issubclass(c, type(b))), len(found))
             found.insert(at, a)
     return found

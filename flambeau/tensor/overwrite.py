@@ -47,6 +47,8 @@ def written_whole(op, facts, self, args, kwargs):
             return False
     if (tell := observers.wrote) is not None:
         tell(storage)
+    if modes.levels:
+        modes.levels[-1].wrote(storage)
     site = trace.site or quick.here()
     params = entry.pick(full) if entry.pick is not None else ()
     writer = (site, facts.in_place)
@@ -116,6 +118,8 @@ def storage_gets(tensor, value, writer):
     """Give the storage of `tensor` other contents, written by (site, name of the operation)."""
     storage = tensor._storage
     storage.version += 1
+    if modes.levels:
+        modes.levels[-1].wrote(storage)
     if tensor._data_version is not None:
         hide_write(tensor)
     storage.writer = writer

@@ -21,6 +21,7 @@ from ..base.spec import CPU, META, as_device, default_device, device as make_dev
 from ..trace.running.quick import here
 from ..trace.value import Storage
 from . import attributes, overrides
+from .batched import rebatched
 from .create import from_array, from_array_of, from_value
 from .find import plain_types
 from .forms import declared
@@ -252,6 +253,8 @@ def fresh(draw, wanted, requires_grad=False):
     """A new tensor of spec `wanted`, filled by `draw`."""
     if wanted.dtype.family == "float8":
         limited_dtypes.refuse("random", wanted.dtype)
+    if modes.levels:
+        return asked(in_slices(draw, wanted), requires_grad)
     if wanted.device is META:
         return asked(wrap(Storage.of(None, wanted.nbytes, META), wanted), requires_grad)
     if not wanted.contiguous:
@@ -260,6 +263,22 @@ def fresh(draw, wanted, requires_grad=False):
     if (tell := observers.drew) is not None:
         tell(draw, wanted, out._storage.value)
     return out
+
+
+def in_slices(draw, wanted):
+    """What `fresh` gives inside of `vmap`: for every slice numbers of its own, the same ones, or an error."""
+    levels = modes.levels
+    if any(level.randomness == "error" for level in levels):
+        raise RuntimeError("vmap: called random operation while in randomness error mode. Please either use the 'same' "
+                           "or 'different' randomness flags on vmap or perform the randomness operation out of vmap")
+    own = [level for level in levels if level.randomness == "different"]
+    whole = spec(wanted.dtype, (*[level.size for level in own], *wanted.shape), None, wanted.device)
+    modes.levels = ()
+    try:
+        drawn = fresh(draw, whole if own else wanted)
+    finally:
+        modes.levels = levels
+    return rebatched(drawn, [level.number for level in own])
 
 
 def filled(draw, spec):

@@ -10,7 +10,14 @@ import types
 
 from ..base.op import Op
 from .forms import declared
-from .overrides import DisableTorchFunctionSubclass, handle_torch_function, has_override, opened, overloaded
+from .overrides import (
+    DisableTorchFunctionSubclass,
+    handle_torch_function,
+    has_override,
+    one_of_ours,
+    opened,
+    overloaded,
+)
 from .tensor import Tensor
 
 
@@ -134,7 +141,7 @@ def detach(self):
     """
     if self.__class__ is not Tensor and overloaded((self,)):
         return handle_torch_function(Tensor.detach, (self,), self)
-    return plain_detach(self)
+    return self.detach() if self.__class__ in one_of_ours else plain_detach(self)
 
 
 def __init_subclass__(cls, **kwargs):

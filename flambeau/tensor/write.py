@@ -18,11 +18,12 @@ from ..trace.recording.record import Trace, current, write_part
 from ..trace.running.quick import here
 from ..trace.value import Storage, Value
 from . import overrides
+from .batched import Batched, as_it_was, written
 from .call import call_as_is, overridden
 from .composite import tensors_in
 from .infer import prepared
 from .messages import explained, said
-from .overrides import has_override, overrides_off
+from .overrides import has_override, overloaded
 from .overwrite import hide_write, storage_gets, updated_whole, written_whole
 from .results import named
 from .tensor import Tensor, wrap
@@ -42,7 +43,7 @@ def inplace(op, args, kwargs, public=None):
         overrides.function_modes.told = op                 # and what computes it is this call
     if public is not None:
         for a in args:
-            if a.__class__ is not Tensor and has_override(a.__class__) and not overrides_off():
+            if a.__class__ is not Tensor and overloaded((a,)):
                 return overridden(op, args, kwargs, None, public)
     overlap_ok = facts.overlap_ok
     if callable(overlap_ok):
@@ -77,7 +78,10 @@ def inplace(op, args, kwargs, public=None):
 def _to_differentiate(facts, args, kwargs):
     """The arguments of an in-place call, the written tensor as it was where autograd keeps something of it."""
     self = args[0]
-    if not has_override(self.__class__):
+    if self.__class__ is Batched:
+        if any(requires(t) for t in tensors_in((*args, *kwargs.values()) if kwargs else args)):
+            return (as_it_was(self, _as_it_was), *args[1:])
+    elif not has_override(self.__class__):
         if facts.blind and self._base is not None:        # CopySlices blanks the old slice: no history of it is needed
             return (wrap(self._storage, self._spec, self._offset), *args[1:])
         if any(requires(t) for t in tensors_in((*args, *kwargs.values()) if kwargs else args)):
@@ -253,7 +257,9 @@ def assign(self, result, what, check_cast=True, writer=None):
             raise RuntimeError(f"result type {made.dtype.cname} can't be cast to the desired output type "
                                f"{spec.dtype.cname}"
                                + said(self) + "\n  Use the out-of-place form, or convert the tensor first.")
-        result = _converted(result, spec.dtype)
+        result = result.to(spec.dtype) if result.__class__ is Batched else _converted(result, spec.dtype)
+    if self.__class__ is Batched or result.__class__ is Batched:
+        return written(self, result, what, assign)
     if made.shape != spec.shape:
         result = result.expand(spec.shape)
     if modes.grad:
@@ -302,6 +308,8 @@ def put(self, result, what, shown=None):
     storage, own, writer = self._storage, self._spec, shown
     if (tell := observers.wrote) is not None:
         tell(storage)
+    if modes.levels:
+        modes.levels[-1].wrote(storage)
     if shown is None:
         writer = storage.writer = (current().site or here(), what)
     if own.device is META:

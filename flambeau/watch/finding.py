@@ -35,6 +35,7 @@ FINDINGS = {
     "input-requires-grad": "gradients of input data are computed, and nobody reads them",
     "cut-loss": "backward began at a tensor that was cut off from the parameters",
     "not-called": "a function was named and not called",
+    "vmap": "vmap goes through its slices one by one",
 }
 
 

@@ -45,11 +45,15 @@ def put(module, name, value):
 def untied(module, given):
     """`given` with what it says of one name said of all names of the same tensor."""
     names: dict = {}
-    for name, tensor in (*module.named_parameters(remove_duplicate=False),
-                         *module.named_buffers(remove_duplicate=False)):
-        names.setdefault(id(tensor), []).append(name)
+    for prefix, owner in paths(module):
+        for table in (owner._parameters, owner._buffers):
+            for name, tensor in table.items():
+                if tensor is not None:
+                    names.setdefault(id(tensor), []).append(f"{prefix}{name}")
     full = dict(given)
     for group in names.values():
+        if len(group) == 1:                               # which most are
+            continue
         said = [name for name in group if name in given]
         if len({id(given[name]) for name in said}) > 1:
             raise ValueError(f"functional_call got multiple values for keys {sorted(said)}, which are tied. Consider "
@@ -57,6 +61,15 @@ def untied(module, given):
         if said:
             full.update(dict.fromkeys(group, given[said[0]]))
     return full
+
+
+def paths(module):
+    """(what the names of its tensors begin with, module) of a module and all below it, under each of their names."""
+    stack = [("", module)]
+    while stack:
+        prefix, owner = stack.pop()
+        yield prefix, owner
+        stack += [(f"{prefix}{name}.", child) for name, child in owner._modules.items() if child is not None]
 
 
 def check_names(module, given):
