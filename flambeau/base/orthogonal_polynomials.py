@@ -24,7 +24,7 @@ def recurrence(xp, x, n, first, step):
     """1 of degree 0, `first` of degree 1, and `step(k, degree k, degree k - 1)` of each degree k + 1."""
     before, now = xp.ones_like(x), first
     out = xp.where(n < 1, before, now)
-    for k in range(1, int(n.max(initial=0))):
+    for k in range(1, int(n.max()) if n.size else 0):
         before, now = now, step(x.dtype.type(k), now, before)
         out = xp.where(n == k + 1, now, out)
     return out

@@ -56,10 +56,10 @@ class CTCKernels:
         self.target, self.lanes = target, target.vector_bytes // 8
 
     def ctc(self, name, element):
-        return _Writer(self.target, self.lanes, name, element).text()
+        return _CTCWriter(self.target, self.lanes, name, element).text()
 
 
-class _Writer:
+class _CTCWriter:
     """Writes the step; `vector` is the type of so many logarithms."""
 
     def __init__(self, target, lanes, name, element):
