@@ -7,6 +7,8 @@ from .fft import _c2c, _c2r, _r2c, promoted, whole_spectrum
 from .pad import _pad, constant_pad_nd
 from .ranges import arange
 
+MAX_LAYERS = 16               # pieces that lie over one another, to be added layer by layer
+
 
 class stft(Composite):
     """The Fourier transforms of pieces of a signal: `n_fft` long, `hop_length` apart, weighed by `window`.
@@ -129,7 +131,18 @@ def window_of(window, length, n_fft, beside):
 
 
 def overlapped(pieces, size, hop):
-    """Pieces, `hop` apart, added up to a signal of `size`."""
+    """Pieces, `hop` apart, added up to a signal of `size`: where few lie over one another, by moving each `hop` of
+    them to its place, the earlier pieces first."""
+    count, length = pieces.shape[1:]
+    layers = -(-length // hop)
+    if layers <= MAX_LAYERS:
+        if layers * hop != length:
+            pieces = constant_pad_nd(pieces, (0, layers * hop - length))
+        pieces, made = pieces.reshape(pieces.shape[0], count, layers, hop), None
+        for layer in reversed(range(layers)):
+            moved = constant_pad_nd(pieces[:, :, layer], (0, 0, layer, layers - 1 - layer))
+            made = moved if made is None else made + moved
+        return made.reshape(made.shape[0], -1)[:, :size]
     made = zeros((pieces.shape[0], size), dtype=pieces.dtype, device=pieces.device)
     at = arange(pieces.shape[1], device=pieces.device).unsqueeze(1) * hop + arange(pieces.shape[2],
                                                                                    device=pieces.device)

@@ -90,6 +90,14 @@ def gathered(x):
     return x[at], x[:, torch.arange(9, device=x.device) * 3 % x.shape[1]]
 
 
+def complex_parts(function, x):
+    """The parts of what becomes of complex numbers that stand in memory."""
+    x = x.float() if x.dtype.itemsize == 2 else x
+    z = torch.complex(x, 1 - x)
+    z.data_ptr()
+    return torch.view_as_real(function(z).contiguous())
+
+
 def positions(x):
     return torch.where(torch.arange(x.shape[1], device=x.device) % 3 == 0, x, -x)
 
@@ -107,6 +115,11 @@ FLOATS = {
     "rows and columns": (lambda x: x - x[0] + x[:, :1], True),
     "positions": (positions, True),
     "gathered": (gathered, True),
+    "complex": (lambda x: complex_parts(lambda z: z * (z.conj() + 1) - 2j / (z + 3), x), True),
+    "complex turned": (lambda x: complex_parts(lambda z: z.t() * z.t()[:, :1] + z.real.t(), x), True),
+    "complex sums": (lambda x: complex_parts(lambda z: (z * z).sum(1) + z.sum(0).sum(), x), True),
+    "complex moves": (lambda x: complex_parts(lambda z: torch.cat([z[1:], z[:, 1:2].expand_as(z)]), x), True),
+    "complex functions": (lambda x: complex_parts(lambda z: torch.complex(z.abs(), z.angle()) + z.exp(), x), False),
     "sum": (lambda x: x.sum(), True),
     "sums of rows": (lambda x: x.sum(1), True),
     "sums of columns": (lambda x: (x * 2).sum(0), True),
