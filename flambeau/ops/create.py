@@ -141,6 +141,9 @@ class _eye(Op):
     def body(k, n, m, dtype, device): return k.index(0, (n, m)) == k.index(1, (n, m))
 
 
+LONG_TRIANGLE_ROW = 128        # elements of a row, in the mean, that are soon copied by themselves
+
+
 class _triangle(Op):
     """Row and column numbers of one triangle of a `row` by `col` matrix, the rows in order."""
 
@@ -150,13 +153,26 @@ class _triangle(Op):
         return spec(dtype, (2, triangle_size(row, col, offset, upper)), None, device)
 
     def ref(xp, row, col, offset, upper, dtype, device):
-        find = xp.triu_indices if upper else xp.tril_indices
-        return xp.stack(find(row, offset, col)) if row and col else xp.empty((2, 0))
+        count, at = triangle_size(row, col, offset, upper), 0
+        if count < row * LONG_TRIANGLE_ROW:
+            find = xp.triu_indices if upper else xp.tril_indices
+            return xp.stack(find(row, offset, col)) if row and col else xp.empty((2, 0))
+        out, columns = xp.empty((2, count), xp.int64), xp.arange(col)
+        for r, end in enumerate(below_diagonal(row, col, offset, upper).tolist()):
+            part = columns[end:] if upper else columns[:end]
+            out[0, at:at + len(part)], out[1, at:at + len(part)] = r, part
+            at += len(part)
+        return out
+
+
+def below_diagonal(row, col, offset, upper):
+    """How many elements of each row of a `row` by `col` matrix lie on or below the diagonal `offset` (below it)."""
+    return np.clip(np.arange(row) + (1 + offset - upper), 0, col)
 
 
 def triangle_size(row, col, offset, upper):
     """How many elements of a `row` by `col` matrix lie on or below (above) the diagonal `offset`."""
-    below = sum(min(col, max(0, r + 1 + offset - upper)) for r in range(row))
+    below = int(below_diagonal(row, col, offset, upper).sum())
     return row * col - below if upper else below
 
 

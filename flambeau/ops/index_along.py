@@ -118,6 +118,7 @@ class index_add(Op):
     strict_out = True
     forms = "function method inplace out"
     no_overlap = "index source"
+    scalars = ("alpha",)
 
     def meta(input, dim, index, source, *, alpha=1):
         d = vector_index(input, dim, index, source)
@@ -137,7 +138,7 @@ class index_add(Op):
         return table_back(xp, table, input.shape, d)
 
     def body(k, input, dim, index, source, *, alpha=1):
-        source = source if alpha == 1 else source * k.const(alpha, source.dtype)
+        source = source * alpha
         return sent_along(k, "sum", source, index, input.shape, dim, input)
 
     def d_input(g): return g

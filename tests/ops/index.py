@@ -52,6 +52,7 @@ row("index_put", lambda x, i, v: x.index_put((i,), v), lambda x, i, v: put(x, i,
 row("index_put adds", lambda x, i, v: x.index_put((i,), v[0], accumulate=True), lambda x, i, v: put(x, i, v[0], True), X, PAIR, S)
 row("index_select", lambda x, i: x.index_select(1, i), lambda x, i: x[:, i], X, PAIR)
 row("index_add", lambda x, i, s: x.index_add(0, i, s, alpha=3), lambda x, i, s: put(x, i, 3 * s, True), X, I * 0 + 1, S)
+row("index_add", lambda x, i, s: x.index_add(0, i, s, alpha=torch.tensor(3.0)), lambda x, i, s: put(x, i, 3 * s, True), X, I, S)
 row("index_copy", lambda x, i, s: x.index_copy(0, i, s), lambda x, i, s: put(x, i, s), X, I, S)
 row("index_fill", lambda x, i: x.index_fill(0, i, 9.0), lambda x, i: put(x, i, 9.0), X, I)
 row("index_fill tensor", lambda x, i, v: x.index_fill(0, i, v[0, 0]), lambda x, i, v: put(x, i, v[0, 0]), X, I, S)
