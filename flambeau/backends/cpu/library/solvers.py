@@ -24,6 +24,7 @@ from .solver_program import (
 
 xp = np                       # the array module of what is given
 MAX_PROGRAMS = 4096
+MAX_SMALL_ROWS = 16                   # of matrices whose determinants are left to NumPy
 NANOSECONDS_PER_PRODUCT = 0.1         # of numbers in a factorisation, about
 SOLVED_DTYPES = {np.dtype(name): getattr(dtypes, name) for name in lapack.LETTERS}
 REAL = {dtypes.float32: dtypes.float32, dtypes.float64: dtypes.float64, dtypes.complex64: dtypes.float32,
@@ -222,8 +223,8 @@ def inverse(A):
 
 
 def diagonal(A):
-    """(the diagonal of U in A = P L U, the sign of P)."""
-    made = lu(A)
+    """(the diagonal of U in A = P L U, the sign of P); None for small matrices, too: NumPy is as quick there."""
+    made = lu(A) if A.shape[-1] > MAX_SMALL_ROWS else None
     if made is None:
         return None
     LU, pivots, _ = made
