@@ -307,6 +307,8 @@ def _lstsq(dtype, operands, driver, rcond):
 def lstsq(A, B, rcond, driver):
     """(X, rank, singular values) with the smallest ||A X - B|| as a driver gives them: "gelsd" alone has the last."""
     m, n = A.shape[-2:]
+    if not finite(A) or not finite(B) or driver == "gels" and not A.any((-2, -1)).all():
+        return None                       # gels takes a matrix of zeros for one of full rank
     rcond = np.finfo(A.dtype).eps * max(m, n) if rcond is None else rcond
     found, arrays = program(_lstsq, ("gelsd" if driver == "gelss" else driver, rcond), A, B)
     if found is None:
