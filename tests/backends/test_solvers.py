@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import flambeau as torch
-from flambeau.backends.cpu import threads
-from flambeau.backends.cpu.library import lapack, solvers, triangular
+from flambeau.backends.cpu import lapack, threads
+from flambeau.backends.cpu.library import solvers, triangular
 
 L = torch.linalg
 DTYPES = {"float32": 2e-3, "float64": 1e-9, "complex64": 2e-3, "complex128": 1e-9}

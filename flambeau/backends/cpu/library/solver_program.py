@@ -18,10 +18,9 @@ import numpy as np
 from ....base import dtypes, shapes
 from ....base.spec import spec
 from ... import reference
-from .. import threads
+from .. import lapack, threads
 from ..memory import allocator
 from ..memory.address import address
-from . import lapack
 from .blocking import up
 from .gemm import PIECES_A_THREAD
 from .gemm_kernels import compiled_kernels

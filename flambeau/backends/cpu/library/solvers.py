@@ -8,8 +8,9 @@ reference does it again, and knows the words.
 import numpy as np
 
 from ....base import dtypes
+from .. import lapack
 from ..threads import get_num_threads
-from . import lapack, triangular
+from . import triangular
 from .solver_program import (
     INFO,
     REAL_WORK,
