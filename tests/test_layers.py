@@ -528,7 +528,7 @@ HOW_THE_CPU_COMPILES = ("backends.cpu", "backends.kernel_store",
                         *(f"loops.{name}" for name in "emit llvm schedule target".split()))
 OF_THE_CPU_FOR_ALL = "backends.cpu.host", "backends.cpu.memory", "backends.cpu.random"
 ABOUT_THE_CPU = {                                   # settings of the processor, and what people want to know of it
-    "": ("threads",), "config": ("threads", "machine_code"), "cli.facts": ("threads", "machine_code"),
+    "": ("threads",), "config": ("threads", "machine_code"), "cli.facts": ("threads", "machine_code", "lapack"),
     "cli.precompile": ("machine_code",), "utils.data._utils.processes": ("threads",), "profiler.machine": ("threads",),
     "utils.benchmark.utils.common": ("threads",), "data.sql.sqlite_rows": ("machine_code",),
 }

@@ -10,8 +10,7 @@ import numpy as np
 import flambeau
 
 from ..backends import devices
-from ..backends.cpu import machine_code, threads
-from ..backends.cpu.library import lapack
+from ..backends.cpu import lapack, machine_code, threads
 from ..backends.cpu.memory import limits
 from ..backends.cuda import chain, driver
 from ..backends.kernel_store.files import distrusted

@@ -18,10 +18,9 @@ import numpy as np
 from ....base import dtypes, shapes
 from ....base.spec import spec
 from ... import reference
-from .. import threads
+from .. import lapack, threads
 from ..memory import allocator
 from ..memory.address import address
-from . import lapack
 from .blocking import up
 from .gemm import PIECES_A_THREAD
 from .gemm_kernels import compiled_kernels
@@ -30,7 +29,7 @@ from .solver_kernels import LAY_COLUMNS, SolverKernels
 CONSTANTS_INDEX, FIRST_OPERAND = 0, 1                   # of the table of addresses
 ALIGNMENT = 64
 TILE_NANOSECONDS = 12_000                         # of work that are worth handing to another thread
-ALONE_NANOSECONDS = 20_000                        # of work that the library does on one thread anyway
+ALONE_NANOSECONDS = 20_000                        # of work that is done sooner than other threads wake
 QUERY_BYTES = 4096                                # that a function may look at when it is asked how much room it wants
 
 INFO = "info"                                     # arguments of a call: where it says what went wrong,
@@ -88,7 +87,7 @@ class SolverProgram:
         self.constants, self.words, self.steps, self.nbytes = bytearray(), array("q"), 0, 0
         self.calls, self.zeroed = 0, None
         switch = lapack.thread_switch()
-        self._switches = switch is not None and self.count * nanoseconds > ALONE_NANOSECONDS
+        self._switches, self._small = switch is not None, self.count * nanoseconds < ALONE_NANOSECONDS
         many = switch is not None and 1 < threads.get_num_threads() and _has_room(threads.get_num_threads())
         tiles = min(self.count, PIECES_A_THREAD * threads.get_num_threads(),
                     int(self.count * nanoseconds // TILE_NANOSECONDS)) if many else 1
@@ -252,7 +251,7 @@ class SolverProgram:
         if not self._switches:
             threads.run(self._words, self.steps, table.buffer_info()[0], 0)
             return outs, room, infos
-        lapack.compute_on(1 if self.tiles > 1 else threads.get_num_threads())
+        lapack.compute_on(1 if self._small or self.tiles > 1 else threads.get_num_threads())
         try:
             threads.run(self._words, self.steps, table.buffer_info()[0], 0)
         finally:

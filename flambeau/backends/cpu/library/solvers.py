@@ -8,8 +8,9 @@ reference does it again, and knows the words.
 import numpy as np
 
 from ....base import dtypes
+from .. import lapack
 from ..threads import get_num_threads
-from . import lapack, triangular
+from . import triangular
 from .solver_program import (
     INFO,
     REAL_WORK,
@@ -24,6 +25,7 @@ from .solver_program import (
 
 xp = np                       # the array module of what is given
 MAX_PROGRAMS = 4096
+MAX_SMALL_ROWS = 16                   # of matrices whose determinants are left to NumPy
 NANOSECONDS_PER_PRODUCT = 0.1         # of numbers in a factorisation, about
 SOLVED_DTYPES = {np.dtype(name): getattr(dtypes, name) for name in lapack.LETTERS}
 REAL = {dtypes.float32: dtypes.float32, dtypes.float64: dtypes.float64, dtypes.complex64: dtypes.float32,
@@ -222,8 +224,8 @@ def inverse(A):
 
 
 def diagonal(A):
-    """(the diagonal of U in A = P L U, the sign of P)."""
-    made = lu(A)
+    """(the diagonal of U in A = P L U, the sign of P); None for small matrices, too: NumPy is as quick there."""
+    made = lu(A) if A.shape[-1] > MAX_SMALL_ROWS else None
     if made is None:
         return None
     LU, pivots, _ = made
@@ -306,6 +308,8 @@ def _lstsq(dtype, operands, driver, rcond):
 def lstsq(A, B, rcond, driver):
     """(X, rank, singular values) with the smallest ||A X - B|| as a driver gives them: "gelsd" alone has the last."""
     m, n = A.shape[-2:]
+    if not finite(A) or not finite(B) or driver == "gels" and not A.any((-2, -1)).all():
+        return None                       # gels takes a matrix of zeros for one of full rank
     rcond = np.finfo(A.dtype).eps * max(m, n) if rcond is None else rcond
     found, arrays = program(_lstsq, ("gelsd" if driver == "gelss" else driver, rcond), A, B)
     if found is None:

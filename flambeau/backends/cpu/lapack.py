@@ -14,7 +14,7 @@ import sys
 import numpy as np
 from numpy.linalg import _umath_linalg
 
-from ....base.locks import in_child, new_lock
+from ...base.locks import in_child, new_lock
 
 # How builds call a function of LAPACK's; the first with wide integers, as in NumPy's wheels, the last mostly without.
 SPELLINGS = "scipy_{}_64_", "{}_64_", "{}$NEWLAPACK$ILP64", "{}$NEWLAPACK", "{}64_", "scipy_{}_", "{}_"
