@@ -7,7 +7,7 @@ from ..base import shapes
 from ..base.op import Composite
 from ..tensor.batched import Unbatchable
 from ..tensor.forms import declared
-from .batching import DIMS, aligned, invoke, rules, slice_by_slice, view
+from .batching import DIMS, aligned, by_values, invoke, rules, slice_by_slice, view
 
 
 def by(words, rule):
@@ -219,8 +219,8 @@ def reshaped(sliced):
     return sliced.run((value, whole))
 
 
-reshaped.by_values = True
 by("_view _unsafe_view _reshape_alias", reshaped)
+by_values.update([declared["_view"], declared["_reshape_alias"]])
 by("_unfolded", lambda sliced: sliced.args[0].reshape(sliced.shape()))
 by("_unfolded_row", lambda sliced: sliced.args[0].select(1, 0))
 by("t", lambda sliced: sliced.args[0].transpose(1, 2) if len(sliced.shapes[0]) == 2 else sliced.args[0].view_as(
