@@ -32,7 +32,7 @@ def shifted(dim, ndim):
 
 
 def along(sliced):
-    """What goes along a `dim`, or several: one more than it was. None and () are all of them."""
+    """What goes along a `dim`, or several: one more than it was. None is all of them, and so is () of a reduction."""
     op, args = sliced.op, list(sliced.args)
     tensors = [at for at, shape in enumerate(sliced.shapes) if shape is not None]
     size = args[at_of(sliced, "size")] if "size" in op.arg_names and isinstance(args[at_of(sliced, "size")],
@@ -45,7 +45,7 @@ def along(sliced):
     for at, name in enumerate(op.arg_names):
         if name in DIMS and at not in tensors:
             dim = args[at]
-            every = dim is None or dim == () or dim == []
+            every = dim is None or not op.is_view and name == "dim" and (dim == () or dim == [])
             args[at] = tuple(range(1, max(ndim, 1) + 1)) if every else shifted(dim, max(ndim, 1) if ndim else 1)
         elif name == "inner" and args[at]:                # dimensions that a transform went along before
             args[at] = shifted(args[at], ndim)

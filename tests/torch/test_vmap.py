@@ -17,7 +17,8 @@ SLICES, SAMPLES = 2, 3
 # What PyTorch's samples have of operations without a rule: those whose result's shape depends on data, that look at
 # numbers among their arguments, or that are rare.
 ONE_BY_ONE = set("""argwhere bernoulli bincount block_diag cov histc index_add index_copy index_fill index_put
-    index_select isin istft linalg.lstsq linalg.lstsq.grad_oriented linalg.pinv linalg.pinv.hermitian linalg.pinv.singular
+    index_select isin istft linalg.lstsq linalg.lstsq.grad_oriented linalg.pinv linalg.pinv.hermitian
+    linalg.pinv.singular
     linspace.tensor_overload logspace.tensor_overload masked_scatter masked_select multinomial narrow
     nn.functional.batch_norm nn.functional.ctc_loss nn.functional.embedding nn.functional.embedding_bag
     nn.functional.instance_norm nn.functional.nll_loss nn.functional.one_hot nonzero normal normal.number_mean
