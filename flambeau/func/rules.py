@@ -150,7 +150,18 @@ by("""tril triu _cholesky _cholesky_old _inv _qr _lu _permutation _eigh _eigvals
     _inside_unit _not_negative _lstm_back _gru_back _drawn _bernoulli _poisson _standard_gamma _sample_dirichlet
     _uniform _normal _random _bernoulli_at _bernoulli_p _exponential _geometric _cauchy _log_normal""", leading)
 by("_cdist _euclidean_dist _standard_gamma_grad _dirichlet_grad", matrices)
-by("_masked_fill _masked_fill_tensor _normal_mean _normal_std _normal_both", aligned)
+by("_masked_fill _normal_mean _normal_std _normal_both", aligned)
+
+
+def filled_where(sliced):
+    """A value, perhaps of each slice, where a mask says so."""
+    if not sliced.has[2]:
+        return aligned(sliced)
+    input, mask, value = [sliced.wide(at, len(sliced.entry.outs[0].shape)) for at in range(3)]
+    return declared["_where"](mask, value.to(input.dtype), input)
+
+
+by("_masked_fill_tensor", filled_where)
 
 
 def solved(sliced):
