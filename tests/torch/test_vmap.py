@@ -28,7 +28,8 @@ RANDOM = set("""bernoulli cauchy exponential geometric log_normal multinomial no
 # Seen by place in memory, which is not that of a slice; or never written.
 LEFT_OUT = set("""as_strided.partial_views empty empty_like empty_permuted empty_strided new_empty
     new_empty_strided""".split())
-UNLIKE = ("dropout", "fractional", "rrelu", "gumbel")     # draw numbers, which are the slices' own
+# Draw numbers, which are the slices' own; of attention some samples have dropout.
+UNLIKE = ("dropout", "fractional", "rrelu", "gumbel", "scaled_dot_product_attention", "multi_head_attention")
 MAPPED = [op for op in OPS if torch.float32 in op.dtypes and op.full_name not in RANDOM | LEFT_OUT
           and not any(word in op.name for word in UNLIKE)]
 
