@@ -25,8 +25,8 @@ ONE_BY_ONE = set("""argwhere bernoulli bincount block_diag cov histc index_add i
     quantile repeat_interleave searchsorted tensor_split unique unique_consecutive""".split())
 RANDOM = set("""bernoulli cauchy exponential geometric log_normal multinomial normal normal.in_place normal.number_mean
     poisson rand_like randint randint_like randn randn_like uniform""".split())
-# Seen by place in memory, which is not that of a slice; or never written.
-LEFT_OUT = set("""as_strided.partial_views empty empty_like empty_permuted empty_strided new_empty
+# Seen by place in memory, which is not that of a slice; or never written; or determined up to a factor alone.
+LEFT_OUT = set("""as_strided.partial_views empty empty_like empty_permuted empty_strided linalg.eigh new_empty
     new_empty_strided""".split())
 # Draw numbers, which are the slices' own; of attention some samples have dropout.
 UNLIKE = ("dropout", "fractional", "rrelu", "gumbel", "scaled_dot_product_attention", "multi_head_attention")
