@@ -16,11 +16,13 @@ from ..tensor.composite import tensors_in
 from ..tensor.forms import declared, namespace
 from ..tensor.infer import infer_entry, prepared, ruled_entry
 from ..tensor.results import named
+from ..tensor.tensor import Tensor
 from ..trace.recording.record import current
 from ..trace.running.quick import here
 
 stack = namespace[""]["stack"]
 rules: dict = {}              # operation → its rule
+by_values: set = set()        # those where the strides of a slice do not say what can be done
 DIMS = ("dim", "dims", "dim0", "dim1", "dim2", "dimension")
 DYNAMIC = ("vmap: We do not support batching operators that can output dynamic shape. Attempted to vmap over aten::{}. "
            "Please use operations whose result's shape does not depend on data.")
@@ -90,9 +92,6 @@ class Sliced:
         return (self.size, *self.entry.outs[nth].shape)
 
 
-Tensor = door.tensor
-
-
 def view(value, shape):
     """`value` seen with another shape; a copy where that is no view."""
     return value if value._spec.shape == shape else value.reshape(shape)
@@ -108,7 +107,7 @@ def batched_call(op, args, key, entry):
         if t.__class__ is Batched and t._level > level:
             level = t._level
     rule = rules.get(op) or rules.setdefault(op, rule_of(op))
-    if entry is None and not getattr(rule, "by_values", False):
+    if entry is None and op not in by_values:
         entry = infer_entry(op, args, key)                # refuses what no slice could do, in its own words
     if entry is not None and entry.outs is None:
         raise Unbatchable(DYNAMIC.format(op.__name__))
@@ -220,7 +219,7 @@ def summed(g, levels, plain, numbers):
     return whole.reshape(plain._spec.shape).to(plain._spec.dtype)
 
 
-class Work:
+class NodeWork:
     """What a Whole does: `forward` and `backward` over batched tensors."""
 
     without_gradient = ()
@@ -248,7 +247,7 @@ class Slices:
         self.number, self.size = number, size
 
 
-class RuledWork(Work):
+class RuledWork(NodeWork):
     """A composite with derivative rules."""
 
     def __init__(self, op, args):
@@ -310,7 +309,7 @@ def batched_node(op, args):
     return named(op, outs) if work.many else outs[0]
 
 
-class FunctionWork(Work):
+class FunctionWork(NodeWork):
     """A Function of the user's."""
 
     def __init__(self, function, args):

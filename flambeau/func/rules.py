@@ -7,7 +7,7 @@ from ..base import shapes
 from ..base.op import Composite
 from ..tensor.batched import Unbatchable
 from ..tensor.forms import declared
-from .batching import DIMS, aligned, invoke, rules, slice_by_slice, view
+from .batching import DIMS, aligned, by_values, invoke, rules, slice_by_slice, view
 
 
 def by(words, rule):
@@ -32,7 +32,7 @@ def shifted(dim, ndim):
 
 
 def along(sliced):
-    """What goes along a `dim`, or several: one more than it was. None and () are all of them."""
+    """What goes along a `dim`, or several: one more than it was. None is all of them, and so is () of a reduction."""
     op, args = sliced.op, list(sliced.args)
     tensors = [at for at, shape in enumerate(sliced.shapes) if shape is not None]
     size = args[at_of(sliced, "size")] if "size" in op.arg_names and isinstance(args[at_of(sliced, "size")],
@@ -45,7 +45,7 @@ def along(sliced):
     for at, name in enumerate(op.arg_names):
         if name in DIMS and at not in tensors:
             dim = args[at]
-            every = dim is None or dim == () or dim == []
+            every = dim is None or not op.is_view and name == "dim" and (dim == () or dim == [])
             args[at] = tuple(range(1, max(ndim, 1) + 1)) if every else shifted(dim, max(ndim, 1) if ndim else 1)
         elif name == "inner" and args[at]:                # dimensions that a transform went along before
             args[at] = shifted(args[at], ndim)
@@ -150,7 +150,18 @@ by("""tril triu _cholesky _cholesky_old _inv _qr _lu _permutation _eigh _eigvals
     _inside_unit _not_negative _lstm_back _gru_back _drawn _bernoulli _poisson _standard_gamma _sample_dirichlet
     _uniform _normal _random _bernoulli_at _bernoulli_p _exponential _geometric _cauchy _log_normal""", leading)
 by("_cdist _euclidean_dist _standard_gamma_grad _dirichlet_grad", matrices)
-by("_masked_fill _masked_fill_tensor _normal_mean _normal_std _normal_both", aligned)
+by("_masked_fill _normal_mean _normal_std _normal_both", aligned)
+
+
+def filled_where(sliced):
+    """A value, perhaps of each slice, where a mask says so."""
+    if not sliced.has[2]:
+        return aligned(sliced)
+    input, mask, value = [sliced.wide(at, len(sliced.entry.outs[0].shape)) for at in range(3)]
+    return declared["_where"](mask, value.to(input.dtype), input)
+
+
+by("_masked_fill_tensor", filled_where)
 
 
 def solved(sliced):
@@ -219,8 +230,8 @@ def reshaped(sliced):
     return sliced.run((value, whole))
 
 
-reshaped.by_values = True
 by("_view _unsafe_view _reshape_alias", reshaped)
+by_values.update([declared["_view"], declared["_reshape_alias"]])
 by("_unfolded", lambda sliced: sliced.args[0].reshape(sliced.shape()))
 by("_unfolded_row", lambda sliced: sliced.args[0].select(1, 0))
 by("t", lambda sliced: sliced.args[0].transpose(1, 2) if len(sliced.shapes[0]) == 2 else sliced.args[0].view_as(

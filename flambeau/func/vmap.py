@@ -44,7 +44,7 @@ def vmap(func, in_dims=0, out_dims=0, randomness="error", *, chunk_size=None):
         flat, spec = tree_flatten(args)
         dims = _dims_of(flat, spec, in_dims, name)
         size = _size_of(flat, dims)
-        whole = _Call(func, name, flat, spec, dims, kwargs, size, randomness, out_dims)
+        whole = _MappedCall(func, name, flat, spec, dims, kwargs, size, randomness, out_dims)
         if not size:
             return whole.on_nothing()
         return whole.run() if chunk_size is None or chunk_size >= size else whole.in_chunks(chunk_size)
@@ -87,7 +87,7 @@ def _size_of(flat, dims):
     return sizes[0]
 
 
-class _Call:
+class _MappedCall:
     """One call of a function that is mapped."""
 
     def __init__(self, func, name, flat, spec, dims, kwargs, size, randomness, out_dims):
@@ -145,7 +145,7 @@ class _Call:
         for nth in range(-(-self.size // chunk_size)):
             flat = [part[0] if dim is None else part[nth] for part, dim in zip(parts, self.dims, strict=True)]
             size = min(chunk_size, self.size - nth * chunk_size)
-            made.append(tree_flatten(_Call(self.func, self.name, flat, self.spec, self.dims, self.kwargs, size,
+            made.append(tree_flatten(_MappedCall(self.func, self.name, flat, self.spec, self.dims, self.kwargs, size,
                                            self.randomness, self.out_dims).run()))
         spec = made[0][1]
         columns = zip(*[flat for flat, _ in made], strict=True)

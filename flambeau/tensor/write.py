@@ -23,7 +23,7 @@ from .call import call_as_is, overridden
 from .composite import tensors_in
 from .infer import prepared
 from .messages import explained, said
-from .overrides import has_override, overloaded
+from .overrides import has_override, overrides_off
 from .overwrite import hide_write, storage_gets, updated_whole, written_whole
 from .results import named
 from .tensor import Tensor, wrap
@@ -43,7 +43,8 @@ def inplace(op, args, kwargs, public=None):
         overrides.function_modes.told = op                 # and what computes it is this call
     if public is not None:
         for a in args:
-            if a.__class__ is not Tensor and overloaded((a,)):
+            if a.__class__ is not Tensor and a.__class__ is not Batched and has_override(a.__class__) \
+                    and not overrides_off():
                 return overridden(op, args, kwargs, None, public)
     overlap_ok = facts.overlap_ok
     if callable(overlap_ok):

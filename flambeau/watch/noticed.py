@@ -167,10 +167,10 @@ def backward_at_leaf(tensor):
 def vmap_by_slices(name, size, why):
     """A function inside of `vmap` did what cannot be done for all slices at once, and is called for each."""
     found("vmap", f"vmap calls {name} once for each of {size:,} slices: {why.removeprefix('vmap: ')}", here(), (),
-          "as many calls as there are slices", "write what looks at numbers with torch.where", False)
+          "as many calls as there are slices", "write what looks at numbers with torch.where")
 
 
 def vmap_without_rule(op, size):
     """An operation inside of `vmap` has no rule for all slices at once."""
     found("vmap", f"{op.__name__} has no rule for all slices of a vmap at once, and is called for each of {size:,}",
-          here(), (), "as many calls as there are slices", "an operation that has one, or none inside of vmap", False)
+          here(), (), "as many calls as there are slices", "an operation that has one, or none inside of vmap")

@@ -550,6 +550,11 @@ loss = net(x).mean()
 print(loss.item())
 loss.backward()
 """)
+case("vmap", """
+turned = torch.vmap(lambda v: v if v.sum() > 0 else -v)(torch.ones(3, 2))       # found
+""", """
+turned = torch.vmap(lambda v: torch.where(v.sum() > 0, v, -v))(torch.ones(3, 2))
+""")
 case("not-called", """
 device = "cuda" if torch.cuda.is_available else "cpu"       # found
 """, """
