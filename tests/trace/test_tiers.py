@@ -153,9 +153,12 @@ def test_much_data_is_planned_at_first_sight(nbytes, trains, expected):
     assert tiers.worth_a_plan(FakeTrace(16, nbytes, trains), None, tiers.Sightings()) is expected
 
 
-def test_a_look_waits_longer_for_what_will_come_again():
+@pytest.mark.parametrize("count, runs", [(1, tiers.EXPECTED_RUNS_ALONE), (2, tiers.EXPECTED_RUNS)])
+def test_a_look_waits_longer_for_what_will_come_again(count, runs, monkeypatch):
+    monkeypatch.setattr(tiers, "processors", lambda: count)
+    monkeypatch.setattr(tiers, "quota", lambda: 4)
     sightings, once, trains = tiers.Sightings(), FakeTrace(20, 1000), FakeTrace(20, 1000, trains=True)
     assert tiers.time_to_compile(once, None) == 20 * tiers.INSTRUCTION_NANOSECONDS + 1000 * tiers.BYTE_NANOSECONDS
     sightings.note("key")
     for longer in (tiers.time_to_compile(once, sightings["key"]), tiers.time_to_compile(trains, None)):
-        assert longer == tiers.EXPECTED_RUNS * tiers.time_to_compile(once, None)
+        assert longer == runs * tiers.time_to_compile(once, None)

@@ -24,6 +24,7 @@ Otherwise the plan is taken over between two runs, when it is ready.
 All of this is estimated from sizes and counts, and never measured: the same program takes the same decisions. (When
 the background is done is another matter. The bits do not depend on either.)
 """
+from ...backends.cpu_quota import processors, quota
 from ..running.interpret import is_prepared
 
 INSTRUCTION_NANOSECONDS = 30_000          # to run an instruction without a plan, apart from its data,
@@ -37,7 +38,8 @@ SOON_LENGTHS = 8                          # without any, what comes again within
 SOON_INSTRUCTIONS = 512                   # and these is a loop's body
 RARE_SIGHTINGS = 5                        # how often anything else is run before it has a plan
 MAX_BETS = 4                              # training steps planned so soon, in a row, that do not come again
-EXPECTED_RUNS = 8                         # of what comes again, or trains: so many the compiler may take as long as
+EXPECTED_RUNS = 8                         # of what comes again, or trains: so many the compiler may take as long as,
+EXPECTED_RUNS_ALONE = 64                  # and on a single processor, where the background is no faster
 
 
 class Sighting:
@@ -104,7 +106,9 @@ def worth_a_plan(trace, seen, sightings):
 
 def time_to_compile(trace, seen):
     """How many nanoseconds a look may wait for the kernels of a trace's plan, which was `seen` so before, if at all."""
-    return nanoseconds_without(trace) * (EXPECTED_RUNS if seen is not None or trace.trains else 1)
+    if seen is None and not trace.trains:
+        return nanoseconds_without(trace)
+    return nanoseconds_without(trace) * (EXPECTED_RUNS if min(processors(), quota()) > 1 else EXPECTED_RUNS_ALONE)
 
 
 def nanoseconds_without(trace):
