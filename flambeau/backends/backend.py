@@ -106,11 +106,13 @@ class Backend:
     attention whose weights never stand in memory, which is asked for at the call. `recurs` says that a step of a
     sequence is planned once and repeated by the device (trace/planning/recurrence.py). `carries_columns` says that a
     kernel along rows may add up columns of what it has at hand, where `schedule` takes it (trace/planning/carry.py).
+    `rounds_late` says that its library may leave products of 16-bit matrices in float32, to be rounded when more was
+    computed with them.
     """
 
     trace_weight = 1.0            # what a byte of results on it counts in `config.trace_bytes`, at which a trace runs
     xp = np
-    compiles = interprets = attends = recurs = carries_columns = False
+    compiles = interprets = attends = recurs = carries_columns = rounds_late = False
     runs_ahead = False        # whether programs return before they are done, so that errors are told later
     copies_ahead = False      # whether it has `page_locked`, `send` and `fetch`
     streams = False           # whether it has streams, and events to mark them; else it does everything in order

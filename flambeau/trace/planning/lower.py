@@ -22,6 +22,7 @@ LOOP_TYPE = {dtypes.bool: "b1", dtypes.uint8: "u8", dtypes.int8: "i8", dtypes.in
              dtypes.float64: "f64"}
 NO_MEMORY_OF_ITS_OWN = ("input", "result", "update", "view", "const", "number", "index", "expand", "reshape", "permute")
 HALVES = (dtypes.float16, dtypes.bfloat16)
+WIDE_PRODUCT = "gemm", ("float",)      # of 16-bit operands, in float32: what a body makes of it is rounded once
 
 
 _numbers = count()
@@ -171,6 +172,9 @@ class Words:
             return x
         if x.op == "cast" and dtype in HALVES and x.args[0].dtype is dtype and x.args[0].op in ("gemm", "output"):
             return x.args[0]                   # what a library gave in 16 bits, widened and narrowed: see `_halves`
+        if x.op == "output" and x.args[0].attr[:2] == WIDE_PRODUCT and x.args[0].args[0].dtype is dtype \
+                and x.stored is None:
+            return TraceNode("gemm", dtype, x.shape, x.args[0].args)             # rounded by the step that made it
         return TraceNode("cast", dtype, x.shape, (x,))
 
     @staticmethod
@@ -337,9 +341,13 @@ class Words:
         if a.dtype not in (dtypes.float32, dtypes.float64):
             raise TypeError(f"matmul of {a.dtype} in a body: cast it, or return NotImplemented")
         shape = (*broadcast(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
-        halves = self._half and _halves((a, b), self._half)
-        if halves and self._backend.has("gemm", halves[0].dtype, _contiguous(halves),
-                                        [(shape, contiguous_strides(shape))], ()):
+        halves = _halves((a, b), self._half or _dtype_before(a))
+        if halves and self._backend.rounds_late:
+            made = self._call(WIDE_PRODUCT[0], halves, [(dtypes.float32, shape)], WIDE_PRODUCT[1])
+            if made is not None:
+                return made[0]
+        if halves and self._half and self._backend.has("gemm", halves[0].dtype, _contiguous(halves),
+                                                       [(shape, contiguous_strides(shape))], ()):
             return self.cast(TraceNode("gemm", halves[0].dtype, shape, halves), a.dtype)
         return TraceNode("gemm", a.dtype, shape, (a, b))
 
@@ -370,6 +378,12 @@ def _halves(args, half, single=()):
             or all(x is wide for x, wide in zip(found, args, strict=True)):
         return None
     return tuple(found)
+
+
+def _dtype_before(x):
+    """The 16-bit dtype of an operand of the body before it was widened; None for other nodes."""
+    found = _narrow(x)
+    return found and found.dtype
 
 
 def _narrow(x):
