@@ -96,7 +96,8 @@ def pointwise(dtype, x, weight, y, groups, transposed):
         return None
     multiply = gemm if dtype in LLVM_ELEMENT else gemm_narrow.gemm
     found = multiply(m, math.prod(y.size[2:]), k, dtype, (*a, 0, each),
-                     (x.step[1], across[0], x.step[0], k * x.step[1]), (y.step[1], across[1], y.step[0], m * y.step[1]), (x.size[0], groups))
+                     (x.step[1], across[0], x.step[0], k * x.step[1]),
+                     (y.step[1], across[1], y.step[0], m * y.step[1]), (x.size[0], groups))
     for call in found or ():
         call.ints[STEP_FIELDS.index("turned")] ^= 1          # here the weight is the second buffer, and the left factor
     return found
