@@ -42,7 +42,10 @@ class _wide_product(Op):
 
 def products(left, right):
     """`left @ right`; in float32 where they are of a half type."""
-    return _wide_product(left, right) if left._spec.dtype.itemsize == 2 else left @ right
+    if left._spec.dtype.itemsize != 2:
+        return left @ right
+    lead = shapes.broadcast(left.shape[:-2], right.shape[:-2])
+    return _wide_product(*[x if x.shape[:-2] == lead else x.expand((*lead, *x.shape[-2:])) for x in (left, right)])
 
 
 class _attend(Composite):
