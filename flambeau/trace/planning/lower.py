@@ -156,13 +156,13 @@ def _number_last(a, b):
 class Words:
     """`k`: the words that a body is written in; see docs/native.md. `_backend` is that of the device it is for.
 
-    `_half` is the 16-bit dtype that the operation's results are rounded to, or None.
+    `half` is the 16-bit dtype that the operation's results are rounded to, or None.
     """
 
-    __slots__ = ("_backend", "_half")
+    __slots__ = ("_backend", "half")
 
     def __init__(self, backend, half=None):
-        self._backend, self._half = backend, half
+        self._backend, self.half = backend, half
 
     const = staticmethod(const)
 
@@ -296,9 +296,9 @@ class Words:
         Arguments and results stand in memory; see `Backend.library`. Where others are in 16 bits there, those whose
         number, arguments first, is in `single` are in float32 all the same.
         """
-        halves = self._half and _halves(args, self._half, single)
+        halves = self.half and _halves(args, self.half, single)
         if halves:
-            narrow = [(self._half if dtype is dtypes.float32 and number not in single else dtype, shape)
+            narrow = [(self.half if dtype is dtypes.float32 and number not in single else dtype, shape)
                       for number, (dtype, shape) in enumerate(outs, len(args))]
             made = self._call(name, halves, narrow, params)
             if made is not None:
@@ -320,7 +320,7 @@ class Words:
         Unless the backend `recurs`, NotImplemented. Any sequence or fixed operand may be None. See recurrence.py, also
         for `keeps`.
         """
-        if not self._backend.recurs or self._half:
+        if not self._backend.recurs or self.half:
             return NotImplemented
         given = [*sequences, *states, *fixed]
         args = tuple([x for x in given if x is not None])
@@ -341,12 +341,12 @@ class Words:
         if a.dtype not in (dtypes.float32, dtypes.float64):
             raise TypeError(f"matmul of {a.dtype} in a body: cast it, or return NotImplemented")
         shape = (*broadcast(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
-        halves = _halves((a, b), self._half or _dtype_before(a))
+        halves = _halves((a, b), self.half or _dtype_before(a))
         if halves and self._backend.rounds_late:
             made = self._call(WIDE_PRODUCT[0], halves, [(dtypes.float32, shape)], WIDE_PRODUCT[1])
             if made is not None:
                 return made[0]
-        if halves and self._half and self._backend.has("gemm", halves[0].dtype, _contiguous(halves),
+        if halves and self.half and self._backend.has("gemm", halves[0].dtype, _contiguous(halves),
                                                        [(shape, contiguous_strides(shape))], ()):
             return self.cast(TraceNode("gemm", halves[0].dtype, shape, halves), a.dtype)
         return TraceNode("gemm", a.dtype, shape, (a, b))
