@@ -28,8 +28,9 @@ def operands(m, batch, M, K, N, layout, dtype):
     rng = np.random.default_rng(0)
     made = []
     for rows, cols, how in ((M, K, layout[0]), (K, N, layout[1])):
-        array = rng.standard_normal((*batch, *((rows, cols) if how == "n" else (cols, rows)))).astype(dtype)
-        made.append(m.from_numpy(array) if how == "n" else m.from_numpy(array).mT)
+        array = rng.standard_normal((*batch, *((rows, cols) if how == "n" else (cols, rows))))
+        matrix = m.from_numpy(array).to(getattr(m, dtype))
+        made.append(matrix if how == "n" else matrix.mT)
     return made
 
 
@@ -41,7 +42,8 @@ def ratio(shape, layout, dtype, patience):
     *batch, M, K, N = shape
     runs = {OURS: ours(lambda a, b: a @ b, *operands(flambeau, batch, M, K, N, layout, dtype)),
             EAGER: eager(lambda a, b: a @ b, *operands(torch, batch, M, K, N, layout, dtype))}
-    differ = agree({name: run() for name, run in runs.items()}, rtol=1e-3, atol=1e-3)
+    near = 1e-3 if dtype.startswith("float") and dtype != "float16" else 2 * 2.0 ** -7
+    differ = agree({name: run().double() for name, run in runs.items()}, rtol=near, atol=near)
     if differ:
         sys.exit(f"{shape}, {layout}: {differ}")
     best = race(runs, BURSTS, SECONDS_A_PRODUCT, patience)

@@ -108,11 +108,13 @@ class Backend:
     kernel along rows may add up columns of what it has at hand, where `schedule` takes it (trace/planning/carry.py).
     `adds_to_addresses` says that so many bytes behind an address are at that number plus the bytes, so that a plan may
     read an input from elsewhere at every run (Note [Moving offsets] in trace/running/key.py).
+    `rounds_late` says that its library may leave products of 16-bit matrices in float32, to be rounded when more was
+    computed with them.
     """
 
     trace_weight = 1.0            # what a byte of results on it counts in `config.trace_bytes`, at which a trace runs
     xp = np
-    compiles = interprets = attends = recurs = carries_columns = adds_to_addresses = False
+    compiles = interprets = attends = recurs = carries_columns = adds_to_addresses = rounds_late = False
     runs_ahead = False        # whether programs return before they are done, so that errors are told later
     copies_ahead = False      # whether it has `page_locked`, `send` and `fetch`
     streams = False           # whether it has streams, and events to mark them; else it does everything in order

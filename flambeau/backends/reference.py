@@ -17,8 +17,8 @@ CHECKED_RESULT_BYTES = 64 << 20  # results of so many bytes are asked about befo
 # OpenBLAS, behind NumPy's products, takes a buffer at its first call (32 MiB measured on aarch64, 128 by its sources on
 # wide x86) and keeps it; it ends the process if it gets none.
 BLAS_BUFFER_BYTES = 64 << 20 if hasattr(os, "uname") and os.uname().machine in ("aarch64", "arm64") else 192 << 20
-BLAS_MODULES = frozenset("addmm attention conv distance einsum embedding factor linalg linear_loss matmul recurrence "
-                         "solve spectral weights".split())
+BLAS_MODULES = frozenset("addmm attention conv distance einsum embedding factor integer_products linalg linear_loss "
+                         "matmul recurrence solve spectral weights".split())
 _blas = False                 # whether it has its buffer
 
 

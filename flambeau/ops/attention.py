@@ -28,6 +28,26 @@ def wide(t):
     return t.float() if t is not None and t._spec.dtype.itemsize == 2 else t
 
 
+class _wide_product(Op):
+    """The matrix products of two batches of half types, left in float32 for a softmax."""
+
+    def meta(input, other):
+        return spec(dtypes.float32, (*input.shape[:-1], other.shape[-1]), None, input.device)
+
+    def ref(xp, input, other):            return xp.matmul(input, other)
+    def d_input(g, input_spec, other):    return matmul(g.to(input_spec.dtype), other.mT)
+    def d_other(g, input, other_spec):    return matmul(input.mT, g.to(other_spec.dtype))
+    def body(k, input, other):            return k.matmul(input, other)
+
+
+def products(left, right):
+    """`left @ right`; in float32 where they are of a half type."""
+    if left._spec.dtype.itemsize != 2:
+        return left @ right
+    lead = shapes.broadcast(left.shape[:-2], right.shape[:-2])
+    return _wide_product(*[x if x.shape[:-2] == lead else x.expand((*lead, *x.shape[-2:])) for x in (left, right)])
+
+
 class _attend(Composite):
     """(each query's average of `value`, the weights of the average): the softmax of the scaled products with the keys.
 
@@ -39,7 +59,7 @@ class _attend(Composite):
     node = "ScaledDotProductFlashAttentionForCpuBackward0"
 
     def of(query, key, value, attn_mask, keep, scale, causal, groups, safe):
-        scores = (wide(query) @ wide(key).transpose(-2, -1)) * scale
+        scores = products(query, key.transpose(-2, -1)) * scale
         if attn_mask is None and not causal:
             weights = scores.softmax(-1)
         else:
@@ -53,30 +73,29 @@ class _attend(Composite):
                 rows = rows.masked_fill(~attn_mask, -math.inf) if attn_mask.dtype is dtypes.bool else rows + attn_mask
                 weights = _safe_softmax(rows, -1) if safe else rows.softmax(-1)
             weights = weights.view(scores._spec.shape) if groups > 1 else weights
-        out = (weights if keep is None else weights * keep) @ wide(value)
-        return out.to(query.dtype), weights.to(query.dtype)
+        out = (weights if keep is None else weights * keep).to(query.dtype) @ value
+        return out, weights.to(query.dtype)
 
     def grads(g, needs, query, key, value, attn_mask, keep, scale, groups, out1):
         g_out, g_weights = g
         needed = iter(needs)
         want_q, want_k, want_v = next(needed), next(needed), next(needed)
         want_mask = attn_mask is not None and next(needed)
-        weights, q, k, v = wide(out1), wide(query), wide(key), wide(value)
+        weights, dtype = wide(out1), query.dtype
         made = [None, None, None]
         d_weights = wide(g_weights)
         if g_out is not None:
-            g_out = wide(g_out)
             if want_v:
-                made[2] = (weights if keep is None else weights * keep).transpose(-2, -1) @ g_out
-            d = g_out @ v.transpose(-2, -1)
+                made[2] = (out1 if keep is None else (weights * keep).to(dtype)).transpose(-2, -1) @ g_out
+            d = products(g_out, value.transpose(-2, -1))
             d = d if keep is None else d * keep
             d_weights = d if d_weights is None else d + d_weights
         if d_weights is not None and (want_q or want_k or want_mask):
             d = _softmax_backward(d_weights, weights, -1)
             if want_q or want_k:
-                scaled = d * scale
-                made[0] = scaled @ k if want_q else None
-                made[1] = scaled.transpose(-2, -1) @ q if want_k else None
+                scaled = (d * scale).to(dtype)
+                made[0] = scaled @ key if want_q else None
+                made[1] = scaled.transpose(-2, -1) @ query if want_k else None
             if want_mask and groups > 1:
                 *lead, rows, keys = d._spec.shape
                 d = d.view((*lead, groups, rows // groups, keys))

@@ -24,8 +24,8 @@ OPS_MODULES = ("create", "ranges", "convert", "arith", "power", "bits", "math", 
                "pieces", "arrange", "index", "index_along", "mask", "scatter", "search", "embedding", "matmul", "addmm",
                "einsum", "solve", "factor", "spectral", "linalg", "linalg_norm", "distance", "conv", "unfold", "pool",
                "maxpool", "fractional", "pad", "resample", "activation", "dropout", "attention", "norm", "recurrence",
-               "recurrent", "packing", "weights", "loss", "cross_entropy", "ctc", "linear_loss", "special",
-               "orthogonal", "sampling", "fft", "stft", "window", "copies")
+               "recurrent", "packing", "weights", "loss", "cross_entropy", "ctc", "linear_loss", "integer_products",
+               "special", "orthogonal", "sampling", "fft", "stft", "window", "copies")
 
 namespace: dict = {"": {}, "nn.functional": {}, "linalg": {}, "special": {}}
 declared: dict = {}           # class name → operation

@@ -21,7 +21,9 @@ from flambeau.backends.cpu.library import (
     ctc,
     fft_kernels,
     gemm_kernels,
+    gemm_narrow_kernels,
     gemm_packing,
+    gemm_units,
     image_kernels,
     pool_kernels,
     scatter_kernels,
@@ -63,6 +65,9 @@ RV64 = "64bit m a f d c"
 TARGETS = {**{level: (X86, level, PROCESSOR_LEVELS["x86_64"][level]) for level in ("x86-64", "x86-64-v3", "x86-64-v4")},
            "sapphirerapids": (X86, "sapphirerapids",
                               f"{PROCESSOR_LEVELS['x86_64']['x86-64-v4']} avx512fp16 avx512bf16"),
+           "graniterapids": (X86, "graniterapids", f"{PROCESSOR_LEVELS['x86_64']['x86-64-v4']} avx512fp16 avx512bf16 "
+                                                   "amx-tile amx-bf16 amx-fp16 amx-int8"),
+           "neoverse-v1": (ARM, "neoverse-v1", "fp-armv8 neon lse bf16"),
            "neoverse-n1": (ARM, "neoverse-n1", "fp-armv8 neon lse"), "apple-m1": (ARM, "apple-m1", "fp-armv8 neon lse"),
            "rv64gc": (RISCV, "generic-rv64", RV64), "rv64gcv": (RISCV, "generic-rv64", RV64 + " v")}
 
@@ -265,6 +270,36 @@ def steps_of_the_library(target):
 def test_no_step_of_the_library_calls_another(number, name):
     emitter = Emitter(name)
     assert undefined(emitter.object(share(steps_of_the_library(emitter.target), number, 8))) <= ALLOWED
+
+
+def dot_units(on):
+    """All units for products of 16 and 8 bits that a processor with the features `on` has."""
+    return [unit for units in gemm_units.DOT_UNITS.values() for unit, needed in units if needed <= on]
+
+
+def test_which_processors_have_units_for_products_of_16_bits():
+    found = {name: {(unit.name, unit.element) for unit in dot_units({*features.split()})}
+             for name, (_, _, features) in TARGETS.items()}
+    assert {name: units for name, units in found.items() if units} == {
+        "sapphirerapids": {("avx512", "bfloat")}, "neoverse-v1": {("neon", "bfloat")},
+        "graniterapids": {("amx", "bfloat"), ("avx512", "bfloat"), ("amx", "half"), ("amx", "i8")}}
+
+
+@pytest.mark.parametrize("name", ["sapphirerapids", "graniterapids", "neoverse-v1"])
+def test_products_of_16_bits_are_the_units_instructions(name):
+    emitter = Emitter(name)
+    instructions = {"amx": "tdp", "avx512": "vdpbf16ps", "neon": "bfdot"}
+    for unit in dot_units(emitter.on):
+        made = gemm_narrow_kernels.NarrowKernels(unit, emitter.target)
+        texts = {"_".join(map(str, how)): getattr(made, how[0])("_".join(map(str, how)), *how[1:])
+                 for how in made.every(None)}
+        for word, text in texts.items():
+            module = llvm.parse_assembly(emitter.head + text, llvm.create_context())
+            module.verify()
+            assert undefined(emitter.machine.emit_object(module)) <= ALLOWED, word
+            if word.startswith("micro"):
+                assert instructions[unit.name] in emitter.machine.emit_assembly(module)
+        assert undefined(emitter.object([texts["gemm"]], quickly=True)) <= ALLOWED
 
 
 @pytest.mark.parametrize("name", TARGETS)

@@ -77,3 +77,19 @@ row("_grouped_mm summed over groups", single(lambda a, b, o: torch._grouped_mm(a
     grad=False, meta=False, tol=1e-4)
 row("grouped_mm batches", single(lambda a, b: torch.nn.functional.grouped_mm(a, b)), np.matmul, numbers((3, 2, 4), seed=24),
     EXPERTS, grad=False, tol=1e-4)
+
+EIGHT_BITS = np.random.default_rng(5)
+BYTES, MORE_BYTES = EIGHT_BITS.integers(-128, 128, (5, 70), np.int8), EIGHT_BITS.integers(-128, 128, (70, 6), np.int8)
+
+
+def whole(a, b):
+    return a.astype(np.int64) @ b.astype(np.int64)
+
+
+row("_int_mm", lambda a, b: torch._int_mm(a, b), whole, BYTES, MORE_BYTES, grad=False)
+row("_int_mm across", lambda a, b: torch._int_mm(b.T, a.T), lambda a, b: whole(b.T, a.T), BYTES, MORE_BYTES, grad=False)
+row("_int_mm of uint8", lambda a, b: torch._int_mm(a, b), whole, BYTES.view(np.uint8), MORE_BYTES, grad=False)
+row("_int_mm long", lambda a, b: torch._int_mm(a, b), whole, np.tile(BYTES, 9), np.tile(MORE_BYTES, (9, 1)), grad=False)
+row("_weight_int8pack_mm", single(lambda x, w, s: torch._weight_int8pack_mm(x.contiguous(), w.contiguous(), s)),
+    lambda x, w, s: x @ w.T.astype(np.float64) * s, numbers((4, 5), seed=25), BYTES.T.copy()[:, :5], numbers((70,), seed=26),
+    grad=False, tol=1e-5)

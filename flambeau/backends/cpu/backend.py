@@ -11,7 +11,7 @@ from .memory import allocator
 class CPUBackend(Backend):
     """The processor, with NumPy's arrays, and kernels compiled by LLVM."""
 
-    compiles = interprets = recurs = adds_to_addresses = True
+    compiles = interprets = recurs = adds_to_addresses = rounds_late = True
     autocast_dtypes = dtypes.bfloat16, dtypes.float16
     least_speed = 0.1
     _expects = False                                  # whether it was told to expect work

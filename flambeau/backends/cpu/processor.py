@@ -24,7 +24,7 @@ PROCESSOR_LEVELS = {"x86_64": {"x86-64": _V1, "x86-64-v2": _V2, "x86-64-v3": _V3
 IMPLIED_FEATURES = {"sse3": "sse2", "ssse3": "sse3", "sse4.1": "ssse3", "sse4.2": "sse4.1", "avx": "sse4.2",
                     "f16c": "avx", "fma": "avx", "fma4": "avx", "xop": "avx", "avx2": "avx", "vaes": "avx2",
                     "vpclmulqdq": "avx", "avx512f": "avx2 fma f16c", "avx512fp16": "avx512bw", "avx512bf16": "avx512bw",
-                    "gfni": "sse2"}
+                    "gfni": "sse2", **dict.fromkeys(("amx-bf16", "amx-fp16", "amx-int8"), "amx-tile")}
 
 
 class Processor(NamedTuple):

@@ -24,6 +24,7 @@ LOOP_TYPE = {dtypes.bool: "b1", dtypes.uint8: "u8", dtypes.int8: "i8", dtypes.in
 NO_MEMORY_OF_ITS_OWN = ("input", "result", "update", "view", "const", "number", "index", "expand", "reshape", "permute")
 HALVES = (dtypes.float16, dtypes.bfloat16)
 COMPLEX_FUNCTIONS = ("fft",)             # of the library, which take complex operands
+WIDE_PRODUCT = "gemm", ("float",)      # of 16-bit operands, in float32: what a body makes of it is rounded once
 
 
 _numbers = count()
@@ -184,13 +185,13 @@ def _number_last(a, b):
 class Words:
     """`k`: the words that a body is written in; see docs/native.md. `_backend` is that of the device it is for.
 
-    `_half` is the 16-bit dtype that the operation's results are rounded to, or None.
+    `half` is the 16-bit dtype that the operation's results are rounded to, or None.
     """
 
-    __slots__ = ("_backend", "_half")
+    __slots__ = ("_backend", "half")
 
     def __init__(self, backend, half=None):
-        self._backend, self._half = backend, half
+        self._backend, self.half = backend, half
 
     const = staticmethod(const)
 
@@ -202,6 +203,9 @@ class Words:
             return _cast_complex(x, dtype)
         if x.op == "cast" and dtype in HALVES and x.args[0].dtype is dtype and x.args[0].op in ("gemm", "output"):
             return x.args[0]                   # what a library gave in 16 bits, widened and narrowed: see `_halves`
+        if x.op == "output" and x.args[0].attr[:2] == WIDE_PRODUCT and x.args[0].args[0].dtype is dtype \
+                and x.stored is None:
+            return TraceNode("gemm", dtype, x.shape, x.args[0].args)             # rounded by the step that made it
         return TraceNode("cast", dtype, x.shape, (x,))
 
     @staticmethod
@@ -342,9 +346,9 @@ class Words:
         """
         if name not in COMPLEX_FUNCTIONS and any(x.dtype.is_complex for x in args):
             return None
-        halves = self._half and _halves(args, self._half, single)
+        halves = self.half and _halves(args, self.half, single)
         if halves:
-            narrow = [(self._half if dtype is dtypes.float32 and number not in single else dtype, shape)
+            narrow = [(self.half if dtype is dtypes.float32 and number not in single else dtype, shape)
                       for number, (dtype, shape) in enumerate(outs, len(args))]
             made = self._call(name, halves, narrow, params)
             if made is not None:
@@ -366,7 +370,7 @@ class Words:
         Unless the backend `recurs`, NotImplemented. Any sequence or fixed operand may be None. See recurrence.py, also
         for `keeps`.
         """
-        if not self._backend.recurs or self._half:
+        if not self._backend.recurs or self.half:
             return NotImplemented
         given = [*sequences, *states, *fixed]
         args = tuple([x for x in given if x is not None])
@@ -392,9 +396,13 @@ class Words:
         if a.dtype not in (dtypes.float32, dtypes.float64):
             raise TypeError(f"matmul of {a.dtype} in a body: cast it, or return NotImplemented")
         shape = (*broadcast(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
-        halves = self._half and _halves((a, b), self._half)
-        if halves and self._backend.has("gemm", halves[0].dtype, _contiguous(halves),
-                                        [(shape, contiguous_strides(shape))], ()):
+        halves = _halves((a, b), self.half or _dtype_before(a))
+        if halves and self._backend.rounds_late:
+            made = self._call(WIDE_PRODUCT[0], halves, [(dtypes.float32, shape)], WIDE_PRODUCT[1])
+            if made is not None:
+                return made[0]
+        if halves and self.half and self._backend.has("gemm", halves[0].dtype, _contiguous(halves),
+                                                       [(shape, contiguous_strides(shape))], ()):
             return self.cast(TraceNode("gemm", halves[0].dtype, shape, halves), a.dtype)
         return TraceNode("gemm", a.dtype, shape, (a, b))
 
@@ -446,6 +454,12 @@ def _halves(args, half, single=()):
             or all(x is wide for x, wide in zip(found, args, strict=True)):
         return None
     return tuple(found)
+
+
+def _dtype_before(x):
+    """The 16-bit dtype of an operand of the body before it was widened; None for other nodes."""
+    found = _narrow(x)
+    return found and found.dtype
 
 
 def _narrow(x):

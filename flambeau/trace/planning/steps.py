@@ -279,7 +279,7 @@ class LibraryStep(Step):
 
 
 def _is_product(node):
-    return node.op == "gemm" or node.attr[0] == "affine"
+    return node.op == "gemm" or node.attr[0] in ("gemm", "affine")
 
 
 class RecurrenceStep(LibraryStep):

@@ -5,6 +5,7 @@ None, and takes the reference, where there is none: integers (which are only sor
 Complex numbers are only transformed.
 
     gemm(M, N, K, dtype, a, b, c, batch)                                               LibraryCalls; gemm.py
+    gemm(M, N, K, dtype, a, b, c, batch, out, added), of 16 or 8 bits                  LibraryCalls; gemm_narrow.py
     convolve(dtype, x, weight, y, stride, padding, dilation, groups, transposed)       LibraryCalls; conv.py
     convolve_weight(dtype, x, g, weight, stride, padding, dilation, groups)            LibraryCalls; conv.py
     max_pool(dtype, x, y, maps), drop(size)                                            a LibraryCall; pool.py
@@ -65,14 +66,16 @@ from functools import lru_cache
 
 from ....base.shapes import contiguous_strides
 from ..threads import get_num_threads
-from . import bags, conv, ctc, fft, gemm, images, pool, scatter, search, solvers, sort, triangular
+from . import bags, conv, ctc, fft, gemm, gemm_narrow, images, pool, scatter, search, solvers, sort, triangular
 from .gemm import LibraryCall
+from .gemm_kernels import LLVM_ELEMENT
 
 __all__ = ["LibraryCall", "ask", "forget", "product"]
 
 
-def product(dtype, a, b, c):
-    """The LibraryCalls of c = a @ b, all given as (shape, strides), with leading dimensions that broadcast."""
+def product(dtype, a, b, c, out="narrow", added="none"):
+    """The LibraryCalls of c = a @ b, all given as (shape, strides), with leading dimensions that broadcast. Of 16 or 8
+    bits: `out` and `added` as gemm_narrow.py has them."""
     batch = c[0][:-2]
 
     def strides(shape, strides):
@@ -81,7 +84,8 @@ def product(dtype, a, b, c):
         outer = [0 if n == 1 else s for n, s in zip(shape[:-2], strides[:-2], strict=True)]
         return strides[-2], strides[-1], *(0,) * lead, *outer
 
-    return gemm.gemm(*c[0][-2:], a[0][-1], dtype, strides(*a), strides(*b), strides(*c), batch)
+    job = *c[0][-2:], a[0][-1], dtype, strides(*a), strides(*b), strides(*c), batch
+    return gemm.gemm(*job) if getattr(dtype, "name", dtype) in LLVM_ELEMENT else gemm_narrow.gemm(*job, out, added)
 
 
 def ask(name, dtype, args, outs, params):
@@ -109,7 +113,9 @@ def _answer(name, dtype, args, outs, params, _threads):
     if name == "convolve_weight":
         return conv.convolve_weight(dtype, *args, *outs, *params)
     if name == "gemm":
-        return product(dtype, *args, *outs)
+        return product(dtype, *args, *outs, *params)
+    if name == "affine":
+        return _affine(dtype, *args, *outs, *params)
     if name == "fft":
         return fft.transform(dtype, *args, *outs, *params)
     if name == "solve_triangular":
@@ -173,6 +179,14 @@ def _drop(dtype, values, index, out):
         return None
     laid = [((math.prod(shape[:-1]), shape[-1], 1), (shape[-1], 1, 1)) for shape, _ in (values, index, out)]
     return scatter.scatter(dtype, *laid[:2], False, laid[2][0], "sum")
+
+
+def _affine(dtype, a, b, bias, c, added):
+    """Products to whose rows `bias` is added, of 16 bits: others take another step for that."""
+    shape, strides = bias
+    if dtype.name in LLVM_ELEMENT or shape != c[0][1:] or strides != (1,) and shape != (1,):
+        return None
+    return product(dtype, a, b, c, added=added)
 
 
 def _dense(laid):

@@ -25,6 +25,7 @@ import numpy as np
 
 from ....loops.step import in_room
 from ..threads import get_num_threads
+from . import gemm_narrow
 from .blocking import even_part, kernels, last_part, up, widest
 from .conv_kernels import BACKWARD_FIELDS, FORWARD_FIELDS, POSITION_FIELDS, TapKernels
 from .gemm import PIECE_CYCLES, LibraryCall, evenly, gemm
@@ -52,7 +53,7 @@ def convolve(dtype, x, weight, y, stride, padding, dilation, groups=1, transpose
     """
     dtype = getattr(dtype, "name", dtype)
     n = len(x[0]) - 2
-    if dtype not in LLVM_ELEMENT or n > 3 or 0 in x[0] or 0 in weight[0] or 0 in y[0]:
+    if n > 3 or 0 in x[0] or 0 in weight[0] or 0 in y[0]:
         return None
     x, weight, y = [in_three(*one) for one in (x, weight, y)]
     stride, padding, dilation = [(fill,) * (3 - n) + tuple(given)
@@ -62,6 +63,8 @@ def convolve(dtype, x, weight, y, stride, padding, dilation, groups=1, transpose
         found = pointwise(dtype, x, weight, y, groups, transposed)
         if found:
             return found
+    if dtype not in LLVM_ELEMENT:
+        return None
     if not transposed:
         reach = [[(k, k * d - p) for k in range(size)]
                  for size, d, p in zip(weight.size[2:], dilation, padding, strict=True)]
@@ -91,8 +94,10 @@ def pointwise(dtype, x, weight, y, groups, transposed):
     across = [evenly(one.size[2:], one.step[2:]) for one in (x, y)]
     if None in across:
         return None
-    found = gemm(m, math.prod(y.size[2:]), k, dtype, (*a, 0, each), (x.step[1], across[0], x.step[0], k * x.step[1]),
-                 (y.step[1], across[1], y.step[0], m * y.step[1]), (x.size[0], groups))
+    multiply = gemm if dtype in LLVM_ELEMENT else gemm_narrow.gemm
+    found = multiply(m, math.prod(y.size[2:]), k, dtype, (*a, 0, each),
+                     (x.step[1], across[0], x.step[0], k * x.step[1]),
+                     (y.step[1], across[1], y.step[0], m * y.step[1]), (x.size[0], groups))
     for call in found or ():
         call.ints[STEP_FIELDS.index("turned")] ^= 1          # here the weight is the second buffer, and the left factor
     return found

@@ -158,11 +158,11 @@ def product(machine, fn, f, count, scratch=0):
     tiles = count * f["tiles_m"] * f["tiles_n"]
     each = cycles(machine, min(f["M"], f["tile_m"]), min(f["N"], f["tile_n"]), f["K"])
     grain = max(1, PIECE_CYCLES // each, tiles // (PIECES_A_THREAD * get_num_threads()))
-    return LibraryCall(fn, tiles, min(tiles, grain), ints_of(f), scratch)
+    return LibraryCall(fn, tiles, min(tiles, grain), ints_of(machine, f), scratch)
 
 
-def ints_of(f):
-    return [f[field] for field in STEP_FIELDS]
+def ints_of(machine, f):
+    return [f[field] for field in machine.kernels.fields]
 
 
 def merge(batch, strides):
@@ -199,7 +199,7 @@ def few(M, N, K):
 
 def cycles(machine, M, N, K):
     """About how long a product takes a processor: what it computes, or what it reads."""
-    computed = up(M, 4) * up(N, machine.lanes) * K / (2 * machine.lanes)
+    computed = up(M, 4) * up(N, machine.lanes) * K / machine.kernels.products_a_cycle
     return max(1, int(max(computed, (M * K + K * N + M * N) * machine.size / 16)) + 200)
 
 
@@ -310,12 +310,12 @@ def calls_of(machine, f, count, fn, others, shared):
     """The LibraryCalls of a product whose step is `fn`, with those that go with it."""
     if shared:
         scratch = f["tiles_n"] * (-(-f["K"] // f["block"]) + f["tiles_m"]) * CACHE_LINE_BYTES
-        return [LibraryCall(others[0], 1, 1, ints_of(f), scratch, 0),
-                LibraryCall(fn, f["shares"], 1, ints_of(f), scratch)]
+        return [LibraryCall(others[0], 1, 1, ints_of(machine, f), scratch, 0),
+                LibraryCall(fn, f["shares"], 1, ints_of(machine, f), scratch)]
     if f["parts"] > 1:
         scratch = f["parts"] * f["c2"] * machine.size + APART_BYTES
         added = LibraryCall(others[0], f["M"] * f["tiles_n"], max(1, PIECE_CYCLES // (f["tile_n"] * f["parts"])),
-                            ints_of(f | {"c_row": f["whole_c_row"]}), scratch, 0)
+                            ints_of(machine, f | {"c_row": f["whole_c_row"]}), scratch, 0)
         return [product(machine, fn, f, count, scratch), added]
     return [product(machine, fn, f, count)]
 
@@ -380,7 +380,8 @@ def cut(machine, f, count, b_pack, pieces):
     M, N, K, rows, threads = f["M"], f["N"], f["K"], f["rows"], get_num_threads()
     work = cycles(machine, M, N, K)
     most = max(1, min(pieces * threads, work * count // PIECE_CYCLES) // count)  # tiles of a matrix
-    pack_a, pack_b = M * PACK_A_CYCLES[f["a_pack"]], N * PACK_B_CYCLES[b_pack]
+    pack_a, pack_b = [lines * machine.kernels.pack_share * cycles
+                      for lines, cycles in ((M, PACK_A_CYCLES[f["a_pack"]]), (N, PACK_B_CYCLES[b_pack]))]
     best, tried = None, set()
     for down in range(1, most + 1):
         for right in range(1, most // down + 1):

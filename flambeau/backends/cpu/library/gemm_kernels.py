@@ -35,10 +35,13 @@ class GemmKernels(PackingKernels):
     word = "product"              # in the names of the functions
     drivers = ("gemm", "gemm_shared")          # steps that leave their work to others,
     inner = (*MICRO_KERNELS, "pack_a", "pack_b")                # which are called by their address
+    fields = tuple(STEP_FIELDS)                # of the ints of a step of products
+    pack_share = 1.0                           # of the cycles that gemm.py says packing takes
 
     def __init__(self, element, target):
         super().__init__(element, target)
         self.whole_lines = target.vector_bytes == CACHE_LINE_BYTES
+        self.products_a_cycle = 2 * self.lanes
 
     def every(self, machine):
         """All functions that a plan may ask for: (a method, *its arguments) of each."""
@@ -151,7 +154,7 @@ class GemmKernels(PackingKernels):
     def open_gemm(self, name):
         """A writer for a step of products, and its fields by name."""
         w = LLVMWriter(f"define void @{name}({STEP_ARGUMENTS})")
-        return w, {field: w.load("i64", w.at("i64", "%ints", i)) for i, field in enumerate(STEP_FIELDS)}
+        return w, {field: w.load("i64", w.at("i64", "%ints", i)) for i, field in enumerate(self.fields)}
 
     def gemm_room(self, w, f):
         """Where a step of products packs, and what else it needs."""
@@ -294,13 +297,13 @@ class GemmKernels(PackingKernels):
 
 
 class CompiledKernels:
-    """The compiled functions of one class of kernels and one element type."""
+    """The compiled functions of one class of kernels and one element type (or DotUnit: gemm_units.py)."""
 
     def __init__(self, dtype, cls):
-        self.size = {"float32": 4, "float64": 8}[dtype]
         target = machine_code.target()
-        self.kernels = cls(LLVM_ELEMENT[dtype], target)
-        self.tail = f"_{cls.word}_f{8 * self.size}"
+        self.kernels = cls(LLVM_ELEMENT.get(dtype, dtype), target)
+        self.size, self.suffix = {"float32": (4, "f32"), "float64": (8, "f64")}.get(dtype) or (dtype.size, dtype.suffix)
+        self.tail = f"_{cls.word}_{self.suffix}"
         self.lanes, self.registers = self.kernels.lanes, 32 if target.vector_bytes == 64 or not X86 else 16
         # addresses of the innermost kernels that were made, by which of MICRO_KERNELS they are
         self.tables = {micro: (ctypes.c_int64 * (MAX_KERNEL_ROWS * MAX_KERNEL_VECTORS))() for micro in MICRO_KERNELS}
@@ -349,7 +352,7 @@ class CompiledKernels:
 
     def _name(self, how):
         what, *shape = how
-        return f"{what}_{'x'.join(map(str, shape))}_f{8 * self.size}" if what in MICRO_KERNELS else \
+        return f"{what}_{'x'.join(map(str, shape))}_{self.suffix}" if what in MICRO_KERNELS else \
             "_".join(map(str, how)) + self.tail
 
     def _text(self, name, how):
