@@ -486,8 +486,9 @@ def test_the_library_lists_all_that_it_asks_for():
             best = dense(x[0][0], min(k, x[0][1]))
             program.library.ask("topk", dtype, (x,), (best, best), (best[0][1], bool(whole(0, 2))))
             program.library.ask("pick", dtype, (x,), (dense(x[0][0]),) * 2, ("median", 0))
+    kinds = [kind for some in package_kernels.PACKAGED_CLASSES[:4] for kind in some]     # those asked above
     for (dtype, kind, _), machine in list(gemm_kernels._hosts.items()):
-        if dtype == "float32" and kind.word != "image":
+        if dtype == "float32" and kind in kinds:
             asked |= {machine._name(how) for how in machine.made
                       if kind.word != "order" or how[1] in ("float32", "int64")}
     assert asked <= listed and {"dots_8_3_product_f32", "micro_8x1_f32", "plane_1_taps_f32",

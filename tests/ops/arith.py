@@ -1,4 +1,6 @@
 """Fronts of pointwise operations, conversions, and comparisons of whole tensors."""
+import math
+
 import numpy as np
 
 import flambeau as torch
@@ -48,6 +50,8 @@ row("clamp tensors", lambda x, y: x.clamp(-y, y), lambda x, y: np.clip(x, -y, y)
 row("lerp weights", lambda x, y, w: torch.lerp(x, y, w), lambda x, y, w: x + w * (y - x), X, Y, P)
 row("fill in place", lambda x, y: (x * 1).fill_(y[0, 0]), lambda x, y: np.full((3, 4), y[0, 0]), X, Y, grad="first")
 row("polygamma", lambda p: torch.polygamma(1, p), lambda p: sum(1 / (p + k) ** 2 for k in range(4000)) + 1 / (p + 4000 - 0.5), P, tol=1e-8)
+row("mvlgamma", lambda p: torch.special.multigammaln(p + 1, 3),
+    lambda p: 1.5 * np.log(np.pi) + sum(np.vectorize(math.lgamma)(p + 1 - i / 2) for i in range(3)), P, tol=1e-8)
 row("copy", lambda x, y: (x * 1).copy_(y), lambda x, y: y, X, Y, grad="first")
 row("copy broadcast", lambda x, y: (x * 1).copy_(y[0]), lambda x, y: np.broadcast_to(y[0], (3, 4)), X, Y, grad="first")
 row("fill", lambda x: (x * 1).fill_(3.0), lambda x: np.full((3, 4), 3.0), X, grad="first")

@@ -19,10 +19,11 @@ IN_PLACE = {
     "cumprod": (0,), "tril": (), "triu": (1,), "fill_diagonal": (9.0,), "index_put": ((I,), SRC), "index_add": (0, I, SRC),
     "index_copy": (0, I, SRC), "index_fill": (0, I, 9.0), "put": (I, SRC[0, :2]), "masked_fill": (MASK, 9.0), "masked_scatter": (MASK, BATCH),
     "scatter": (1, J, 9.0), "scatter_add": (1, J, A), "scatter_reduce": (1, J, A, "amax"), "index_reduce": (0, I, SRC, "prod"),
-    "addmm": (A, B), "addr": (A[:, 0], V),
+    "addmm": (A, B), "addr": (A[:, 0], V), "mvlgamma": (2,),
 }
 FUNCTIONAL = "relu hardtanh leaky_relu hardsigmoid hardswish elu selu celu silu mish rrelu threshold".split()
 OTHER_SHAPES = {"addmv", "baddbmm", "addbmm"}
+TENSOR_SECOND = {"polygamma"}
 
 
 def given(arg):
@@ -34,7 +35,13 @@ def given(arg):
 def test_every_in_place_form_is_here():
     there = {(op.names.split() or [name])[0].rpartition(".")[2].removesuffix("_") if name.startswith("_") else name.removesuffix("_")
              for name, op in declared.items() if "inplace" in op.forms.split() and not op.pointwise}
-    assert there == set(IN_PLACE) | set(FUNCTIONAL) | OTHER_SHAPES
+    assert there == set(IN_PLACE) | set(FUNCTIONAL) | OTHER_SHAPES | TENSOR_SECOND
+
+
+def test_in_place_where_the_tensor_is_the_second_argument():
+    x = t(np.abs(X) + 0.3)
+    expected = torch.polygamma(1, x).tolist()
+    assert x.polygamma_(1) is x and x.tolist() == expected
 
 
 @pytest.mark.parametrize("name", IN_PLACE)

@@ -62,6 +62,7 @@ class _NotAgain:
     """Stands for the operation of a Lost."""
 
     overwrites = effect = False
+    direct = None
 
     def __init__(self, name, why):
         self.__name__, self.why = name, why

@@ -48,7 +48,7 @@ for name in ("torch.nn.attention.flex_attention", "torch._inductor.config", "tor
 for name in ("torch._C", "torch._C._nn", "torch._dynamo.eval_frame", "torch.cuda.streams", "torch.jit.annotations",
              "torch.nn.quantized", "torch.utils.weak", "torch.futures", "functorch", "torch._jit_internal"):
     assert name in there, name
-for name in ("torch.private", "torch.tensor", "torch.base", "torch.streams", "torch.fsdp", "functorch.nothing"):
+for name in ("torch.compat", "torch.tensor", "torch.base", "torch.streams", "torch.fsdp", "functorch.nothing"):
     assert importlib.util.find_spec(name) is None, name
 # below a module, and as an attribute of it
 assert torch.distributed.fsdp.wrap is sys.modules["torch.distributed.fsdp.wrap"] and torch.torch is torch

@@ -11,7 +11,7 @@ CLEAR_FIELDS = "rows cols matrix col upper".split()
 LAY_COLUMNS = 64              # of a tile
 LAY_BLOCK = 8                 # rows and columns that are moved together: a line of the cache each
 HIDDEN_LENGTHS = 4            # of words, which Fortran is given behind all arguments; more than there are do no harm
-MOVED_TYPES = {4: "i32", 8: "i64", 16: "<2 x i64>"}
+WORD_TYPES = {4: "i32", 8: "i64", 16: "<2 x i64>"}
 MAX_ARGUMENTS = 19
 
 
@@ -27,7 +27,7 @@ class SolverKernels:
     def every(self, machine):
         """All functions that are asked for."""
         return [*[("call", count) for count in range(5, MAX_ARGUMENTS + 1)],
-                *[(step, size) for step in ("lay", "clear") for size in MOVED_TYPES]]
+                *[(step, size) for step in ("lay", "clear") for size in WORD_TYPES]]
 
     def open(self, name, fields):
         w = LLVMWriter(f"define void @{name}({STEP_ARGUMENTS})")
@@ -58,7 +58,7 @@ class SolverKernels:
         the buffers are the source and the copy."""
         w, f = self.open(name, LAY_FIELDS)
         source, copy = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in range(2)]
-        type = MOVED_TYPES[size]
+        type = WORD_TYPES[size]
 
         def move(i, j, block):
             """`block` rows and columns from (i, j) on."""
@@ -90,7 +90,7 @@ class SolverKernels:
         """The step: one triangle of matrices that lie column by column set to zero, the upper one, or else the lower. A
         tile is a matrix."""
         w, f = self.open(name, CLEAR_FIELDS)
-        type = MOVED_TYPES[size]
+        type = WORD_TYPES[size]
         zero = "zeroinitializer" if size == 16 else 0
         base = w.load("ptr", "%buffers")
         upper = w.is_("ne", f["upper"], 0)

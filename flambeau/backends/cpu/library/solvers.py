@@ -28,7 +28,7 @@ MAX_PROGRAMS = 4096
 MAX_SMALL_ROWS = 16                   # of matrices whose determinants are left to NumPy
 NANOSECONDS_PER_PRODUCT = 0.1         # of numbers in a factorisation, about
 SOLVED_DTYPES = {np.dtype(name): getattr(dtypes, name) for name in lapack.LETTERS}
-REAL = {dtypes.float32: dtypes.float32, dtypes.float64: dtypes.float64, dtypes.complex64: dtypes.float32,
+REAL_OF = {dtypes.float32: dtypes.float32, dtypes.float64: dtypes.float64, dtypes.complex64: dtypes.float32,
         dtypes.complex128: dtypes.float64}
 _programs: dict = {}          # (what, its arguments, threads, operands' dtypes, shapes and strides) → program, or None
 
@@ -285,7 +285,7 @@ def qr(A, mode):
 def _lstsq(dtype, operands, driver, rcond):
     (left, _), (right, _) = operands
     (*batch, m, n), k = left, right[-1]
-    made = SolverProgram(dtype.np, operands, [(REAL[dtype], (*batch, min(m, n)), 1)], cubic(m, n, 4.0))
+    made = SolverProgram(dtype.np, operands, [(REAL_OF[dtype], (*batch, min(m, n)), 1)], cubic(m, n, 4.0))
     A, X = made.matrices(m, n), made.matrices(max(m, n), k)
     made.rank, made.X = made.whole_numbers(1), X
     made.lay(made.operands[0], A)
@@ -329,7 +329,7 @@ def lstsq(A, B, rcond, driver):
 def _eigh(dtype, operands, uplo, vectors):
     (shape, _), = operands
     n = shape[-1]
-    outs = [(REAL[dtype], shape[:-1], 1), *[(dtype, shape, 2)] * vectors]
+    outs = [(REAL_OF[dtype], shape[:-1], 1), *[(dtype, shape, 2)] * vectors]
     made = SolverProgram(dtype.np, operands, outs, cubic(n, n, 10.0))
     V = made.out(1) if vectors else made.matrices(n, n)
     made.lay(made.operands[0], V)
@@ -356,7 +356,7 @@ def _svd(dtype, operands, full, vectors):
     *batch, m, n = shape
     k = min(m, n)
     wide, high = (m, n) if full else (k, k)
-    outs = [(REAL[dtype], (*batch, k), 1)]
+    outs = [(REAL_OF[dtype], (*batch, k), 1)]
     if vectors:
         outs += [(dtype, (*batch, m, wide), 2), (dtype, (*batch, high, n), 2)]
     made = SolverProgram(dtype.np, operands, outs, cubic(m, n, 20.0))
