@@ -281,7 +281,7 @@ class _largest_of_bags(Op):
         bag, indices, _ = bags_of(xp, indices, offsets, include_last_offset, padding_idx)
         rows, bags, count = weight[indices], len(offsets) - include_last_offset, len(bag)
         out = xp.full((bags, weight.shape[1]), -xp.inf, weight.dtype)
-        reduce_at(xp, xp.fmax, out, bag, rows)
+        reduce_at(xp, xp.maximum, out, bag, xp.where(xp.isnan(rows), -xp.inf, rows).astype(rows.dtype))
         # What is not larger than the one before does not count, so that NaN stays where a bag begins with it.
         begins = xp.ones((count, 1), bool)
         begins[1:, 0] = bag[1:] != bag[:-1]

@@ -416,7 +416,11 @@ class _i1e(Pointwise):
 
 
 class _modified_bessel_i0(Pointwise):
-    """The same as `i0`, without a gradient."""
+    """The same as `i0` of `input`, without a gradient.
+
+    >>> torch.special.modified_bessel_i0(torch.tensor([0.0, 1.0]))
+    tensor([1.0000, 1.2661])
+    """
 
     names, forms = "special.modified_bessel_i0", "function out"
     result, refuses, cname = "float", "complex half", "modified_bessel_i0"
@@ -426,7 +430,11 @@ class _modified_bessel_i0(Pointwise):
 
 
 class _modified_bessel_i1(Pointwise):
-    """The same as `i1`, without a gradient."""
+    """The same as `special.i1` of `input`, without a gradient.
+
+    >>> torch.special.modified_bessel_i1(torch.tensor([0.0, 1.0]))
+    tensor([0.0000, 0.5652])
+    """
 
     names, forms = "special.modified_bessel_i1", "function out"
     result, refuses, cname = "float", "complex half", "modified_bessel_i1"
@@ -436,7 +444,11 @@ class _modified_bessel_i1(Pointwise):
 
 
 class _spherical_bessel_j0(Pointwise):
-    """The sine of `input` over `input`, elementwise: the spherical Bessel function of the first kind of order 0."""
+    """The sine of `input` over `input`, elementwise: the spherical Bessel function of the first kind of order 0.
+
+    >>> torch.special.spherical_bessel_j0(torch.tensor([0.0, 1.0]))
+    tensor([1.0000, 0.8415])
+    """
 
     names, forms = "special.spherical_bessel_j0", "function out"
     result, refuses, cname = "float", "complex half", "spherical_bessel_j0"
