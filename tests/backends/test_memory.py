@@ -459,7 +459,7 @@ def test_numpy_gets_the_idle_memory_when_it_has_none():
         if len(tries) == 1:
             raise MemoryError
         return given + 1
-    op = SimpleNamespace(ref=ref, overwrites=False, effect=False, kwonly=(), __module__="nobody")
+    op = SimpleNamespace(ref=ref, overwrites=False, effect=False, kwonly=(), direct=None, __module__="nobody")
     entry = SimpleNamespace(op=op, nbytes=12, casts=None, rounded=None, simple=True, outs=(kind,), many=False,
                             device=kind.device)
     idle = block(5 * MIB)

@@ -13,7 +13,7 @@ from itertools import count
 from threading import get_ident
 
 from ...backends.backend import DeviceFailed
-from ...backends.cpu.memory.allocator import explained
+from ...backends.cpu.memory.allocator import explained, has_room
 from ...base import observers, settings
 from ...base.core import COMPILED
 from ...base.spec import CPU
@@ -24,6 +24,7 @@ from .key import cached_plan, key_of, remember
 
 MAX_INLINE_INSTRUCTIONS = 64      # of a trace that runs without its lock (`run_inline`), and
 MAX_INLINE_BYTES = 1 << 16        # of its inputs and results together
+PLANNING_BYTES = 16 << 20         # that loading what plans may take: Python says ImportError where there are not so many
 events, switches = vars(observers), vars(settings)          # the modules' dicts: save one attribute lookup per call
 notes: list = []                  # functions of (Failure, what was looked at) that give words to add to an error
 numbering = count()               # of autograd's nodes, and between them of when a trace was emptied
@@ -146,6 +147,8 @@ def _by_plan(trace):
     """Run `trace` by a plan and empty it; False where it is to be run instruction by instruction."""
     global _planning
     if _planning is None:
+        if not has_room(PLANNING_BYTES):
+            return False
         from ..planning import plan as _planning  # not before: the reference never needs it
     found = trace.found or key_of(trace)
     trace.found = None
