@@ -37,7 +37,8 @@ def in_memory(rows, cols, how):
 def machine_of(lanes, registers, size):
     """What a plan asks of a processor with such vectors; nothing is compiled."""
     def rows(width): return max(1, min(gemm_micro.MAX_KERNEL_ROWS, (registers - width - 1) // width))
-    kernels = SimpleNamespace(whole_lines=lanes == 16, products_a_cycle=2 * lanes * 4 // size, pack_share=1.0)
+    kernels = SimpleNamespace(whole_lines=lanes == 16, products_a_cycle=2 * lanes * 4 // size, pack_share=1.0,
+                              fields=gemm_kernels.STEP_FIELDS)
     return SimpleNamespace(lanes=lanes // (size // 4), size=size, registers=registers, rows=rows, kernels=kernels,
                            function=lambda *_, **__: 0,
                            functions=lambda wanted, *_, **__: [0] * (len(wanted) + 1))

@@ -24,7 +24,7 @@ from .key import cached_plan, key_of, remember
 
 MAX_INLINE_INSTRUCTIONS = 64      # of a trace that runs without its lock (`run_inline`), and
 MAX_INLINE_BYTES = 1 << 16        # of its inputs and results together
-PLANNING_BYTES = 16 << 20         # that loading what plans may take: Python says ImportError where there are not so many
+PLANNING_BYTES = 16 << 20         # to load what plans: where there are not so many, Python says ImportError
 events, switches = vars(observers), vars(settings)          # the modules' dicts: save one attribute lookup per call
 notes: list = []                  # functions of (Failure, what was looked at) that give words to add to an error
 numbering = count()               # of autograd's nodes, and between them of when a trace was emptied
