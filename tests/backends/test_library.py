@@ -1,4 +1,5 @@
 """Products of matrices and convolutions as native steps, against NumPy's in float64."""
+import ast
 import ctypes
 import ctypes.util
 import itertools
@@ -6,6 +7,7 @@ import math
 import platform
 import sys
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -936,3 +938,17 @@ def test_running_extremes(rng, dtype, shape, dim):
         count = np.arange(shape[dim]).reshape([-1 if d == dim else 1 for d in range(len(shape))])
         np.testing.assert_array_equal(out, want)
         np.testing.assert_array_equal(places, np.maximum.accumulate(np.where((x == want) | (x != x), count, 0), dim))
+
+
+def test_threads_may_write_texts_at_once():
+    """Kernels of the library are one object for all threads, so writing a text leaves no field of theirs behind."""
+    folder, left = Path(gemm.__file__).parent, []
+    for path in sorted(folder.glob("*.py")):
+        for cls in [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.ClassDef)]:
+            if not any(isinstance(one, ast.Assign) and getattr(one.targets[0], "id", "") == "word" for one in cls.body):
+                continue
+            left += [f"{path.name}: {cls.name}.{method.name} sets self.{node.attr}"
+                     for method in cls.body if isinstance(method, ast.FunctionDef) and method.name != "__init__"
+                     for node in ast.walk(method) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+                     and getattr(node.value, "id", "") == "self"]
+    assert not left

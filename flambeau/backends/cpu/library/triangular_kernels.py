@@ -24,6 +24,17 @@ class TriangularKernels:
                 for rows, width in widths for lower in (0, 1) for divides in (0, 1) if divides or width > 1]
 
     def substitute(self, name, rows, width, lower, divides):
+        """The step: X with A X = B; see SubstitutionWriter."""
+        return SubstitutionWriter(self.element, self.v).substitute(name, rows, width, lower, divides)
+
+
+class SubstitutionWriter:
+    """Writes the text of one step. Kernels are shared by threads, each of which writes with one of these."""
+
+    def __init__(self, element, v):
+        self.element, self.v = element, v
+
+    def substitute(self, name, rows, width, lower, divides):
         """The step: X with A X = B, columns by panels of `width` vectors, each of which stands in the thread's room
         while it is worked on. `rows` rows at a time are held in registers: what those before give is taken off, and
         then each is finished in turn. With `divides` by division, else by multiplication with 1 / the diagonal.
