@@ -758,3 +758,14 @@ def test_what_does_not_fit_is_kept_apart(monkeypatch):
     assert found == ["a value that is met in two ways"] and current().ran is not None
     monkeypatch.setattr(settings, "executor", "reference")
     assert torch.allclose(mine, gradient(), 1e-5, 1e-7)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1), (2,)])
+def test_a_single_number_seen_as_another_dtype(shape):
+    x = torch.full(shape, 1.5)
+    x.tolist()
+    with torch.config.using(executor="native"):
+        y = (x * 2).reshape(-1).view(torch.int32) + 1
+        z = torch.view_as_real(torch.complex(x, x) * 2).sum(-1)
+        assert y.tolist() == (np.full(shape, 3.0, np.float32).reshape(-1).view(np.int32) + 1).tolist()
+        assert z.tolist() == np.full(shape, 6.0).tolist()

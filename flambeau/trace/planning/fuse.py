@@ -128,7 +128,7 @@ class Fuser:
             node.stored = True
             if node.group is not None:
                 node.group.closed = True
-        elif not self._can_inline(node):
+        elif id(node) in self.viewed or not self._can_inline(node):     # what a view looks at stands in memory
             self._join_or_open(node)
 
     def _open(self, device, opaque=None):
