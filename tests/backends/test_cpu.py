@@ -87,6 +87,7 @@ define void @NAME(ptr %buffers, ptr %ints, ptr %scalars, i64 %begin, i64 %end) {
 """
 
 
+@pytest.mark.pinned              # its text is compiled once a process
 def test_a_step_is_compiled_quickly_and_then_well(process, monkeypatch):
     monkeypatch.setattr(thread, "QUIET_SECONDS", 0.01)
     process()

@@ -208,6 +208,7 @@ def test_random_numbers(no_loops):
         vmap(lambda v: F.dropout(v, 0.5))(V)
 
 
+@pytest.mark.pinned              # a finding is told once a line
 def test_looking_at_numbers_goes_slice_by_slice_and_says_so():
     function = lambda v: v * 2 if v.sum() > 0 else -v
     with pytest.warns(FindingWarning, match="once for each of 3 slices.*data-dependent"):
@@ -217,6 +218,7 @@ def test_looking_at_numbers_goes_slice_by_slice_and_says_so():
         same(vmap(lambda v: v[v > -9].sum())(V), stacked(lambda v: v.sum(), (V,), (0,)))
 
 
+@pytest.mark.pinned              # a finding is told once a line
 def test_what_was_written_is_not_written_again():
     count = torch.zeros(())
 
@@ -235,6 +237,7 @@ def test_what_was_written_is_not_written_again():
         same(vmap(harmless)(V), stacked(harmless, (V,), (0,)))
 
 
+@pytest.mark.pinned              # a finding is told once a line
 def test_an_operation_without_a_rule_says_so():
     x = numbers(3, 20).float()
     with pytest.warns(FindingWarning, match="histc has no rule"):
