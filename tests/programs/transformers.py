@@ -134,7 +134,7 @@ def mixtral():
     return {"balance": balance, "generated": generated.tolist(), **_trained(model, input_ids=words, labels=words)}
 
 
-@tolerance(1e-2, "a number of bfloat16 has 8 bits, and each layer rounds")
+@tolerance(2e-2, "a number of bfloat16 has 8 bits, each layer rounds, and which way depends on the order of its sums")
 def half_precision():
     """A model in bfloat16, and one under autocast."""
     words = tokens(2, 10, below=WORDS)
