@@ -79,4 +79,4 @@ def _exp(k, a):
 
 
 COMPLEX_RULES = {"add": _add, "sub": _sub, "mul": _mul, "div": _div, "neg": _neg, "eq": _eq, "ne": _ne, "abs": _abs,
-         "isnan": _isnan, "exp": _exp}
+                 "isnan": _isnan, "exp": _exp}
