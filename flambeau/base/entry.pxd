@@ -3,7 +3,7 @@ cdef class Entry:
     cdef public object compute, fits, rounded, nbytes, weight
     cdef public tuple outs, zeros, deltas
     cdef public dict recipes
-    cdef public dict singles          # how traces of such a call alone ran: see SingleRun in trace/running/key.py
+    cdef public dict singles
     cdef public bint many, larger
     cdef public int way
     cdef public long long traces, latest

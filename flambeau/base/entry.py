@@ -23,6 +23,7 @@ class Entry:
                  "fits", "rounded", "larger", "singles", "traces", "latest")
 
     def __init__(self):
+        self.singles = None   # how it runs by itself: see trace/running/single.py
         self.traces = 0       # in how many traces without a plan it has come: see segments.py in trace
         self.latest = -1      # the number of the last of them
 

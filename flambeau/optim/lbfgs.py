@@ -76,9 +76,11 @@ class Search:
             else:
                 state["prev_flat_grad"].copy_(grad)
             state["prev_loss"] = before = loss
-            total = grad.abs().sum().item()
-            far = (1.0 / total if total > 1.0 else 1.0) * lr if state["n_iter"] == 1 else lr
-            slope = grad.dot(direction).item()
+            slope, far = grad.dot(direction), lr
+            if state["n_iter"] == 1:
+                total = grad.abs().sum().item()
+                far = (1.0 / total if total > 1.0 else 1.0) * lr
+            slope = slope.item()
             state["t"] = far
             if slope > -least:
                 break
@@ -124,10 +126,11 @@ class Search:
     def _probe(self, start, far, direction):
         """The Point at `far` along a direction; the parameters are back at `start` afterwards."""
         self._move(direction, far)
-        loss, grad = number(self._evaluate()), self._gradient()
+        loss, grad = self._evaluate(), self._gradient()
+        slope = grad.dot(direction)
         for p, old in zip(self.params, start, strict=True):
             p.copy_(old)
-        return Point(far, loss, grad, grad.dot(direction).item())
+        return Point(far, number(loss), grad, slope.item())      # looked at last: one run does all of it
 
     def _direction(self, grad):
         """Minus the gradient times the estimate of the inverse Hessian, by the two-loop recursion."""

@@ -31,8 +31,9 @@ from ..recording.instructions import Instruction, needed_for
 from ..recording.update import update
 from ..running.effects import perform
 from ..running.interpret import do_without, forget_programs, say_mistake, say_not_compiled, say_tight
-from ..running.key import forget_single_runs, key_of
+from ..running.key import key_of
 from ..running.program import Failed, Kernels, Program
+from ..running.single import forget_single_runs
 from .buffers import Buffers
 from .carry import carried
 from .epilogues import join_relus
@@ -75,7 +76,8 @@ def attempt(trace, key, wanted, free, whole=True):
             return False
         _sightings.pop(key, None)
         _sightings.bets += whole and trace.trains and (seen is None or seen.times == 1)
-        plan = _planned(trace, key, wanted, free, seen)
+        spare = time_to_compile(trace, seen) if settings.executor != "native" and has_a_choice(trace) else None
+        plan = _planned(trace.code, [v and v.spec for v in trace.values], key, wanted, free, spare)
         if plan is None:                                     # next time there may be more memory
             return False
         _plans[key] = plan
@@ -108,6 +110,29 @@ def attempt_segment(trace, start, end, needed, holders):
         segment.clear()
         return True
     return attempt(segment, *segment.found, whole=False)
+
+
+def plan_alone(instruction, reads, offsets, specs):
+    """The plan of an instruction that `reads` these slots, inputs of these `specs` that it may not write over; its
+    `offsets` are those of a key. None as long as its kernels are compiled, False where it has none that is one native
+    call. See Note [Single instructions] in running/single.py."""
+    entry, first = instruction.entry, len(specs)
+    wanted = tuple(range(first, first + len(entry.outs)))
+    key = ((entry, reads, offsets),), specs, wanted, ()
+    plan = _plans.get(key)
+    if plan is None:
+        _make_room(1)
+        _sightings.pop(key, None)
+        code = [Instruction.of(entry, reads, instruction.offsets, instruction.params, first, instruction.site)]
+        plan = _planned(code, [*specs, *entry.outs], key, wanted, (), None if settings.executor == "native" else 0)
+        if plan is None:
+            return None
+        _plans[key] = plan
+    if plan is False:
+        return False
+    if plan.waiting is not None and not _finished(key, plan):
+        return None
+    return plan if plan.bound.direct else False
 
 
 def _make_room(instructions):
@@ -160,15 +185,12 @@ def _finished(key, plan):
             return False
 
 
-def _planned(trace, key, wanted, free, seen):
-    """A new plan; False where there is none, None for want of memory. `seen`: the Sighting of the trace, or None."""
-    spare = None
-    if settings.executor != "native" and has_a_choice(trace):
-        spare = time_to_compile(trace, seen)
+def _planned(code, specs, key, wanted, free, spare):
+    """A new plan; False where there is none, None for want of memory."""
     collects = gc.isenabled()
     try:
         gc.disable()                                         # a graph is no garbage: to look through it took a fifth
-        return new_plan(trace.code, [v and v.spec for v in trace.values], wanted, free, spare, key[0])
+        return new_plan(code, specs, wanted, free, spare, key[0])
     except Unfusable:
         return False
     except MemoryError as error:
@@ -178,12 +200,12 @@ def _planned(trace, key, wanted, free, seen):
         do_without(error)
         return False
     except NotCompiled as error:                             # a step of the library, which a body asked for
-        say_not_compiled(error, trace.code[0].entry.op.__name__, trace.code[0].entry.device.backend)
+        say_not_compiled(error, code[0].entry.op.__name__, code[0].entry.device.backend)
         return False
     except DeviceFailed:
         raise
     except Exception as error:
-        say_mistake(error, f"a trace of {len(trace.code)} instructions, from {trace.code[0].entry.op.__name__} on,")
+        say_mistake(error, f"a trace of {len(code)} instructions, from {code[0].entry.op.__name__} on,")
         return False
     finally:
         if collects:

@@ -7,21 +7,25 @@ import contextvars
 import itertools
 import threading
 import time
+from bisect import bisect_right
 
 import numpy as np
 
 from ...backends.devices import execute as by_reference
 from ...base import observers, settings
+from ...base.core import COMPILED
 from ...base.locks import in_child, new_lock
 from ...base.ownership import INPUT, RESULT, counts, only_traced
 from ...base.weakbag import WeakBag
 from ..running import effects, quick
 from ..running.effects import Lost, Raised, perform
-from ..running.runner import Failure, TraceRunner, run_segment
+from ..running.runner import Failure, TraceRunner, plan_alone, run_segment
+from ..running.single import note_interpreted, run_ahead
 from .append import HELD_INPUT_WEIGHT, TraceBase
 from .instructions import Instruction
 from .update import infer_update, update, update_entries, with_part
 
+RUNS_ALONE = COMPILED             # interpreted, a plan takes longer to run than a few steps of NumPy's
 AFTER_ALL_INSTRUCTIONS = 1 << 60  # the last reader of what an instruction that failed reads
 _traces = WeakBag()
 _registry = new_lock()
@@ -117,18 +121,24 @@ class Trace(TraceRunner):
 
     def _run_each(self):
         """Run the instructions one by one, but for segments that have plans, and note in `unsettled` how far it has
-        come."""
+        come. Those that come often have plans of their own: Note [Single instructions] in running/single.py."""
         values, last = self.values, self.last
         wanted, segments, self.segments = self.wanted(), dict(self.segments), ()
         holders = counts(values) if segments else ()
         done, left, observed = 0, [], observers.during_runs and observers.gathering()
         self.unsettled = (left, done)
+        plans_singles = RUNS_ALONE and not observed and settings.executor != "reference" and not self.aside
+        starts = [*sorted(segments), len(self.code)]
         for index, instruction in enumerate(self.code):
-            if index < done:                      # it has run, in a segment
+            if index < done:                      # it has run, in a segment or by a plan of its own
                 continue
             if index in segments and not left and run_segment(self, index, segments[index], wanted, holders):
                 done = segments[index]
                 continue
+            if plans_singles and not left:
+                done = run_ahead(self, index, starts[bisect_right(starts, index)], wanted, left)
+                if done > index:
+                    continue
             entry, slots, first = instruction.entry, instruction.slots, instruction.first
             if wanted[done]:
                 op = entry.op
@@ -179,6 +189,8 @@ class Trace(TraceRunner):
                     value._memory = None
                     value.trace = None
                     slot += 1
+                if outs and plans_singles and op is not update and not op.effect:
+                    note_interpreted(instruction, values, plan_alone)
                 del outs, array, value
             # From here on the instruction counts as run, even if an interrupt comes before the next.
             done += 1

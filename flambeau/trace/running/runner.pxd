@@ -2,7 +2,8 @@ cimport cython
 from flambeau.trace.running cimport quick
 from flambeau.trace.recording.append cimport TraceBase
 from flambeau.trace.recording.instructions cimport Instruction
-from flambeau.trace.running.key cimport cached_plan, key_of, remember
+from flambeau.trace.running.key cimport key_of
+from flambeau.trace.running.single cimport cached_plan, remember
 
 
 cdef bint COMPILED

@@ -7,7 +7,7 @@ Note [Small looks]: a program that looks after every operation runs traces of an
 flags and the key take longer than what they are for. Where the core is compiled, two things are left out. A small trace
 that its own thread runs is run like an append, with `busy` up: other threads that come meanwhile wait for that (Note
 [Whose turn] in recording/record.py). So that no thread waits long, and none forks in between, the interpreter lock is
-kept. And the plan of a single instruction is found by its Entry (SingleRun in key.py).
+kept. And the plan of a single instruction is found by its Entry (single.py).
 """
 from itertools import count
 from threading import get_ident
@@ -20,10 +20,10 @@ from ...base.spec import CPU
 from ..recording.append import TraceBase
 from . import effects, quick
 from .effects import Raised, pending
-from .key import cached_plan, key_of, remember
+from .key import key_of
+from .single import MAX_INLINE_BYTES, cached_plan, remember
 
-MAX_INLINE_INSTRUCTIONS = 64      # of a trace that runs without its lock (`run_inline`), and
-MAX_INLINE_BYTES = 1 << 16        # of its inputs and results together
+MAX_INLINE_INSTRUCTIONS = 64      # of a trace that runs without its lock (`run_inline`)
 PLANNING_BYTES = 16 << 20         # to load what plans: where there are not so many, Python says ImportError
 events, switches = vars(observers), vars(settings)          # the modules' dicts: save one attribute lookup per call
 notes: list = []                  # functions of (Failure, what was looked at) that give words to add to an error
@@ -153,6 +153,11 @@ def _by_plan(trace):
     found = trace.found or key_of(trace)
     trace.found = None
     return _planning.attempt(trace, *found)
+
+
+def plan_alone(instruction, reads, offsets, specs):
+    """The plan of a single instruction over inputs of these `specs`: see plan.py."""
+    return None if _planning is None else _planning.plan_alone(instruction, reads, offsets, specs)
 
 
 def run_segment(trace, start, end, needed, holders):
