@@ -10,6 +10,7 @@ from flambeau.trace.planning import plan
 from flambeau.trace.recording import record
 from flambeau.trace.recording.record import current
 from flambeau.trace.running import interpret, single
+from flambeau.trace.running.program import Kernels
 
 pytestmark = pytest.mark.pinned
 
@@ -23,6 +24,7 @@ def automatic(monkeypatch):
     plan.forget()
     monkeypatch.setattr(settings, "executor", "auto")
     monkeypatch.setattr(record, "RUNS_ALONE", True)       # where the core is interpreted, it is not worth it
+    monkeypatch.setattr(Kernels, "prepare", lambda self, spare: False)        # nothing is compiled in the background
     yield
     current().run()
     plan.forget()
@@ -135,3 +137,56 @@ def test_a_call_without_room_is_left_to_the_interpreter(monkeypatch):
     for run in runs:
         monkeypatch.setattr(run, "plan", Plan())
     np.testing.assert_array_equal(made.numpy(), expected)
+
+
+# --- families: calls element by element, of any size ------------------------------------------------------------------
+
+CALLS = {
+    "mul": lambda a, b, row: a * b, "add row": lambda a, b, row: a + row, "tanh": lambda a, b, row: torch.tanh(a),
+    "number": lambda a, b, row: a * 3 - 0.25, "whole number": lambda a, b, row: a + 7,
+    "where": lambda a, b, row: torch.where(a > row, a, b), "twice": lambda a, b, row: a * a,
+    "gelu": lambda a, b, row: torch.nn.functional.gelu(a), "half": lambda a, b, row: a.half() * 2,
+    "halves": lambda a, b, row: a.to(torch.bfloat16) + b.to(torch.bfloat16), "double": lambda a, b, row: a.double() * b,
+    "int": lambda a, b, row: a.int() // 2, "bool": lambda a, b, row: (a > 0) & (b > row),
+    "column": lambda a, b, row: a * b[:, :1], "turned": lambda a, b, row: a.t() + b.t(),
+    "one turned": lambda a, b, row: a.t() * b.t().contiguous(), "view": lambda a, b, row: a[1:] * b[:-1],
+    "every other": lambda a, b, row: a[::2] - row, "expanded": lambda a, b, row: row.expand(len(a), -1) * a,
+    "three": lambda a, b, row: torch.addcmul(a, b, b, value=0.5), "lerp": lambda a, b, row: a.lerp(b, 0.3),
+    "clamp": lambda a, b, row: a.clamp(-0.5, 0.75), "power": lambda a, b, row: a.abs() ** 1.5,
+    "four": lambda a, b, row: a.view(-1, 1, 3, WIDTH // 3) + row.view(3, -1),
+    "middle": lambda a, b, row: a.view(-1, 2, WIDTH // 2) * b.view(-1, 2, WIDTH // 2)[:, :1],
+}
+NO_FAMILY = ("turned", "one turned")      # their rows lie further from each other every time
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_family_gives_the_bits_of_plans_at_every_size(name, interpreted):
+    call, found = CALLS[name], {}
+    for executor in ("auto", "native"):
+        settings.executor = executor
+        for rows in (2, 3, 5, 4, 7, 8, 1, 6, 33, 100, 1009, 64, 2018, 16, 17):
+            a, b, row = whole(rows, rows), whole(rows + 1, rows), whole(9, 1)[0]
+            for t in (a, b, row):
+                t.numpy()
+            begun = len(interpreted)
+            made = call(a, b, row)
+            torch.zeros(rows + 1).sum()                   # no trace comes again
+            if executor == "native" or made.numel() == 0:
+                np.testing.assert_array_equal(made.float().numpy(), found.get(rows, made.float().numpy()))
+                continue
+            found[rows] = made.float().numpy().copy()
+            if rows >= 33 and name not in NO_FAMILY:
+                assert set(interpreted[begun:]) <= {"_full", "_sum", "_to_copy", "clone"}
+
+
+def test_a_family_is_of_calls_that_agree_in_their_numbers_classes_and_words():
+    for rows in range(2, 40):
+        a = whole(rows, rows)
+        x = a.numpy().copy().astype(np.float64)
+        made = [(a * 2, x * 2), (a * 2.5, x * 2.5), (a * rows, x * rows), (a.int() * 2, x.astype(int) * 2),
+                (a.int() * 2.5, x.astype(int) * 2.5), (torch.nn.functional.gelu(a, approximate="tanh"),
+                x / (1 + np.exp(-2 * np.sqrt(2 / np.pi) * (x + 0.044715 * x ** 3)))),
+                (a.add(a, alpha=rows), x * (1 + rows)), (a.sub(a, alpha=0.5), x / 2)]
+        torch.zeros(rows + 1).sum()
+        for ours, expected in made:
+            np.testing.assert_allclose(ours.numpy(), expected, rtol=2e-6, atol=1e-6)

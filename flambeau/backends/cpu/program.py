@@ -138,6 +138,17 @@ class Stretch:
             add(ints)
         self._start = self.words.buffer_info()[0]
 
+    def over(self, launch):
+        """The same stretch, of one kernel, with this Launch of it, which has other sizes."""
+        made = Stretch(())
+        address, _, _, slots, numbers, ints = self.words[:6]
+        tiles = prod(launch.schedule.counts(launch.sizes))
+        made.words = array("q", (address, tiles, _grain(tiles, launch.schedule.cost), slots, numbers, ints))
+        made.words.extend(self.words[6:len(self.words) - ints])
+        made.words.extend(_ints(launch))
+        made.steps, made._start = 1, made.words.buffer_info()[0]
+        return made
+
     def run(self, table, cells, times=None):
         """Run over the addresses of `table` and the numbers in `cells`."""
         table = array("q", table)

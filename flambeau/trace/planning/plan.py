@@ -37,6 +37,7 @@ from ..running.single import forget_single_runs
 from .buffers import Buffers
 from .carry import carried
 from .epilogues import join_relus
+from .families import forget_families, planned_by_family
 from .fuse import Fuser, Group, memory as seen_memory, root
 from .lower import LOOP_TYPE, TraceGraph, TraceNode, Unfusable, layouts
 from .moving import with_moving_offsets
@@ -112,10 +113,18 @@ def attempt_segment(trace, start, end, needed, holders):
     return attempt(segment, *segment.found, whole=False)
 
 
-def plan_alone(instruction, reads, offsets, specs):
+def plan_alone(instruction, reads, offsets, specs, often):
     """The plan of an instruction that `reads` these slots, inputs of these `specs` that it may not write over; its
-    `offsets` are those of a key. None as long as its kernels are compiled, False where it has none that is one native
-    call. See Note [Single instructions] in running/single.py."""
+    `offsets` are those of a key. None where there is none yet: its kernels are compiled, or neither has it run `often`
+    without a plan nor have those of its family. False where it has none that is one native call. See Note [Single
+    instructions] in running/single.py."""
+    plan = planned_by_family(instruction, reads, offsets, _plan_alone)
+    if plan is False:
+        return _plan_alone(instruction, reads, offsets, specs) if often else None
+    return plan
+
+
+def _plan_alone(instruction, reads, offsets, specs):
     entry, first = instruction.entry, len(specs)
     wanted = tuple(range(first, first + len(entry.outs)))
     key = ((entry, reads, offsets),), specs, wanted, ()
@@ -230,6 +239,7 @@ def forget():
     """Plan and compile everything anew: another processor was chosen."""
     _plans.clear()
     forget_single_runs()
+    forget_families()
     CPU.backend.forget()
     forget_programs()
 

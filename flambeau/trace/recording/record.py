@@ -20,7 +20,7 @@ from ...base.weakbag import WeakBag
 from ..running import effects, quick
 from ..running.effects import Lost, Raised, perform
 from ..running.runner import Failure, TraceRunner, plan_alone, run_segment
-from ..running.single import note_interpreted, run_ahead
+from ..running.single import has_plan_now, run_ahead
 from .append import HELD_INPUT_WEIGHT, TraceBase
 from .instructions import Instruction
 from .update import infer_update, update, update_entries, with_part
@@ -135,11 +135,15 @@ class Trace(TraceRunner):
             if index in segments and not left and run_segment(self, index, segments[index], wanted, holders):
                 done = segments[index]
                 continue
+            entry, slots, first = instruction.entry, instruction.slots, instruction.first
             if plans_singles and not left:
-                done = run_ahead(self, index, starts[bisect_right(starts, index)], wanted, left)
+                stop = starts[bisect_right(starts, index)]
+                done = run_ahead(self, index, stop, wanted, left)
+                if done == index and entry.op is not update and not entry.op.effect \
+                        and has_plan_now(instruction, values, plan_alone):
+                    done = run_ahead(self, index, stop, wanted, left)
                 if done > index:
                     continue
-            entry, slots, first = instruction.entry, instruction.slots, instruction.first
             if wanted[done]:
                 op = entry.op
                 failure = self._failed(slots) if left else None
@@ -189,8 +193,6 @@ class Trace(TraceRunner):
                     value._memory = None
                     value.trace = None
                     slot += 1
-                if outs and plans_singles and op is not update and not op.effect:
-                    note_interpreted(instruction, values, plan_alone)
                 del outs, array, value
             # From here on the instruction counts as run, even if an interrupt comes before the next.
             done += 1

@@ -155,9 +155,9 @@ def _by_plan(trace):
     return _planning.attempt(trace, *found)
 
 
-def plan_alone(instruction, reads, offsets, specs):
+def plan_alone(instruction, reads, offsets, specs, often):
     """The plan of a single instruction over inputs of these `specs`: see plan.py."""
-    return None if _planning is None else _planning.plan_alone(instruction, reads, offsets, specs)
+    return None if _planning is None else _planning.plan_alone(instruction, reads, offsets, specs, often)
 
 
 def run_segment(trace, start, end, needed, holders):

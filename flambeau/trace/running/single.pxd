@@ -62,4 +62,4 @@ cdef list _inputs(Instruction instruction, tuple reads, list values)
 
 
 @cython.locals(entry=Entry, reads=tuple, offsets=tuple, single=SingleRun)
-cpdef note_interpreted(Instruction instruction, list values, plan_alone)
+cpdef bint has_plan_now(Instruction instruction, list values, plan_alone) except -1

@@ -178,21 +178,23 @@ def _inputs(instruction, reads, values):
     return found
 
 
-def note_interpreted(instruction, values, plan_alone):
-    """An instruction of a trace with these `values` was run without a plan. Where it was often enough, it has one from
-    `plan_alone` from now on."""
+def has_plan_now(instruction, values, plan_alone):
+    """Whether an instruction of a trace with these `values`, which had no plan so far, has one now: from `plan_alone`,
+    where it was run often enough without."""
     entry = instruction.entry
     if not entry.compiles or entry.device is not CPU or entry.outs is None:
-        return
+        return False
     reads = reads_of(instruction.slots)
     offsets = offsets_of(instruction, reads)
     runs = entry.singles.get(reads, ()) if entry.singles is not None else ()
     single = _like(runs, offsets) or _noted(entry, reads, offsets)
-    if single is not None and single.plan is None:
-        single.times += 1
-        if entry.op.overwrites and values[instruction.slots[0]].spec.nbytes > MAX_COPIED_BYTES:
-            single.plan = False
-        elif single.times >= MIN_INTERPRETED:
-            spec_of = dict(zip(reads, entry.input_specs, strict=True))
-            specs = tuple([spec_of[number] for number in range(len(spec_of))])
-            single.plan = plan_alone(instruction, reads, offsets, specs)
+    if single is None or single.plan is not None:
+        return False
+    if entry.op.overwrites and values[instruction.slots[0]].spec.nbytes > MAX_COPIED_BYTES:
+        single.plan = False
+        return False
+    single.times += 1
+    spec_of = dict(zip(reads, entry.input_specs, strict=True))
+    specs = tuple([spec_of[number] for number in range(len(spec_of))])
+    single.plan = plan_alone(instruction, reads, offsets, specs, single.times > MIN_INTERPRETED)
+    return single.plan is not None and single.plan is not False
