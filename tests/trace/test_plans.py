@@ -180,7 +180,8 @@ def test_what_trains_is_planned_when_it_is_first_seen(monkeypatch):
             if trains:
                 y.sum().backward()
             torch.cpu.synchronize()
-            assert bool(planning._plans) is trains         # it may wait for its kernels
+            # it may wait for its kernels; some of the calls have plans of their own
+            assert any(len(parts) > 1 for parts, *_ in planning._plans) is trains
 
 
 def test_the_plan_that_runs_is_the_plan_that_was_shown(monkeypatch):
