@@ -146,7 +146,7 @@ def checksum(storage):
     value = storage.value
     if value is None:
         return None
-    return zlib.crc32(value.ready().bytes_on_host())
+    return zlib.crc32((value if value.trace is None else value.ready()).bytes_on_host())
 
 
 def _type_words(spec):

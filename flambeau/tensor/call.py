@@ -42,7 +42,7 @@ from .overrides import (
     opened,
     overloaded,
 )
-from .recorder import record_one, record_several, run_if_exported
+from .recorder import read_exported, record_one, record_several
 from .results import named
 from .tensor import Tensor, wrap
 from .verify import verify
@@ -210,7 +210,7 @@ def record_long(entry, op, args, inputs, params):
                 effects.append(_local.trace, entry, inputs, params, site)
             storages = [Storage.of(value, value.spec.nbytes, value.spec.device)
                         for value in (values if entry.many else (values,))]
-            run_if_exported(inputs)
+            read_exported(inputs)
     outs = []
     for storage in storages:
         tensor = wrap(storage, storage.value.spec if storage.value is not None else entry.outs[len(outs)])

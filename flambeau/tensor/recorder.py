@@ -11,6 +11,8 @@ from ..trace.running import quick
 from .history import add_history, make_node
 from .tensor import Tensor
 
+MAX_COPIED_EXPORT_BYTES = 1 << 12      # of memory that the outside holds: to copy more costs more than to run the trace
+
 
 class NotedCall:
     """A call that came by while a tape was made (`trace.tape`), with all its arguments, and what it gave.
@@ -56,7 +58,7 @@ def record_one(entry, args, inputs, params):
         elif t._cut is not None:
             cut = t._cut
         if t._storage.exported:
-            run_if_exported(inputs)
+            read_exported(inputs)
         bit += bit
     if trace.special:
         add_history(entry.op, entry, args, inputs, (tensor,), site)
@@ -98,16 +100,19 @@ def record_several(entry, args, inputs, params):
     for t in inputs:
         exported = exported or t._storage.exported
     if exported:
-        run_if_exported(inputs)
+        read_exported(inputs)
     add_history(entry.op, entry, args, inputs, outs, site)
     if trace.tape is not None:
         trace.tape.append(NotedCall(entry, args, inputs, params, -1, outs))
     return outs
 
 
-def run_if_exported(inputs):
-    """Run at the call what reads memory that the outside can write; see Note [Exported storages] in value.py."""
+def read_exported(inputs):
+    """Have what was recorded last read now what the outside can write; see Note [Exported storages] in value.py."""
+    trace = current()
     for t in inputs:
-        if t._storage.exported and t._storage.still_exported():
-            current().run()
+        storage = t._storage
+        if storage.exported and storage.still_exported() \
+                and (storage.nbytes > MAX_COPIED_EXPORT_BYTES or not trace.read_copy(storage.value)):
+            trace.run()
             return

@@ -5,7 +5,8 @@ recording needs no analysis of aliases. Two storages may hold one Value: copying
 
 Note [Exported storages]: once NumPy (or DLPack) holds the memory, Values of that storage are no longer immutable.
 Every operation that reads or writes it runs at the call and writes in place, so that both sides see the same
-bytes at the same moment. It ends when the last outside array is gone.
+bytes at the same moment. (What reads little of it is recorded with a copy instead, so that the trace is not cut: the
+state of a small world at every step of an agent.) It ends when the last outside array is gone.
 
 Note [Writes through .data]: `x.data` looks at the memory of `x` and counts its own writes, so that `x._version` stays,
 as in PyTorch; programs write parameters that way on purpose. A gradient must not be computed with what was overwritten,

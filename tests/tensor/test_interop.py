@@ -207,10 +207,46 @@ def waiting():
 
 
 def is_recorded(t):
-    """Whether an operation on `t` waits in the trace, as it does where nobody outside can see the memory."""
+    """Whether an operation on `t` waits in the trace for its memory, as it does where nothing outside can see that."""
     current().run()
     kept = t + 1
-    return waiting() > 0 and kept is not None
+    return waiting() > 0 and kept is not None and t._storage.value in current().slots
+
+
+def test_what_reads_little_that_numpy_holds_is_recorded_and_reads_it_as_it_was():
+    array = np.arange(6.0, dtype=np.float32)
+    t, w = torch.from_numpy(array), torch.ones(3, requires_grad=True)
+    current().run()
+    seen = []
+    for turn in range(5):
+        array[:] = np.arange(6) * turn
+        seen.append((t[3:] * w + t[:3], t.clone(), t + t))
+    assert waiting() >= 20                            # the trace was not cut
+    array[:] = -1
+    for turn, (y, copied, twice) in enumerate(seen):
+        expected = np.arange(6, dtype=np.float32) * turn
+        assert copied.tolist() == expected.tolist() and twice.tolist() == (2 * expected).tolist()
+        assert y.tolist() == (expected[3:] + expected[:3]).tolist()
+
+
+def test_what_reads_much_that_numpy_holds_runs_at_the_call():
+    array = np.ones(5000, np.float32)
+    t = torch.from_numpy(array)
+    current().run()
+    y = t + 1
+    assert waiting() == 0
+    array[:] = 5
+    assert y.sum().item() == 10000
+
+
+def test_an_in_place_write_lands_in_the_array_after_it_was_read():
+    array = np.ones(4, np.float32)
+    t = torch.from_numpy(array)
+    before = t * 2
+    t.add_(1)
+    after = t * 2
+    array[0] = 10
+    assert before.tolist() == [2, 2, 2, 2] and after.tolist() == [4, 4, 4, 4] and array.tolist() == [10, 2, 2, 2]
 
 
 def test_an_export_ends_with_its_last_array():

@@ -16,11 +16,13 @@ from ...base import observers, settings
 from ...base.core import COMPILED
 from ...base.locks import in_child, new_lock
 from ...base.ownership import INPUT, RESULT, counts, only_traced
+from ...base.spec import CPU
 from ...base.weakbag import WeakBag
 from ..running import effects, quick
 from ..running.effects import Lost, Raised, perform
 from ..running.runner import Failure, TraceRunner, plan_alone, run_segment
 from ..running.single import has_plan_now, run_ahead
+from ..value import Value
 from .append import HELD_INPUT_WEIGHT, TraceBase
 from .instructions import Instruction
 from .update import infer_update, update, update_entries, with_part
@@ -75,6 +77,30 @@ class Trace(TraceRunner):
         """After an interrupt: what stands in one list must stand in the others."""
         del self.values[len(self.last):]
         self.slots = {v: s for v, s in self.slots.items() if s < len(self.values)}
+
+    def read_copy(self, value):
+        """Have what was recorded read a copy of a ready Value, as it is now. Returns True where that could be done."""
+        if self.busy or self.own_append or value.spec.device is not CPU or not value.spec.dense:
+            return False
+        copy = Value.of(value.array.copy(order="K"), value.spec)
+        try:
+            self.busy = True                      # see Note [Whose turn]
+            if self.sealed:
+                return False
+            slot = self.slots.get(value)
+            if slot is None:                      # it has run, or an instruction that reads the Value twice came here
+                return True
+            self.slots[copy] = slot
+            self.values[slot] = copy
+            del self.slots[value]
+        except BaseException:                     # an interrupt: once more, as far as it has not been done
+            if self.slots.get(copy) is not None:
+                self.values[self.slots[copy]] = copy
+                self.slots.pop(value, None)
+            raise
+        finally:
+            self.busy = False
+        return True
 
     def _weigh(self):
         """Count the inputs that only the trace still holds with what the results would allocate."""
