@@ -187,6 +187,7 @@ class _in_order(Op):
     called = "searchsorted"
     exact = True
     forms = ""
+    by_bounds = "sorter"
 
     def meta(input, sorter): return spec(input.dtype, input.shape, None, input.device)
 
@@ -223,6 +224,8 @@ class _searchsorted(Op):
         if rows.ndim == 1 and (not rows.size or not xp.isnan(rows).any()):
             return xp.searchsorted(rows, values, "right" if right else "left")
         return bisect(xp, rows, values, right)
+
+    def bounds(sorted_sequence_spec): return 0, sorted_sequence_spec.shape[-1]
 
     def body(k, sorted_sequence, input, out_int32, right):
         common = dtypes.from_numpy(dtypes.promote_types(sorted_sequence.dtype, input.dtype).compute)

@@ -1,0 +1,175 @@
+"""What whole numbers can be, known from how they are computed.
+
+Note [Known bounds]: a check at the call that looks at positions has everything run that was recorded before it, and so
+cuts the trace of a rollout, of k-means or of a detector into many. But mostly it can only pass: positions out of an
+`argmax` exist. So an operation says what its results can be (`bounds` in base/op.py), and a check that asks no more of
+its tensors than that (`by_bounds`) is given these pairs first. They are found when a check asks, by going back over
+the recorded instructions: from a pending Value to what it reads, some levels deep, down to contents that are there and
+small, which are measured. What is found stays with the Value, which never changes; calls that no check asks about pay
+nothing. Where the pairs do not do, the check is made with the data, as ever, and refuses in the words it always had.
+
+Contents that are there are measured as a whole, once: a batch of class numbers is a view of them, and the next step
+takes another one. Memory that is seen from outside changes unseen, so nothing is known of it (Note [Exported storages]
+in value.py). What will be repeated over other contents (the `reader` of a trace) goes by the instructions alone.
+"""
+from bisect import bisect_right
+from operator import attrgetter
+
+from ..base import dtypes, once
+from ..base.bounds import Bounds, hull, number
+from ..base.spec import CPU
+from .recording.update import update
+
+MAX_DEPTH = 24                # instructions that are gone back over, one after the other
+MAX_MEASURED_ELEMENTS = 1 << 16   # of contents that something pending reads: a look costs some such time, too
+LEAST_KEPT_ELEMENTS = 1 << 10     # of contents that a check looks at: fewer are looked at in less time than asked about
+MAX_OVERSIZE = 8              # how many times what a check looks at may lie around it, and be measured as well
+# Classes of parameters; a number that a repetition has anew (compiler/traced.py) says that it is of one, and is not.
+PLAIN_PARAMETERS = frozenset((bool, int, float, complex, str, tuple, list, type(None)))
+first_slot = attrgetter("first")
+
+
+@once.cache
+def range_of(dtype):
+    """What numbers of a dtype can be at all; None of what are no whole numbers."""
+    if dtype.category > 1 or dtype.np is None or dtype.family == "quantised":
+        return None
+    info = None if dtype is dtypes.bool else dtypes.iinfo(dtype)
+    return (0, 1) if info is None else (info.min, info.max)
+
+
+def bounds_of(tensor, trace, measures):
+    """What is known of a tensor's elements, for a check, as Bounds; None where that is no more than their dtype says.
+
+    `measures`: whether contents that are there may be asked, too.
+    """
+    spec, storage = tensor._spec, tensor._storage
+    dtype, value = spec.dtype, storage.value
+    if range_of(dtype) is None or storage.exported:
+        return None
+    kept = getattr(value, "bounds", None) if measures or value.trace is trace else None
+    if kept is None:
+        if value.trace is not None:
+            pair = _found(value, dtype, trace, MAX_DEPTH, measures)
+        elif measures and LEAST_KEPT_ELEMENTS <= spec.numel and value.spec.nbytes <= MAX_OVERSIZE * spec.nbytes:
+            pair = _measured(value, dtype)
+        else:
+            return None
+    elif kept[0] is dtype:
+        pair = kept[1]
+    else:
+        return None
+    return None if pair == range_of(dtype) else Bounds(*pair, spec.shape, spec.numel, dtype.np)
+
+
+def give_up(tensor):
+    """The check that asked needs the contents: no other need ask for the bounds of these."""
+    value = tensor._storage.value
+    value.bounds = (tensor._spec.dtype, range_of(tensor._spec.dtype))
+
+
+def _measured(value, dtype):
+    """The pair of contents that are there, kept with them; all that the dtype can be, where they stand elsewhere."""
+    if value.spec.device is not CPU or value.array is None or value.spec.nbytes % dtype.itemsize:
+        return range_of(dtype)
+    array = value.array if value.spec.dtype is dtype else value.memory.view(dtype.np)
+    pair = (int(array.min()), int(array.max())) if array.size else (0, 0)
+    value.bounds = (dtype, pair)
+    return pair
+
+
+def _found(value, dtype, trace, depth, measures):
+    """The pair of a Value that holds numbers of `dtype`, which `trace` may have to compute; kept with it."""
+    everything = range_of(dtype)
+    if everything is None:
+        return None
+    if value.trace is None:
+        if not measures:
+            return everything
+        if (kept := getattr(value, "bounds", None)) is not None:
+            return kept[1] if kept[0] is dtype else everything
+        return _measured(value, dtype) if value.spec.nbytes <= MAX_MEASURED_ELEMENTS * dtype.itemsize else everything
+    if value.trace is not trace or not depth:
+        return everything
+    if (kept := getattr(value, "bounds", None)) is not None:
+        return kept[1] if kept[0] is dtype else everything
+    instruction = _maker(trace.code, value.slot)
+    if instruction is None:
+        return everything
+    claimed = _updated if instruction.entry.op is update else _claimed
+    made, pair = claimed(instruction, value.slot - instruction.first, trace, depth - 1, measures)
+    if pair is None or not everything[0] <= pair[0] <= pair[1] <= everything[1]:       # it may wrap around
+        pair = everything
+    if made is not dtype:
+        return everything
+    value.bounds = (dtype, pair)
+    return pair
+
+
+def _maker(code, slot):
+    """The instruction that gives a slot; another thread may just have run it."""
+    at = bisect_right(code, slot, key=first_slot) - 1
+    return code[at] if at >= 0 and slot in code[at].results() else None
+
+
+def _updated(instruction, number, trace, depth, measures):
+    """(the dtype, the pair) of a storage that a tensor was written into."""
+    target, source = instruction.entry.input_specs
+    if source.dtype is not target.dtype:
+        return target.dtype, None
+    values = [_operand(trace, slot, source.dtype, depth, measures) for slot in instruction.slots]
+    return target.dtype, hull(*values)
+
+
+def _claimed(instruction, number, trace, depth, measures):
+    """(the dtype, the pair) of a result of a declared operation, by what that says."""
+    entry, op = instruction.entry, instruction.entry.op
+    out = entry.outs[number]
+    if op.bounds is None:
+        return out.dtype, None
+    params = dict(zip(entry.param_at, instruction.params, strict=True))
+    if any(type(params.get(at)) not in PLAIN_PARAMETERS for at, _ in _asked(op)):
+        return out.dtype, None
+    given = []
+
+    def pair_of(at):
+        """What the tensor number `at` of the call holds, as the operation sees it."""
+        dtype = entry.input_specs[at].dtype
+        pair = _operand(trace, instruction.slots[at], dtype, depth, measures)
+        seen = dtype if entry.casts is None else dtypes.from_numpy(entry.casts[at])
+        limits = range_of(seen)
+        return pair if pair is None or limits is None or limits[0] <= pair[0] <= pair[1] <= limits[1] else limits
+
+    for at, is_spec in _asked(op):
+        tensor = entry.template[at]
+        if is_spec:
+            given.append(entry.input_specs[tensor] if tensor.__class__ is int else None)
+        elif tensor is None:
+            given.append(_number(params[at], out.dtype) if op.pointwise and op.operand_at[at] else params[at])
+        else:
+            given.append(pair_of(tensor) if tensor.__class__ is int else
+                         [pair_of(one) for one in tensor if one is not None])
+    found = op.bounds(*given)
+    return out.dtype, found[number] if entry.many and found is not None else found
+
+
+def _operand(trace, slot, dtype, depth, measures):
+    """The pair of what an instruction reads; None of floats."""
+    value = trace.values[slot]
+    return range_of(dtype) if value is None else _found(value, dtype, trace, depth, measures)
+
+
+def _number(given, dtype):
+    """The pair of a number in the place of a tensor; that of the dtype where it does not fit."""
+    if given is None:
+        return None
+    everything = range_of(dtype)
+    pair = number(given)
+    return pair if pair and everything and everything[0] <= given <= everything[1] else everything
+
+
+@once.cache
+def _asked(op):
+    """The arguments that the `bounds` of an operation ask for: (position, whether its Spec) of each."""
+    names = op.bounds.__code__.co_varnames[:op.bounds.__code__.co_argcount]
+    return tuple([(op.arg_names.index(name.removesuffix("_spec")), name.endswith("_spec")) for name in names])
