@@ -84,6 +84,7 @@ class _Door:
     view: Any = None
     to_copy: Any = None       #                     and the one that autocast does
 
+    bounds: Any = None        # trace/bounds        bounds(tensor): what a pending tensor of whole numbers can hold
     before_write: Any = None  # tensor/write        before_write(tensor, what): refuse a write that must not be
     refuse_view: Any = None   # tensor/write        refuse_view(tensor, written): refuse one that a view cannot follow
     gradients: Any = None     # tensor/follow       gradients(node, grads): by its rules, or as these were taped

@@ -81,7 +81,7 @@ def _known(op, positions, bounded, args, trace):
                 return None
             has_any = True
         elif op.lists and a.__class__ in (tuple, list):
-            a = [bounds_of(b, trace, measures) if isinstance(b, Tensor) else b for b in a]
+            a = [_mask_or_bounds(b, trace, measures) if isinstance(b, Tensor) else b for b in a]
             if any(known is None and b is not None for known, b in zip(a, args[at], strict=True)):
                 return None
             has_any = True
@@ -89,6 +89,14 @@ def _known(op, positions, bounded, args, trace):
             return None
         given.append(a)
     return given if has_any else None
+
+
+def _mask_or_bounds(tensor, trace, measures):
+    """A mask of an index where it is there, which it mostly is, since shapes depend on it; else Bounds, or None."""
+    spec = tensor._spec
+    if measures and spec.dtype.itemsize == 1 and spec.device is CPU and tensor._storage.value.trace is None:
+        return _on_cpu(tensor)
+    return bounds_of(tensor, trace, measures)
 
 
 def _verified(op):

@@ -17,7 +17,9 @@ from operator import attrgetter
 
 from ..base import dtypes, once
 from ..base.bounds import Bounds, hull, number
+from ..base.op import door
 from ..base.spec import CPU
+from .recording import record
 from .recording.update import update
 
 MAX_DEPTH = 24                # instructions that are gone back over, one after the other
@@ -45,7 +47,7 @@ def bounds_of(tensor, trace, measures):
     """
     spec, storage = tensor._spec, tensor._storage
     dtype, value = spec.dtype, storage.value
-    if range_of(dtype) is None or storage.exported:
+    if range_of(dtype) is None or dtype.itemsize == 1 or storage.exported:       # bytes in an index are a mask
         return None
     kept = getattr(value, "bounds", None) if measures or value.trace is trace else None
     if kept is None:
@@ -60,6 +62,15 @@ def bounds_of(tensor, trace, measures):
     else:
         return None
     return None if pair == range_of(dtype) else Bounds(*pair, spec.shape, spec.numel, dtype.np)
+
+
+def pending_bounds(tensor):
+    """The pair of a tensor that is pending here: of one that is there, or whose pair is not known, None."""
+    trace = record._local.trace
+    if tensor._storage.value.trace is not trace:
+        return None
+    found = bounds_of(tensor, trace, trace.reader is None)
+    return found and (found.low, found.high)
 
 
 def give_up(tensor):
@@ -173,3 +184,6 @@ def _asked(op):
     """The arguments that the `bounds` of an operation ask for: (position, whether its Spec) of each."""
     names = op.bounds.__code__.co_varnames[:op.bounds.__code__.co_argcount]
     return tuple([(op.arg_names.index(name.removesuffix("_spec")), name.endswith("_spec")) for name in names])
+
+
+door.bounds = pending_bounds
