@@ -106,6 +106,8 @@ def line(xp, low, high, n, dtype):
 class bincount(Composite):
     """How often each of 0, 1, 2… is in `input`, or the sum of the `weights` that stand beside it."""
 
+    by_specs = False          # but by what is known of the contents
+
     def of(input, weights=None, minlength=0):
         known = door.bounds(input) if isinstance(minlength, int) and isinstance(input, door.tensor) else None
         if known is not None and 0 <= known[0] and known[1] < minlength:          # so that is how many there are

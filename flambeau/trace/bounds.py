@@ -118,7 +118,7 @@ def _found(value, dtype, trace, depth, measures):
 
 
 def _maker(code, slot):
-    """The instruction that gives a slot; another thread may just have run it."""
+    """The instruction that gives a slot; None where another thread has just run it."""
     at = bisect_right(code, slot, key=first_slot) - 1
     return code[at] if at >= 0 and slot in code[at].results() else None
 
@@ -166,7 +166,8 @@ def _claimed(instruction, number, trace, depth, measures):
 
 def _operand(trace, slot, dtype, depth, measures):
     """The pair of what an instruction reads; None of floats."""
-    value = trace.values[slot]
+    values = trace.values
+    value = values[slot] if slot < len(values) else None          # another thread may just have run it all
     return range_of(dtype) if value is None else _found(value, dtype, trace, depth, measures)
 
 

@@ -193,6 +193,7 @@ SAFE = {
     "scatter_add": lambda x: x.scatter_add(1, x.sort().indices, x), "x[i] = v": lambda x: written(x),
     "scatter_reduce": lambda x: x.scatter_reduce(1, x.sort().indices, x, "amax"),
     "embedding": lambda x: torch.nn.functional.embedding((x > 0).long(), TABLE.clone()),
+    "one_hot": lambda x: torch.nn.functional.one_hot(x.argmax(1), 9), "bincount": lambda x: x.argmax(1).bincount(minlength=9),
     "nll": lambda x: torch.nn.functional.cross_entropy(x, x.argmax(1)),
     "division": lambda x: torch.arange(4) // (x > 0).sum().clamp(min=1),
     "where": lambda x: TABLE.clone()[torch.where(x[:, 0] > 0, 1, -4)],
@@ -218,7 +219,20 @@ WRONG = {
     "embedding": (IndexError, lambda x: torch.nn.functional.embedding(-(x < 9).long(), TABLE)),
     "division": (RuntimeError, lambda x: torch.arange(4) // (x > 99).sum()),
     "index_add": (RuntimeError, lambda x: x.index_add(0, x.argmax(1) * 0 + 4, x)),
+    "one_hot": (RuntimeError, lambda x: torch.nn.functional.one_hot(x.argmax(1), 2)),
+    "bincount": (RuntimeError, lambda x: (x.argmax(1) - 9).bincount(minlength=9)),
     "nll": (IndexError, lambda x: torch.nn.functional.cross_entropy(x, x.argmax(1) * 0 + 9))}
+
+
+def test_counts_go_by_what_is_known_each_time():
+    x = torch.tensor(np.random.default_rng(1).normal(size=(4, 9)))
+    for _ in range(4):
+        index = x.argmax(1)
+        assert index.bincount(minlength=9).tolist() == np.bincount(index.numpy(), minlength=9).tolist()
+        assert (x.argmax(1) + 3).bincount(minlength=9).sum() == 4
+        with pytest.raises(RuntimeError, match="non-negative"):
+            (x.argmax(1) - 9).bincount(minlength=9)
+        assert (x.argmax(1) * 0 + 20).bincount(minlength=9).shape == (21,)
 
 
 def spoilt(x):
