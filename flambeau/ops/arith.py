@@ -167,7 +167,7 @@ class mul(Pointwise):
     def ref(xp, input, other): return xp.multiply(input, other)
     def d_input(g, other):     return g * conj(other)
     def d_other(g, input):     return g * conj(input)
-    def bounds(input, other): return multiplied(input, other)
+    def bounds(input, other):  return multiplied(input, other)
     def body(k, input, other): return input & other if input.dtype is dtypes.bool else input * other
 
 

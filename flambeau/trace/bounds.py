@@ -16,9 +16,9 @@ from bisect import bisect_right
 from operator import attrgetter
 
 from ..base import dtypes, once
-from ..base.bounds import Bounds, hull, number
-from ..base.op import door
-from ..base.spec import CPU
+from ..base.bounds import FEW_ELEMENTS, Bounds, hull, number
+from ..base.op import door, known
+from ..base.spec import CPU, Spec
 from .recording import record
 from .recording.update import update
 
@@ -73,6 +73,13 @@ def pending_bounds(tensor):
     return found and (found.low, found.high)
 
 
+def declare(tensor, low, high):
+    """Keep with the contents of a tensor, which are there, what they can be."""
+    value, dtype = tensor._storage.value, tensor._spec.dtype
+    if value is not None and value.trace is None and dtype.category == 1:
+        value.bounds = (dtype, (low, high))
+
+
 def give_up(tensor):
     """The check that asked needs the contents: no other need ask for the bounds of these."""
     value = tensor._storage.value
@@ -84,7 +91,11 @@ def _measured(value, dtype):
     if value.spec.device is not CPU or value.array is None or value.spec.nbytes % dtype.itemsize:
         return range_of(dtype)
     array = value.array if value.spec.dtype is dtype else value.memory.view(dtype.np)
-    pair = (int(array.min()), int(array.max())) if array.size else (0, 0)
+    if 0 < array.size <= FEW_ELEMENTS:
+        numbers = array.reshape(-1).tolist()
+        pair = int(min(numbers)), int(max(numbers))
+    else:
+        pair = (int(array.min()), int(array.max())) if array.size else (0, 0)
     value.bounds = (dtype, pair)
     return pair
 
@@ -134,34 +145,68 @@ def _updated(instruction, number, trace, depth, measures):
 
 def _claimed(instruction, number, trace, depth, measures):
     """(the dtype, the pair) of a result of a declared operation, by what that says."""
-    entry, op = instruction.entry, instruction.entry.op
-    out = entry.outs[number]
+    entry = instruction.entry
+    claim = entry.claim
+    if claim is None:
+        claim = entry.claim = _claim_of(entry, instruction.params)
+    if claim.__class__ is list:
+        params, given = instruction.params, []
+        for what, at in claim:
+            if what is ITS_PAIR:
+                given.append(_seen(entry, at, instruction, trace, depth, measures))
+            elif what is ITS_PAIRS:
+                given.append([_seen(entry, one, instruction, trace, depth, measures) for one in at])
+            elif what is ITS_SPEC:
+                given.append(at)
+            elif type(params[at]) not in PLAIN_PARAMETERS:
+                return entry.outs[number].dtype, None
+            else:
+                given.append(params[at] if what is AS_GIVEN else _number(params[at], entry.outs[number].dtype))
+        found = entry.op.bounds(*given)
+    else:
+        found = claim[0]
+    return entry.outs[number].dtype, found[number] if entry.many and found is not None else found
+
+
+ITS_PAIR, ITS_PAIRS, ITS_SPEC, AS_GIVEN, AS_PAIR = range(5)
+
+
+def _claim_of(entry, params):
+    """How the `bounds` of an operation are asked: the result alone in a tuple, where all calls of the entry have the
+    same; else what each parameter is given, and where it is."""
+    op = entry.op
     if op.bounds is None:
-        return out.dtype, None
-    params = dict(zip(entry.param_at, instruction.params, strict=True))
-    if any(type(params.get(at)) not in PLAIN_PARAMETERS for at, _ in _asked(op)):
-        return out.dtype, None
-    given = []
-
-    def pair_of(at):
-        """What the tensor number `at` of the call holds, as the operation sees it."""
-        dtype = entry.input_specs[at].dtype
-        pair = _operand(trace, instruction.slots[at], dtype, depth, measures)
-        seen = dtype if entry.casts is None else dtypes.from_numpy(entry.casts[at])
-        limits = range_of(seen)
-        return pair if pair is None or limits is None or limits[0] <= pair[0] <= pair[1] <= limits[1] else limits
-
-    for at, is_spec in _asked(op):
-        tensor = entry.template[at]
-        if is_spec:
-            given.append(entry.input_specs[tensor] if tensor.__class__ is int else None)
-        elif tensor is None:
-            given.append(_number(params[at], out.dtype) if op.pointwise and op.operand_at[at] else params[at])
+        return (None,)
+    asked = op.bounds.__code__.co_varnames[:op.bounds.__code__.co_argcount]
+    claim, constant = [], []
+    for name in asked:
+        at = op.arg_names.index(name.removesuffix("_spec"))
+        tensors = entry.template[at]
+        if tensors is None:
+            number_of = entry.param_at.index(at)
+            claim.append((AS_PAIR if op.pointwise and op.operand_at[at] else AS_GIVEN, number_of))
+            if not known[op].typed[at]:                   # it is in the entry's key
+                constant.append(params[number_of])
+        elif tensors.__class__ is tuple:
+            claim.append((ITS_PAIRS, [one for one in tensors if one is not None]))
+        elif name.endswith("_spec"):
+            claim.append((ITS_SPEC, entry.input_specs[tensors]))
+            constant.append(entry.input_specs[tensors])
         else:
-            given.append(pair_of(tensor) if tensor.__class__ is int else
-                         [pair_of(one) for one in tensor if one is not None])
-    found = op.bounds(*given)
-    return out.dtype, found[number] if entry.many and found is not None else found
+            claim.append((ITS_PAIR, tensors))
+    if op.pointwise or len(constant) < len(claim) or any(type(c) not in PLAIN_PARAMETERS | {Spec} for c in constant):
+        return claim
+    return (op.bounds(*constant),)
+
+
+def _seen(entry, at, instruction, trace, depth, measures):
+    """The pair of the tensor number `at` of a call, as the operation sees it."""
+    dtype = entry.input_specs[at].dtype
+    pair = _operand(trace, instruction.slots[at], dtype, depth, measures)
+    if pair is None or entry.casts is None:
+        return pair
+    limits = range_of(dtypes.from_numpy(entry.casts[at]))
+    return pair if limits is None or limits[0] <= pair[0] <= pair[1] <= limits[1] else limits
 
 
 def _operand(trace, slot, dtype, depth, measures):
@@ -178,13 +223,6 @@ def _number(given, dtype):
     everything = range_of(dtype)
     pair = number(given)
     return pair if pair and everything and everything[0] <= given <= everything[1] else everything
-
-
-@once.cache
-def _asked(op):
-    """The arguments that the `bounds` of an operation ask for: (position, whether its Spec) of each."""
-    names = op.bounds.__code__.co_varnames[:op.bounds.__code__.co_argcount]
-    return tuple([(op.arg_names.index(name.removesuffix("_spec")), name.endswith("_spec")) for name in names])
 
 
 door.bounds = pending_bounds

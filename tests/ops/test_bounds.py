@@ -292,6 +292,13 @@ def test_a_repetition_goes_by_what_it_repeats():
     @torch.compile
     def as_it_is(index): return table[index] * 2
 
+    @torch.compile
+    def by_row(x): return (x.gather(1, x.argmax(1, True)) * table[x.topk(2).indices[:, 0]]).sum()
+
+    x = torch.arange(12.0).reshape(2, 6)
+    for _ in range(4):
+        assert by_row(x).item() == (5 + 11) * (5 + 5)        # each row beside each
+    assert by_row.recordings and not any(found.checks for found in by_row.recordings)
     inside = torch.ones(3, 9).argmax(1)                   # what is known of this is not known of the next
     for index in (inside, inside + 1, torch.tensor([3, 5, 1])):
         for _ in range(3):
