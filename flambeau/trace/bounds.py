@@ -23,6 +23,7 @@ from .recording import record
 from .recording.update import update
 
 MAX_DEPTH = 24                # instructions that are gone back over, one after the other
+MAX_JOINED = 8                # tensors in a list: with more of them, going back takes longer than computing what they join
 MAX_MEASURED_ELEMENTS = 1 << 16   # of contents that something pending reads: a look costs some such time, too
 LEAST_KEPT_ELEMENTS = 1 << 10     # of contents that a check looks at: fewer are looked at in less time than asked about
 MAX_OVERSIZE = 8              # how many times what a check looks at may lie around it, and be measured as well
@@ -188,6 +189,8 @@ def _claim_of(entry, params):
             if not known[op].typed[at]:                   # it is in the entry's key
                 constant.append(params[number_of])
         elif tensors.__class__ is tuple:
+            if len(tensors) > MAX_JOINED:
+                return (None,)
             claim.append((ITS_PAIRS, [one for one in tensors if one is not None]))
         elif name.endswith("_spec"):
             claim.append((ITS_SPEC, entry.input_specs[tensors]))
