@@ -4,8 +4,6 @@ An operation says under `bounds` (op.py) what its results can be, as pairs (leas
 do not overflow. Here are the words for that, and what stands in a check for data that need not be looked at. See Note
 [Known bounds] in trace/bounds.py.
 """
-import numpy as np
-
 FEW_ELEMENTS = 32             # Python is done with them before NumPy has begun
 
 
@@ -45,7 +43,8 @@ def outside(values, low, high):
 def among(number, values):
     """Whether `number` is one of `values`, an array or a number. Of Bounds: that it may be raises NotKnown."""
     if values.__class__ is not Bounds:
-        return bool(np.any(values == number))
+        found = values == number
+        return found if found.__class__ is bool else bool(found.any())
     if values.size and values.low <= number <= values.high:
         raise NotKnown
     return False

@@ -23,7 +23,7 @@ from .recording import record
 from .recording.update import update
 
 MAX_DEPTH = 24                # instructions that are gone back over, one after the other
-MAX_JOINED = 8                # tensors in a list: with more of them, going back takes longer than computing what they join
+MAX_JOINED = 8                # tensors in a list: to go back over more takes longer than to compute what they join
 MAX_MEASURED_ELEMENTS = 1 << 16   # of contents that something pending reads: a look costs some such time, too
 LEAST_KEPT_ELEMENTS = 1 << 10     # of contents that a check looks at: fewer are looked at in less time than asked about
 MAX_OVERSIZE = 8              # how many times what a check looks at may lie around it, and be measured as well
