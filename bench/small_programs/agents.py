@@ -293,3 +293,31 @@ def world_model(torch):
         optimizer.step()
         return loss / length
     return step
+
+
+@program
+def imagined_rollout(torch):
+    """Fitted Q in a known model of a world: ten greedy actions, each by argmax, a row of a table, and gather."""
+    nn, F = torch.nn, torch.nn.functional
+    effects, goal = torch.from_numpy(drawn(32, 12)) * 0.3, torch.from_numpy(drawn(12, seed=1))
+    starts = torch.from_numpy(drawn(128, 12, seed=2))
+    q = nn.Sequential(nn.Linear(12, 64), nn.ReLU(), nn.Linear(64, 32))
+    slow = copy.deepcopy(q).requires_grad_(False)
+    optimizer = torch.optim.Adam(q.parameters(), lr=1e-3)
+
+    def step():
+        state, loss = starts, 0.0
+        for _ in range(10):
+            values = q(state)
+            action = values.argmax(1)
+            state = torch.tanh(0.9 * state + effects[action])
+            wanted = state @ goal + 0.9 * slow(state).max(1).values
+            loss = loss + F.smooth_l1_loss(values.gather(1, action.unsqueeze(1)).squeeze(1), wanted)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        with torch.no_grad():
+            for mine, theirs in zip(slow.parameters(), q.parameters()):
+                mine.lerp_(theirs, 0.01)
+        return loss / 10
+    return step

@@ -1,6 +1,6 @@
 cdef class Entry:
     cdef public object op, casts, template, simple, param_at, pick, wrap, input_specs, device, compiles
-    cdef public object compute, fits, rounded, nbytes, weight
+    cdef public object compute, fits, rounded, nbytes, weight, claim
     cdef public tuple outs, zeros, deltas
     cdef public dict recipes
     cdef public dict singles

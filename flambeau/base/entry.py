@@ -20,10 +20,11 @@ class Entry:
 
     __slots__ = ("op", "outs", "many", "casts", "template", "simple", "param_at", "pick", "wrap", "input_specs",
                  "zeros", "deltas", "nbytes", "weight", "device", "compiles", "recipes", "way", "compute",
-                 "fits", "rounded", "larger", "singles", "traces", "latest")
+                 "fits", "rounded", "larger", "singles", "traces", "latest", "claim")
 
     def __init__(self):
         self.singles = None   # how it runs by itself: see trace/running/single.py
+        self.claim = None     # how its operation's `bounds` are asked: see trace/bounds.py
         self.traces = 0       # in how many traces without a plan it has come: see segments.py in trace
         self.latest = -1      # the number of the last of them
 

@@ -10,9 +10,17 @@ headings:
     meta(…)     the result's Spec (a tuple for several results), from the Specs of the tensors and the parameters
     ref(xp, …)  the meaning in NumPy or CuPy; its parameters are the operation's signature
     verify(…)   a check on the data itself, run at the call; its parameters name the tensors it looks at
+    by_bounds   names of tensors of whole numbers of which `verify` asks no more than `outside` and `among` do
+                (base/bounds.py) to let them pass. Where their bounds follow from how they were computed, it is given
+                these in place of data, and the data only where it refuses them
     holds(…)    whether `verify`, which has the same parameters, lets the data pass, in operations on tensors: a tensor
                 of no dimensions, or None where only `verify` can say. A compiled function asks that in its own run,
                 where a check looks at what it computes
+    bounds(…)   what a result of whole numbers can be, as a pair (least, largest), or a list of such for several
+                results; None says nothing. Parameters name arguments: a tensor is its own pair, or None if it has
+                floats, `<arg>_spec` is its Spec, and everything else is as it was given, but for the numbers among the
+                operands of a pointwise operation, which are pairs. What is claimed is not looked at again before it is
+                read by it, so it has to hold for any data, NaN included
     d_<arg>(g, …)   the gradient for one argument; parameters name what is kept: any argument, `out`, or `<arg>_spec`
     grads(g, needs, …)   instead of several d_: a tuple with one gradient (or None) per tensor argument
     direct(la, …)   the same by the device's library of linear algebra, `Backend.solvers`, with `ref`'s parameters; None
@@ -76,6 +84,7 @@ class _Door:
     view: Any = None
     to_copy: Any = None       #                     and the one that autocast does
 
+    bounds: Any = None        # trace/bounds        bounds(tensor): what a pending tensor of whole numbers can hold
     before_write: Any = None  # tensor/write        before_write(tensor, what): refuse a write that must not be
     refuse_view: Any = None   # tensor/write        refuse_view(tensor, written): refuse one that a view cannot follow
     gradients: Any = None     # tensor/follow       gradients(node, grads): by its rules, or as these were taped
@@ -207,7 +216,8 @@ class Op(function.CalledOp, metaclass=Kind):
     node = None
     called = None             # the public name that errors say, where the declaration is a private part of it
     number_nodes: dict = {}   # argument → the node's name where that argument is a number
-    verify = holds = direct = None
+    verify = holds = direct = bounds = None
+    by_bounds = ""
     nondiff = ()              # results that carry no gradient although they are floating
     is_view = pointwise = composite = False
     by_specs = False          # of a composite: whether specs and plain arguments decide all that can be told from

@@ -183,7 +183,7 @@ class CUDAGraph:
             value = found(*source) if source[0] == "result" else value
             if storage.exported:                          # its memory stays where it is
                 storage.device.backend.put(storage.value.ready().array, value.array)
-                storage.value.on_host = None
+                storage.value.on_host = storage.value.bounds = None
             else:
                 storage.value = value
 

@@ -4,6 +4,7 @@ import math
 import numpy as np
 
 from ..base import dtypes
+from ..base.bounds import added, among, divided, multiplied, scaled
 from ..base.errors import need
 from ..base.op import NUMBER_CLASSES, Composite, Pointwise, door, must_be_tensor, wrapped
 from ..base.spec import Spec
@@ -77,6 +78,7 @@ class add(Pointwise):
     def ref(xp, input, other, *, alpha=1): return xp.add(input, other if alpha == 1 else xp.multiply(alpha, other))
     def d_input(g):         return g
     def d_other(g, alpha):  return g if alpha == 1 else g * conj(alpha)
+    def bounds(input, other, alpha): return added(input, scaled(other, alpha))
     def body(k, input, other, *, alpha): return plus(k, input, alpha, other)
 
 
@@ -102,6 +104,7 @@ class sub(Pointwise):
     def ref(xp, input, other, *, alpha=1): return xp.subtract(input, other if alpha == 1 else xp.multiply(alpha, other))
     def d_input(g):         return g
     def d_other(g, alpha):  return -g if alpha == 1 else -g * conj(alpha)
+    def bounds(input, other, alpha): return added(input, scaled(other, -alpha))
     def body(k, input, other, *, alpha): return plus(k, input, -alpha, other)
 
 
@@ -123,6 +126,7 @@ class rsub(Pointwise):
     def ref(xp, input, other, *, alpha=1): return xp.subtract(other, input if alpha == 1 else xp.multiply(alpha, input))
     def d_input(g, alpha):  return -g if alpha == 1 else -g * conj(alpha)
     def d_other(g):         return g
+    def bounds(input, other, alpha): return added(other, scaled(input, -alpha))
     def body(k, input, other, *, alpha): return plus(k, other, -alpha, input)
 
 
@@ -138,6 +142,7 @@ class neg(Pointwise):
 
     def ref(xp, input): return xp.negative(input)
     def d_input(g):     return -g
+    def bounds(input): return scaled(input, -1)
     def body(k, input): return -input
 
 
@@ -162,6 +167,7 @@ class mul(Pointwise):
     def ref(xp, input, other): return xp.multiply(input, other)
     def d_input(g, other):     return g * conj(other)
     def d_other(g, input):     return g * conj(input)
+    def bounds(input, other):  return multiplied(input, other)
     def body(k, input, other): return input & other if input.dtype is dtypes.bool else input * other
 
 
@@ -295,6 +301,7 @@ class _integer_division(Pointwise):
 
     operands = "input other"
     alone = True
+    by_bounds = "other"
 
     def check(dtype, input, other, part):
         kernel = f"div_{part}" if part in ROUNDED_QUOTIENTS else part
@@ -305,9 +312,11 @@ class _integer_division(Pointwise):
             return
         if other.__class__ is int and input_spec is not None and input_spec.dtype.category == 1:
             other = wrapped(other, input_spec.dtype.np)              # 256 is no byte but 0
-        need(np.all(other != 0), "ZeroDivisionError: an integer divided by zero")
+        need(not among(0, other), "ZeroDivisionError: an integer divided by zero")
 
     def ref(xp, input, other, part): return INTEGER_QUOTIENTS[part](xp, input, other)
+
+    def bounds(input, other, part): return divided(input, other, part)
 
     def body(k, input, other, part):
         signed = input.dtype.is_signed

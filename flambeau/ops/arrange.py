@@ -2,6 +2,7 @@
 from operator import index as as_int
 
 from ..base import dtypes, layout, shapes
+from ..base.bounds import hull
 from ..base.errors import need
 from ..base.op import Composite, Op, door
 from .convert import cast, clone, converted, zeros
@@ -68,6 +69,8 @@ class _repeat(Op):
             return g
         interleaved = tuple([n for pair in zip(repeats, shape, strict=True) for n in pair])
         return _view(_reshape(g, interleaved).sum(tuple(range(0, len(interleaved), 2))), input_spec.shape)
+
+    def bounds(input): return input
 
     def body(k, input, repeats):
         shape = (1,) * (len(repeats) - input.ndim) + input.shape
@@ -182,6 +185,7 @@ class _roll(Op):
         return xp.roll(input, shifts, dims)
 
     def d_input(g, shifts, dims): return _roll(g, tuple([-s for s in shifts]), dims)
+    def bounds(input): return input
 
     def body(k, input, shifts, dims):
         if len(dims) > 1 or (not dims and input.ndim != 1):
@@ -206,6 +210,7 @@ class _flip(Op):
 
     def ref(xp, input, dims):  return xp.flip(input, dims) if input.ndim else input
     def d_input(g, dims):      return _flip(g, dims)
+    def bounds(input): return input
 
     def body(k, input, dims):
         if len(dims) != 1 or not input.ndim:
@@ -249,6 +254,7 @@ class rot90(Op):
 
     def ref(xp, input, k=1, dims=(0, 1)):  return xp.rot90(input, k, dims)
     def d_input(g, k, dims):               return rot90(g, -k, dims)
+    def bounds(input): return input
 
 
 class tril(Op):
@@ -264,6 +270,7 @@ class tril(Op):
 
     def ref(xp, input, diagonal=0):  return xp.tril(input, diagonal)
     def d_input(g, diagonal):        return tril(g, diagonal)
+    def bounds(input): return hull(input, (0, 0))
     def body(k, input, diagonal=0):  return k.where(diagonal_of(k, input) <= diagonal, input, 0)
 
 
@@ -280,6 +287,7 @@ class triu(Op):
 
     def ref(xp, input, diagonal=0):  return xp.triu(input, diagonal)
     def d_input(g, diagonal):        return triu(g, diagonal)
+    def bounds(input): return hull(input, (0, 0))
     def body(k, input, diagonal=0):  return k.where(diagonal_of(k, input) >= diagonal, input, 0)
 
 

@@ -1,4 +1,5 @@
 """The bits of integers, and common divisors, element by element."""
+from ..base.bounds import joined_bits, shared_bits
 from ..base.op import Pointwise
 
 
@@ -36,6 +37,9 @@ class bitwise_and(Pointwise):
     refuses = "float complex"
 
     def ref(xp, input, other): return xp.bitwise_and(input, other)
+
+    def bounds(input, other): return shared_bits(input, other)
+
     def body(k, input, other): return input & other
 
 
@@ -45,6 +49,7 @@ class bitwise_or(Pointwise):
     refuses = "float complex"
 
     def ref(xp, input, other): return xp.bitwise_or(input, other)
+    def bounds(input, other): return joined_bits(input, other)
     def body(k, input, other): return input | other
 
 
@@ -54,6 +59,7 @@ class bitwise_xor(Pointwise):
     refuses = "float complex"
 
     def ref(xp, input, other): return xp.bitwise_xor(input, other)
+    def bounds(input, other): return joined_bits(input, other)
     def body(k, input, other): return input ^ other
 
 

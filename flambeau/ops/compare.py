@@ -5,6 +5,7 @@ import operator
 import numpy as np
 
 from ..base import dtypes
+from ..base.bounds import highest, hull, lowest
 from ..base.errors import need, warn
 from ..base.op import NUMBER_CLASSES, Composite, Pointwise
 from ..base.spec import Spec
@@ -281,6 +282,7 @@ class maximum(Pointwise):
     def ref(xp, input, other):    return xp.maximum(input, other)
     def d_input(g, input, other): return share(g, input, other, input < other)
     def d_other(g, input, other): return share(g, input, other, input > other)
+    def bounds(input, other): return highest(input, other)
     def body(k, input, other):    return k.maximum(input, other)
 
 
@@ -294,6 +296,7 @@ class minimum(Pointwise):
     def ref(xp, input, other):    return xp.minimum(input, other)
     def d_input(g, input, other): return share(g, input, other, input > other)
     def d_other(g, input, other): return share(g, input, other, input < other)
+    def bounds(input, other): return lowest(input, other)
     def body(k, input, other):    return k.minimum(input, other)
 
 
@@ -379,6 +382,10 @@ class _clamp(Pointwise):
 
     def ref(xp, input, min=None, max=None): return clamped(xp, input, min, max)
     def d_input(g, input, min, max):        return g.where(inside(input, min, max), 0)
+    def bounds(input, min, max):
+        out = input if min is None else highest(input, min)
+        return out if max is None else lowest(out, max)
+
     def body(k, input, min, max):           return clamped(k, input, min, max)
 
 
@@ -397,6 +404,10 @@ class _clamp_tensor(Pointwise):
     def d_input(g, input, min, max): return g.where(inside(input, min, max), 0)
     def d_min(g, input, min, max):   return g.where(input < min if max is None else (input < min) & (min < max), 0)
     def d_max(g, input, min, max):   return g.where(input > max if min is None else (input > max) | (max < min), 0)
+    def bounds(input, min, max):
+        out = input if min is None else highest(input, min)
+        return out if max is None else lowest(out, max)
+
     def body(k, input, min, max): return clamped(k, input, min, max)
 
 
@@ -412,6 +423,7 @@ class clamp_min(Pointwise):
     def ref(xp, input, min):     return xp.maximum(input, min)
     def d_input(g, input, min):  return g.where(input >= min, 0)
     def d_min(g, input, min):    return g.where(input < min, 0)
+    def bounds(input, min): return highest(input, min)
     def body(k, input, min):     return k.maximum(input, min)
 
 
@@ -427,6 +439,7 @@ class clamp_max(Pointwise):
     def ref(xp, input, max):     return xp.minimum(input, max)
     def d_input(g, input, max):  return g.where(input <= max, 0)
     def d_max(g, input, max):    return g.where(input > max, 0)
+    def bounds(input, max): return lowest(input, max)
     def body(k, input, max):     return k.minimum(input, max)
 
 
@@ -504,4 +517,5 @@ class _where(Pointwise):
     def ref(xp, condition, input, other): return xp.where(condition, input, other)
     def d_input(g, condition): return _where(condition, g, 0)
     def d_other(g, condition): return _where(condition, 0, g)
+    def bounds(input, other): return hull(input, other)
     def body(k, condition, input, other): return k.where(condition, input, k.cast(other, input.dtype))

@@ -3,9 +3,10 @@ import numpy as np
 
 from ..base import dtypes, shapes
 from ..base.errors import need
-from ..base.op import Composite, Op
+from ..base.op import Composite, Op, door
 from ..base.spec import spec
 from .convert import cast
+from .index_along import sent_along
 from .reduce import not_for, only
 
 # --- counting -------------------------------------------------------------------------------------------------------
@@ -102,29 +103,69 @@ def line(xp, low, high, n, dtype):
     return xp.where(i < n // 2, low + step * i, high - step * (n - 1 - i)).astype(dtype)
 
 
-class bincount(Op):
+class bincount(Composite):
     """How often each of 0, 1, 2… is in `input`, or the sum of the `weights` that stand beside it."""
 
+    by_specs = False          # but by what is known of the contents
+
+    def of(input, weights=None, minlength=0):
+        known = door.bounds(input) if isinstance(minlength, int) and isinstance(input, door.tensor) else None
+        if known is not None and 0 <= known[0] and known[1] < minlength:          # so that is how many there are
+            return _counts_below(input, weights, minlength)
+        return _bincount(input, weights, minlength)
+
+
+class _bincount(Op):
+    """`bincount`, whose length is in the data."""
+
+    called = "bincount"
     eager = exact = True
 
-    def meta(input, weights=None, minlength=0):
-        need(minlength >= 0, f"minlength should be >= 0, but it is {minlength}")
-        not_for(input.dtype, "bool float complex", "bincount_cpu")
-        need(input.ndim == 1, f"bincount only supports 1-d non-negative integral inputs, this one has {input.ndim} "
-                              "dimensions.")
-        need(weights is None or weights.shape == input.shape, "weights should be 1-d and have the same length as "
-             f"input, which is {list(input.shape)}")
+    def meta(input, weights=None, minlength=0): counted(input, weights, minlength)
 
     def ref(xp, input, weights=None, minlength=0):
         low = input.min() if input.size else 0
         need(low >= 0, f"bincount only supports 1-d non-negative integral inputs, the smallest here is {low}.")
-        input = input.astype(np.int64, copy=False)
-        if weights is None or not input.size:
-            return xp.bincount(input, minlength=minlength).astype(np.int64, copy=False)
-        summed = xp.bincount(input, cast(xp, weights, dtypes.float64), minlength)
-        return summed.astype(np.float32 if weights.dtype == np.float32 else np.float64)
+        return counts(xp, input, weights, minlength)
 
     def d_weights(g): raise NotImplementedError("the derivative for 'bincount' is not implemented.")
+
+
+class _counts_below(_bincount):
+    """`bincount` of numbers that are all known to be below `count`."""
+
+    eager = False
+
+    def meta(input, weights, count): return spec(counted(input, weights, count), (count,), None, input.device)
+    def ref(xp, input, weights, count): return counts(xp, input, weights, count)
+    def bounds(weights, input_spec): return (0, input_spec.numel) if weights is None else None
+
+    def body(k, input, weights, count):
+        if weights is not None and weights.dtype is dtypes.float32:              # added up in float64
+            return NotImplemented
+        beside = k.const(1, dtypes.int64) if weights is None else k.cast(weights, dtypes.float64)
+        return sent_along(k, "sum", k.expand(beside, (input.numel,)), input, (count,), 0)
+
+
+def counted(input, weights, minlength):
+    """Check what `bincount` is given; the dtype of its result."""
+    need(minlength >= 0, f"minlength should be >= 0, but it is {minlength}")
+    not_for(input.dtype, "bool float complex", "bincount_cpu")
+    need(input.ndim == 1, f"bincount only supports 1-d non-negative integral inputs, this one has {input.ndim} "
+                          "dimensions.")
+    need(weights is None or weights.shape == input.shape, "weights should be 1-d and have the same length as "
+         f"input, which is {list(input.shape)}")
+    return dtypes.int64 if weights is None or not input.numel else \
+        dtypes.float32 if weights.dtype is dtypes.float32 else dtypes.float64
+
+
+def counts(xp, input, weights, minlength):
+    """`bincount` by NumPy."""
+    input = input.astype(np.int64, copy=False)
+    if weights is None or not input.size:
+        return xp.bincount(input, minlength=minlength).astype(np.int64, copy=False)
+    summed = xp.bincount(input, cast(xp, weights, dtypes.float64), minlength)
+    return summed.astype(np.float32 if weights.dtype == np.float32 else np.float64)
 
 
 # --- distinct elements ----------------------------------------------------------------------------------------------

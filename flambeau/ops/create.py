@@ -9,6 +9,7 @@ import numpy as np
 
 from ..base import dtypes
 from ..base.arguments import as_scalar, asked, fitting, like, number, options, shape_of, whole
+from ..base.bounds import hull, number as number_pair
 from ..base.errors import argument_error, need
 from ..base.op import Composite, Op, door
 from ..base.shapes import contiguous_strides, extent, is_dense
@@ -29,6 +30,8 @@ class _full(Op):
         if fill_value.__class__ is int and fill_value == 0:
             return xp.zeros(size, dtype.np)                # fresh pages are zero already: nothing is written
         return xp.full(size, as_scalar(fill_value, dtype), dtype.np)
+
+    def bounds(fill_value): return number_pair(fill_value)
 
     def body(k, size, fill_value, dtype, device, strides): return k.expand(fill_value, size)
 
@@ -56,6 +59,10 @@ class _arange(Op):
         wide = WIDER_FLOATS.get(dtype, np.float32)
         made = computing(xp, wide).arange(count).astype(wide) * wide(step) + wide(start)
         return xp.asarray(made.astype(dtype.np))
+
+    def bounds(count, start, step):
+        ends = number_pair(start), number_pair(start + max(count - 1, 0) * step)
+        return hull(*ends)
 
     def body(k, count, start, step, dtype, device):
         at = k.index(0, (count,))

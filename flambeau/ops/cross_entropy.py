@@ -2,6 +2,7 @@
 import math
 
 from ..base import dtypes, shapes
+from ..base.bounds import outside
 from ..base.errors import need, warn
 from ..base.op import Composite, Op
 from ..base.spec import spec
@@ -137,6 +138,7 @@ class _nll(Op):
 
     node = "NllLossBackward0"
     nondiff = (1,)
+    by_bounds = "target"
 
     def meta(input, target, weight, reduction, ignore_index):
         classes = input.shape[class_dim(input)]
@@ -154,7 +156,7 @@ class _nll(Op):
 
     def verify(target, input_spec, ignore_index):
         classes = input_spec.shape[class_dim(input_spec)]
-        if target.size and target.view(f"u{target.itemsize}").max() < classes:       # a negative one is huge there
+        if outside(target, 0, classes - 1) is None:
             return
         wrong = target[((target < 0) | (target >= classes)) & (target != ignore_index)]
         need(not wrong.size, f"Target {wrong.reshape(-1)[:1].tolist()[0] if wrong.size else ''} is out of bounds: it "

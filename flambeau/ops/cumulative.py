@@ -2,6 +2,7 @@
 import numpy as np
 
 from ..base import dtypes, shapes
+from ..base.bounds import positions, summed
 from ..base.errors import need
 from ..base.op import Composite, Op, door
 from ..base.spec import spec
@@ -44,6 +45,8 @@ class cumsum(Op):
     def ref(xp, input, dim, *, dtype=None):
         x = settled(xp, input, dtypes.given(dtype))
         return xp.cumsum(x, axis=dim, dtype=double(x)) if x.ndim else x
+
+    def bounds(input, input_spec): return summed(input, 1, max(input_spec.numel, 1))
 
     def body(k, input, dim, *, dtype=None):
         dtype = dtypes.given(dtype) or (input.dtype if input.dtype.is_floating_point else dtypes.int64)
@@ -128,6 +131,7 @@ class cummax(Op):
         return scan_spec(input, dim), scan_spec(input, dim, dtypes.int64)
 
     def ref(xp, input, dim):          return running(xp, xp.maximum, input, dim)
+    def bounds(input, input_spec, dim): return [input, positions(input_spec, dim)]
 
     def body(k, input, dim):
         made = run_along(k, "max", (input,), dim, with_indices=True)
@@ -149,6 +153,7 @@ class cummin(Op):
         return scan_spec(input, dim), scan_spec(input, dim, dtypes.int64)
 
     def ref(xp, input, dim):          return running(xp, xp.minimum, input, dim)
+    def bounds(input, input_spec, dim): return [input, positions(input_spec, dim)]
 
     def body(k, input, dim):
         made = run_along(k, "min", (input,), dim, with_indices=True)

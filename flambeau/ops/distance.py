@@ -175,6 +175,13 @@ class _euclidean_dist(Op):
         ratio = over_distance(g, out)
         return x2 * ratio.sum(-2).unsqueeze(-1) - matmul(ratio.mT, x1)
 
+    def body(k, x1, x2):
+        if x1.dtype not in (dtypes.float32, dtypes.float64):
+            return NotImplemented
+        n1, n2 = (k.sum(x * x, (2,)) for x in (x1, x2))
+        n1, n2 = k.reshape(n1, (*x1.shape[:2], 1)), k.reshape(n2, (x2.shape[0], 1, x2.shape[1]))
+        return k.sqrt(k.maximum(k.matmul(x1 * -2.0, k.permute(x2, (0, 2, 1))) + n1 + n2, 0.0))
+
 
 def over_distance(g, dist):
     """`g` over `dist`, zero where rows coincide."""

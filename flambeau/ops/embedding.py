@@ -23,6 +23,7 @@ class embedding(Op):
 
     forms = "function"
     exact = True
+    by_bounds = "indices"
 
     def meta(weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=False):
         indices_given(weight, indices)
@@ -39,6 +40,8 @@ class embedding(Op):
 
     def d_weight(g, weight_spec, indices, padding_idx, scale_grad_by_freq):
         return _embedding_backward(g, indices, weight_spec.shape[0], padding_idx, scale_grad_by_freq)
+
+    def bounds(weight): return weight
 
     def body(k, weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=False):
         return rows_at(k, weight, 0, k.cast(indices, dtypes.int64))
@@ -98,7 +101,7 @@ class _renormed(Op):
         indices_given(weight, indices)
         return spec(weight.dtype, weight.shape, None, weight.device)
 
-    verify = embedding.verify
+    verify, by_bounds = embedding.verify, "indices"
 
     def ref(xp, weight, indices, max_norm, norm_type):
         out, rows = xp.array(weight), xp.unique(indices)

@@ -2,6 +2,7 @@
 import numpy as np
 
 from ..base import dtypes, shapes
+from ..base.bounds import positions
 from ..base.errors import need
 from ..base.op import Composite, Op, door
 from ..base.spec import spec
@@ -89,6 +90,7 @@ class amax(Op):
 
     def ref(xp, input, dim=(), keepdim=False): return xp.max(input, axis=axes(dim, input.ndim), keepdims=keepdim)
     def d_input(g, input, out, dim, keepdim):  return to_extremes(g, input, out, dim, keepdim)
+    def bounds(input): return input
     def body(k, input, dim=(), keepdim=False): return k.max(ordered(k, input), axes(dim, input.ndim))
 
 
@@ -105,6 +107,7 @@ class amin(Op):
 
     def ref(xp, input, dim=(), keepdim=False): return xp.min(input, axis=axes(dim, input.ndim), keepdims=keepdim)
     def d_input(g, input, out, dim, keepdim):  return to_extremes(g, input, out, dim, keepdim)
+    def bounds(input): return input
     def body(k, input, dim=(), keepdim=False): return k.min(ordered(k, input), axes(dim, input.ndim))
 
 
@@ -200,6 +203,7 @@ class _max(Op):
 
     def ref(xp, input):          return xp.max(input)
     def d_input(g, input, out):  return to_equals(g, input, out)
+    def bounds(input): return input
     def body(k, input):          return k.max(ordered(k, input), axes(None, input.ndim))
 
 
@@ -215,6 +219,7 @@ class _min(Op):
 
     def ref(xp, input):          return xp.min(input)
     def d_input(g, input, out):  return to_equals(g, input, out)
+    def bounds(input): return input
     def body(k, input):          return k.min(ordered(k, input), axes(None, input.ndim))
 
 
@@ -241,6 +246,7 @@ class _max_dim(Op):
         return picked(xp, input, xp.argmax(input, axis=dim, keepdims=True), dim, keepdim)
 
     def d_input(g, out1, input_spec, dim, keepdim): return selected(g[0], out1, input_spec, dim, keepdim)
+    def bounds(input, input_spec, dim): return [input, positions(input_spec, dim)]
 
     def body(k, input, dim, keepdim=False):
         if not input.ndim:
@@ -267,6 +273,7 @@ class _min_dim(Op):
         return picked(xp, input, xp.argmin(input, axis=dim, keepdims=True), dim, keepdim)
 
     def d_input(g, out1, input_spec, dim, keepdim): return selected(g[0], out1, input_spec, dim, keepdim)
+    def bounds(input, input_spec, dim): return [input, positions(input_spec, dim)]
 
     def body(k, input, dim, keepdim=False):
         if not input.ndim:
@@ -283,6 +290,7 @@ class argmax(Op):
 
     def meta(input, dim=None, keepdim=False):          return argmax_spec(input, dim, keepdim, "argmax")
     def ref(xp, input, dim=None, keepdim=False):       return argmax_by(xp.argmax, input, dim, keepdim)
+    def bounds(input_spec, dim): return positions(input_spec, dim)
     def body(k, input, dim=None, keepdim=False):       return argmax_body(k, k.argmax, input, dim)
 
 
@@ -294,6 +302,7 @@ class argmin(Op):
 
     def meta(input, dim=None, keepdim=False):          return argmax_spec(input, dim, keepdim, "argmin")
     def ref(xp, input, dim=None, keepdim=False):       return argmax_by(xp.argmin, input, dim, keepdim)
+    def bounds(input_spec, dim): return positions(input_spec, dim)
     def body(k, input, dim=None, keepdim=False):       return argmax_body(k, k.argmin, input, dim)
 
 

@@ -8,6 +8,7 @@ never runs.
 import numpy as np
 
 from ..base import dtypes, shapes
+from ..base.bounds import hull, outside
 from ..base.errors import need, warn
 from ..base.op import Composite, Op, door
 from ..base.spec import CPU, Spec
@@ -15,7 +16,6 @@ from .create import _full
 
 MASK_DTYPES = (dtypes.bool, dtypes.uint8)
 INDEX_DTYPES = (dtypes.int64, dtypes.int32)
-FEW_ELEMENTS = 32
 MASK_DTYPE_MESSAGE = "masked_fill_ only supports boolean masks, but got mask with dtype {dtype}"
 
 
@@ -25,15 +25,8 @@ MASK_DTYPE_MESSAGE = "masked_fill_ only supports boolean masks, but got mask wit
 def within(index, size, dim, wrap=True, error_class=IndexError, words=None):
     """Refuse the first of the `index` array's values that is no position along `dim`, which has `size`."""
     low = -size if wrap else 0
-    if 0 < index.size <= FEW_ELEMENTS:                    # Python is done before NumPy has begun
-        values = index.reshape(-1).tolist()
-        inside = low <= min(values) and max(values) < size
-    elif wrap or index.dtype.kind != "i":
-        inside = not index.size or low <= index.min() and index.max() < size
-    else:                                                 # in one pass: without a sign, less than 0 is more than all
-        inside = not index.size or index.view(f"u{index.itemsize}").max() < size
-    if not inside:
-        bad = index[(index < low) | (index >= size)][0]
+    bad = outside(index, low, size - 1)
+    if bad is not None:
         words = words or f"index {bad} is out of bounds for dimension {dim} with size {size}"
         takes = f"it takes {low} to {size - 1}" if size else "it has no positions at all"
         need(False, words.replace("{bad}", str(bad)) + f": {takes}", error_class)
@@ -330,6 +323,7 @@ class index(Op):
     forms = "method"
     lists = True
     exact = True
+    by_bounds = "indices"
 
     def meta(input, indices):
         parts = parts_of(input, indices)
@@ -341,7 +335,10 @@ class index(Op):
         return input.like(shape=shape, strides=layout_of(shape, start, block, input.strides, indices))
 
     def verify(input_spec, indices):
-        if not one_mask(indices):                          # which `meta` has looked at, and which is never wrong
+        masks = any(i is not None and is_mask(i) for i in indices)
+        if not masks and all(i is None or outside(i, -n, n - 1) is None for i, n in zip(indices, input_spec.shape)):
+            return                                         # `meta` has seen to the rest
+        if not one_mask(indices):                          # which is never wrong
             verify_positions(input_spec.shape, indices)
 
     def ref(xp, input, indices):
@@ -365,6 +362,7 @@ class index(Op):
         return xp.ascontiguousarray(found.transpose(order)).transpose([order.index(d) for d in range(len(shape))])
 
     def d_input(g, input_spec, indices): return _index_backward(g, input_spec.shape, indices)
+    def bounds(input): return input
 
     def body(k, input, indices):
         given = [d for d, i in enumerate(indices) if i is not None]
@@ -467,6 +465,7 @@ class _index_put(Op):
 
     lists = True
     exact = True
+    by_bounds = "indices"
     overwrites = True
 
     def meta(input, indices, values):
@@ -488,6 +487,8 @@ class _index_put(Op):
             input[keys(indices)] = values.real if real else values
         return input
 
+    def bounds(input, values): return hull(input, values)
+
     def body(k, input, indices, values):
         return sent(k, "set", input.shape, indices, values, input)
 
@@ -501,6 +502,7 @@ class _index_put_add(Op):
     called = "index_put"
     lists = True
     exact = True
+    by_bounds = "indices"
     node = "IndexPutBackward0"
 
     def meta(input, indices, values):

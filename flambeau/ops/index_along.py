@@ -1,6 +1,7 @@
 """Reading, writing and adding by a vector of positions along one dimension, or by position in the flattened tensor."""
 from ..base import dtypes, shapes
 from ..base.arguments import as_scalar, fitting
+from ..base.bounds import hull
 from ..base.errors import need
 from ..base.op import NUMBER_CLASSES, Composite, Op
 from ..base.spec import spec
@@ -63,6 +64,7 @@ class index_select(Op):
     strict_out = True
     exact = True
     out_no_overlap = True
+    by_bounds = "index"
 
     def meta(input, dim, index):
         d = vector_index(input, dim, index)
@@ -87,6 +89,7 @@ class index_select(Op):
         return xp.take(input, index.reshape(-1), axis=dim) if input.ndim else input
 
     def d_input(g, input_spec, dim, index): return _index_select_backward(g, input_spec.shape, dim, index)
+    def bounds(input): return input
 
     def body(k, input, dim, index):
         at = k.reshape(k.cast(index, dtypes.int64), (index.numel,))
@@ -119,6 +122,7 @@ class index_add(Op):
     forms = "function method inplace out"
     no_overlap = "index source"
     scalars = ("alpha",)
+    by_bounds = "index"
 
     def meta(input, dim, index, source, *, alpha=1):
         d = vector_index(input, dim, index, source)
@@ -187,6 +191,7 @@ class index_copy(Op):
     no_overlap = "index source"
     exact = True
     overwrites = True
+    by_bounds = "index"
 
     def meta(input, dim, index, source):
         d = vector_index(input, dim, index, source, allowed=INDEX_DTYPES[:1])
@@ -210,6 +215,8 @@ class index_copy(Op):
         out, at = slot(input, d, index)
         out[at] = source.reshape(source.shape or (1,))
         return out.reshape(input.shape)
+
+    def bounds(input, source): return hull(input, source)
 
     def body(k, input, dim, index, source): return sent_along(k, "set", source, index, input.shape, dim, input)
 
@@ -241,6 +248,7 @@ class _index_fill(Op):
     exact = True
     scalars = ("value",)
     overwrites = True
+    by_bounds = "index"
 
     def meta(input, dim, index, value):
         tensor_given(index, "index", 3)
@@ -319,6 +327,7 @@ class take(Op):
     strict_out = True
     out_no_overlap = True
     exact = True
+    by_bounds = "index"
 
     def meta(input, index):
         need_flat_index(index)
@@ -328,6 +337,7 @@ class take(Op):
     def verify(index, input_spec): flat_index_within(index, input_spec)
     def ref(xp, input, index): return input.reshape(-1)[index]
     def d_input(g, input_spec, index): return _put_add(zeros(g, input_spec.shape), index, g)
+    def bounds(input): return input
 
     def body(k, input, index):
         return rows_at(k, k.reshape(input, (input.numel,)), 0, wrapped(k, index, input.numel))
@@ -348,6 +358,7 @@ class _put(Op):
 
     exact = True
     overwrites = True
+    by_bounds = "index"
 
     def meta(input, index, source):         return put_spec(input, index, source)
     def verify(index, input_spec):          flat_index_within(index, input_spec)
@@ -356,6 +367,8 @@ class _put(Op):
         out = xp.ascontiguousarray(input).reshape(-1)
         out[index.reshape(-1)] = source.reshape(-1)
         return out.reshape(input.shape)
+
+    def bounds(input, source): return hull(input, source)
 
     def body(k, input, index, source):      return put_at(k, "set", input, index, source)
 
@@ -369,6 +382,7 @@ class _put_add(Op):
     called = "put"
     exact = True
     node = "PutBackward0"
+    by_bounds = "index"
 
     def meta(input, index, source):         return put_spec(input, index, source)
     def verify(index, input_spec):          flat_index_within(index, input_spec)

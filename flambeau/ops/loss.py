@@ -6,6 +6,7 @@ import math
 
 from ..base import dtypes
 from ..base.arguments import as_scalar
+from ..base.bounds import outside
 from ..base.errors import need, warn
 from ..base.op import Composite, Op, door
 from .activation import _logsigmoid
@@ -409,14 +410,17 @@ class _class_check(Op):
     """`target`, refused unless every element is a class number, or not below `low`."""
 
     exact = True
+    by_bounds = "target"
 
     def meta(target, classes, low): return target
     def ref(xp, target, classes, low): return target
 
     def verify(target, classes, low):
-        wrong = target[(target < low) | (target >= classes)]
-        need(not wrong.size, f"argument #2 'target' is out of range: found {wrong.reshape(-1)[:1].tolist()}, there are "
-             f"{classes} classes (target out of range)")
+        wrong = outside(target, low, classes - 1)
+        need(wrong is None, f"argument #2 'target' is out of range: found [{wrong}], there are {classes} "
+             "classes (target out of range)")
+
+    def bounds(classes, low): return low, max(classes - 1, low)
 
     def body(k, target, classes, low): return target
 

@@ -3,6 +3,7 @@ import numpy as np
 
 from ..base import dtypes, shapes
 from ..base.arguments import as_scalar, fitting
+from ..base.bounds import hull, number
 from ..base.errors import need
 from ..base.op import NUMBER_CLASSES, Composite, Op
 from ..base.spec import spec
@@ -47,6 +48,7 @@ class _masked_fill(Op):
         return xp.where(mask, as_scalar(value, dtypes.from_numpy(input.dtype)), input)
 
     def d_input(g, mask):            return _masked_fill(g, mask, 0)
+    def bounds(input, value): return hull(input, number(value))
     def body(k, input, mask, value): return k.where(mask, k.cast(value, input.dtype), input)
 
 
@@ -70,6 +72,7 @@ class _masked_fill_tensor(Op):
 
     def d_input(g, mask):            return _masked_fill(g, mask, 0)
     def d_value(g, mask):            return _masked_fill(g, ~mask, 0).sum()
+    def bounds(input, value): return hull(input, value)
     def body(k, input, mask, value): return k.where(mask, converted(k, value, input.dtype), input)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..base import dtypes
 from ..base.axis_maps import along, at, maximum, taps_of
+from ..base.bounds import outside
 from ..base.errors import need
 from ..base.op import Composite, Op
 from ..base.spec import spec
@@ -383,6 +384,7 @@ class _max_unpool(Op):
     """Zeros of `size` over the last dimensions, with the elements of `input` at `indices` into them, flattened."""
 
     exact = True
+    by_bounds = "indices"
 
     def meta(input, indices, size):
         need(indices.dtype is dtypes.int64, f"elements in indices should be type int64 but got: {indices.dtype.cname}")
@@ -397,9 +399,8 @@ class _max_unpool(Op):
         return spec(input.dtype, shape, kept_layout(input, shape), input.device)
 
     def verify(indices, size):
-        wrong = indices[(indices < 0) | (indices >= math.prod(size))]
-        need(not wrong.size, f"Found an invalid max index: {wrong[0] if wrong.size else None} (output volumes are of "
-             f"size {sizes_by(size)})")
+        wrong = outside(indices, 0, math.prod(size) - 1)
+        need(wrong is None, f"Found an invalid max index: {wrong} (output volumes are of size {sizes_by(size)})")
 
     def ref(xp, input, indices, size):
         lead, count = input.shape[:-len(size)], math.prod(size)

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from ..base import dtypes, shapes
+from ..base.bounds import positions
 from ..base.errors import need
 from ..base.op import Composite, Op, door
 from ..base.spec import spec
@@ -89,6 +90,8 @@ class sort(Op):
         at = ranked(xp, input, dim, descending)
         return xp.take_along_axis(input, at, dim), at
 
+    def bounds(input, input_spec, dim): return [input, positions(input_spec, dim)]
+
     def body(k, input, dim=-1, descending=False, *, stable=False):
         return in_rows(k, "sort", input, dim, None, (bool(descending),))
 
@@ -142,6 +145,8 @@ class topk(Op):
             at = xp.take(ranked(xp, input, dim, largest), xp.arange(k), axis=dim)
         return xp.take_along_axis(input, at, dim), at
 
+    def bounds(input, input_spec, dim): return [input, positions(input_spec, dim)]
+
     def body(words, input, k, dim=-1, largest=True, sorted=True):
         return in_rows(words, "topk", input, dim, k, (k, bool(largest)))
 
@@ -168,6 +173,8 @@ class kthvalue(Op):
         if not input.ndim:
             return input, xp.zeros((), np.int64)
         return picked(xp, input, xp.take(xp.argpartition(input, k - 1, axis=dim), [k - 1], axis=dim), dim, keepdim)
+
+    def bounds(input, input_spec, dim): return [input, positions(input_spec, dim)]
 
     def body(words, input, k, dim=-1, keepdim=False):
         return one_of_rows(words, input, dim, keepdim, "kthvalue", k - 1)
@@ -221,6 +228,8 @@ class _median(Op):
             return xp.full((), math.nan)
         return middle(xp, flat)
 
+    def bounds(input): return input
+
     def body(k, input):      return one_of_all(k, input, "median")
     def d_input(g, input, out): return to_equals(g, input, out)
 
@@ -236,6 +245,8 @@ class _nanmedian(Op):
         flat = input.reshape(-1)
         flat = flat[~xp.isnan(flat)] if flat.dtype.kind == "f" else flat
         return middle(xp, flat) if flat.size else xp.full((), math.nan).astype(input.dtype)
+
+    def bounds(input): return input
 
     def body(k, input):      return one_of_all(k, input, "nanmedian")
     def d_input(g, input, out): return to_equals(g, input, out)
@@ -273,6 +284,8 @@ class _median_dim(Op):
             at = xp.where(bad.any(axis=dim, keepdims=True), bad.argmax(axis=dim, keepdims=True), at)
         return picked(xp, input, at, dim, keepdim)
 
+    def bounds(input, input_spec, dim): return [input, positions(input_spec, dim)]
+
     def body(k, input, dim, keepdim=False): return one_of_rows(k, input, dim, keepdim, "median")
 
     def d_input(g, out1, input_spec, dim, keepdim): return selected(g[0], out1, input_spec, dim, keepdim)
@@ -296,6 +309,8 @@ class _nanmedian_dim(Op):
         numbers = xp.count_nonzero(input == input, axis=dim, keepdims=True)
         at = xp.take_along_axis(ranked(xp, input, dim), xp.maximum(numbers - 1, 0) // 2, dim)
         return picked(xp, input, at, dim, keepdim)
+
+    def bounds(input, input_spec, dim): return [input, positions(input_spec, dim)]
 
     def body(k, input, dim, keepdim=False): return one_of_rows(k, input, dim, keepdim, "nanmedian")
 
@@ -328,6 +343,7 @@ class mode(Op):
         return picked(xp, input, xp.moveaxis(at, -1, dim), dim, keepdim)
 
     def d_input(g, out1, input_spec, dim, keepdim): return selected(g[0], out1, input_spec, dim, keepdim)
+    def bounds(input, input_spec, dim): return [input, positions(input_spec, dim)]
 
 
 class quantile(Composite):

@@ -3,6 +3,7 @@ import itertools
 from operator import index as as_int
 
 from ..base import dtypes, shapes
+from ..base.bounds import hull
 from ..base.errors import argument_error, need
 from ..base.op import Composite, Op, View, door
 from ..base.spec import Size, Spec, default_device, spec
@@ -283,6 +284,8 @@ class cat(Op):
             start += k.shape[d]
         return made
 
+    def bounds(tensors): return hull(*tensors)
+
     def body(k, tensors, dim=0):
         dtype = promoted(tensors)
         return k.concat([k.cast(a, dtype) for a in tensors], shapes.wrap_dim(dim, tensors[0].ndim))
@@ -316,6 +319,7 @@ class stack(Op):
         return xp.stack([a.astype(dtype, copy=False) for a in tensors], dim)
 
     def d_tensors(g, dim): return unbind(g, dim)
+    def bounds(tensors): return hull(*tensors)
 
     def body(k, tensors, dim=0):
         d, dtype, shape = shapes.wrap_dim(dim, tensors[0].ndim + 1), promoted(tensors), tensors[0].shape

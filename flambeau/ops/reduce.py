@@ -6,6 +6,7 @@
 import numpy as np
 
 from ..base import dtypes, shapes
+from ..base.bounds import summed
 from ..base.errors import need
 from ..base.op import Composite, Op
 from ..base.spec import spec
@@ -130,6 +131,8 @@ class _sum(Op):
 
     def d_input(g, input_spec, dim, keepdim):
         return lift(g, input_spec, dim, keepdim).expand(input_spec.shape)
+
+    def bounds(input, input_spec): return summed(input, 0, input_spec.numel)
 
     def body(k, input, dim, keepdim, dtype): return k.sum(addends(k, input, dtype), axes(dim, input.ndim))
 
@@ -343,4 +346,5 @@ class count_nonzero(Op):
 
     def meta(input, dim=None):     return reduced(input, dim, False, dtypes.int64)
     def ref(xp, input, dim=None):  return xp.sum(input != 0, axis=axes(dim, input.ndim))
+    def bounds(input_spec): return 0, input_spec.numel
     def body(k, input, dim=None):  return k.sum(addends(k, k.cast(input, dtypes.bool), None), axes(dim, input.ndim))

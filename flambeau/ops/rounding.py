@@ -253,6 +253,7 @@ class sign(Pointwise):
 
     def ref(xp, input): return sign_of(xp, input)
     def d_input(g):     return zeros(g)
+    def bounds(input): return input and (max(-1, min(input[0], 0)), min(1, max(input[1], 0)))
     def body(k, input): return sign_body(k, input)
 
 

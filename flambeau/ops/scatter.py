@@ -5,6 +5,7 @@ Gather and scatter work on the flattened tensor: `flat_positions` turns an index
 
 from ..base import dtypes, shapes
 from ..base.arguments import as_scalar, fitting
+from ..base.bounds import hull, number
 from ..base.errors import need, warn
 from ..base.op import NUMBER_CLASSES, Composite, Op, door
 from ..base.spec import spec
@@ -97,6 +98,7 @@ class gather(Op):
     strict_out = True
     out_no_overlap = True
     exact = True
+    by_bounds = "index"
 
     def meta(input, dim, index, *, sparse_grad=False):
         index_fits(input, dim, index, words="input")
@@ -109,6 +111,7 @@ class gather(Op):
         return xp.take(input.reshape(-1), flat_positions(xp, input.shape, dim, index)).reshape(index.shape)
 
     def d_input(g, input_spec, dim, index): return _gather_backward(g, input_spec.shape, dim, index)
+    def bounds(input): return input
     def body(k, input, dim, index, *, sparse_grad=False): return picked_along(k, input, dim, index)
 
 
@@ -219,6 +222,7 @@ class _scatter(Op):
 
     exact = True
     overwrites = True
+    by_bounds = "index"
 
     def meta(input, dim, index, src):
         tensor_given(src, "src", 4)
@@ -234,6 +238,7 @@ class _scatter(Op):
 
     def d_input(g, dim, index):          return _scatter_value(g, dim, index, 0)
     def d_src(g, dim, index, src_spec):  return spread(g.gather(dim, index), src_spec)
+    def bounds(input, src): return hull(input, src)
 
     def body(k, input, dim, index, src):
         here = pointed(k, input, dim, index)
@@ -250,6 +255,7 @@ class _scatter_value(Op):
     scalars = ("value",)
     node = "ScatterBackward1"
     overwrites = True
+    by_bounds = "index"
 
     def meta(input, dim, index, value):
         index_fits(input, dim, index)
@@ -265,6 +271,7 @@ class _scatter_value(Op):
         return out.reshape(input.shape)
 
     def d_input(g, dim, index): return _scatter_value(g, dim, index, 0)
+    def bounds(input, value): return hull(input, number(value))
 
     def body(k, input, dim, index, value):
         here = pointed(k, input, dim, index)
@@ -289,6 +296,7 @@ class scatter_add(Op):
     strict_out = True
     forms = "function method inplace out"
     no_overlap = "index src"
+    by_bounds = "index"
 
     def meta(input, dim, index, src):
         tensor_given(src, "src", 4)
@@ -324,6 +332,7 @@ class scatter_reduce(Op):
     strict_out = True
     forms = "function method inplace out"
     no_overlap = "index src"
+    by_bounds = "index"
 
     def meta(input, dim, index, src, reduce, *, include_self=True):
         need(reduce in ("sum", "prod", "mean", "amax", "amin"),
@@ -372,6 +381,7 @@ class index_reduce(Op):
     strict_out = True
     forms = "function method inplace out"
     no_overlap = "index source"
+    by_bounds = "index"
 
     def meta(input, dim, index, source, reduce, *, include_self=True):
         need(reduce in ("prod", "mean", "amax", "amin"), "Expected reduce to be one of prod, mean, amax or amin but "

@@ -1,11 +1,14 @@
 """Searching: where elements are true, which are among others, where they would go in a sorted row."""
 
+from operator import index as as_int
+
 from ..base import dtypes, shapes
+from ..base.bounds import outside
 from ..base.errors import need
 from ..base.op import Composite, Op, door
 from ..base.spec import spec
 from .create import _full
-from .index import tensor_given, within
+from .index import are_within, tensor_given, within
 
 COMPARED_TESTS = 16            # that elements are compared with one by one
 
@@ -187,6 +190,7 @@ class _in_order(Op):
     called = "searchsorted"
     exact = True
     forms = ""
+    by_bounds = "sorter"
 
     def meta(input, sorter): return spec(input.dtype, input.shape, None, input.device)
 
@@ -223,6 +227,8 @@ class _searchsorted(Op):
         if rows.ndim == 1 and (not rows.size or not xp.isnan(rows).any()):
             return xp.searchsorted(rows, values, "right" if right else "left")
         return bisect(xp, rows, values, right)
+
+    def bounds(sorted_sequence_spec): return 0, sorted_sequence_spec.shape[-1]
 
     def body(k, sorted_sequence, input, out_int32, right):
         common = dtypes.from_numpy(dtypes.promote_types(sorted_sequence.dtype, input.dtype).compute)
@@ -300,9 +306,32 @@ class _one_hot(Composite):
         if input.device.type == "meta":
             need(num_classes > 0, "Can not infer total number of classes without data: give num_classes.")
             return _full((*input.shape, num_classes), 0, dtypes.int64, input.device)
-        least, most = int(input.min()), int(input.max())
-        need(least >= 0, f"Class values must be non-negative, got {least}.")
-        need(num_classes == -1 or most < num_classes, f"Class values must be smaller than num_classes: {most} with "
-                                                      f"{num_classes} classes.")
-        count = most + 1 if num_classes == -1 else num_classes
-        return _full((*input.shape, count), 0, dtypes.int64, input.device).scatter(-1, input.unsqueeze(-1), 1)
+        if num_classes == -1:
+            least, most = int(input.min()), int(input.max())
+            need(least >= 0, f"Class values must be non-negative, got {least}.")
+            num_classes = most + 1
+        return _class_rows(input, as_int(num_classes))
+
+
+class _class_rows(Op):
+    """`one_hot` with so many classes."""
+
+    called = "one_hot"
+    exact = True
+    by_bounds = "input"
+
+    def meta(input, num_classes): return spec(dtypes.int64, (*input.shape, max(num_classes, 0)), None, input.device)
+
+    def verify(input, num_classes):
+        if outside(input, 0, num_classes - 1) is not None:
+            least, most = input.min(), input.max()
+            need(least >= 0, f"Class values must be non-negative, got {least}.")
+            need(False, f"Class values must be smaller than num_classes: {most} with {num_classes} classes.")
+
+    def holds(input, num_classes):     return are_within(input, num_classes, False)
+    def ref(xp, input, num_classes):   return (input[..., None] == xp.arange(num_classes)).astype(xp.int64)
+    def bounds():                      return 0, 1
+
+    def body(k, input, num_classes):
+        here = k.index(input.ndim, (*(1,) * input.ndim, num_classes))
+        return k.cast(k.reshape(input, (*input.shape, 1)) == here, dtypes.int64)

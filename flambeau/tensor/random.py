@@ -18,6 +18,7 @@ from ..base import dtypes, limited_dtypes, observers, shapes
 from ..base.arguments import C_NAMES, asked, fitting, like, number, options, shape_of
 from ..base.errors import argument_error, need
 from ..base.spec import CPU, META, as_device, default_device, device as make_device, spec
+from ..trace.bounds import declare
 from ..trace.running.quick import here
 from ..trace.value import Storage
 from . import attributes, overrides
@@ -611,7 +612,10 @@ def randint(*args, low=None, high=None, size=None, generator=None, out=None, dty
     spec = known_kind(size, dtypes.int64) if out is dtype is layout is device is None and not pin_memory else None
     if spec is None:
         spec = new(shape_of((size,)), dtype, layout, device, pin_memory, out, dtypes.int64)
-    return made(out, spec, integers(spec, low, high, generator), requires_grad, "_random")
+    drawn = made(out, spec, integers(spec, low, high, generator), requires_grad, "_random")
+    if out is None:
+        declare(drawn, low, high - 1)
+    return drawn
 
 
 @or_overridden
@@ -632,7 +636,10 @@ def randperm(n, *, generator=None, out=None, dtype=None, layout=None, device=Non
         need(count <= most, f"n cannot be greater than {most} for {dtype.cname} type, got {count}")
     else:
         fitting(count, dtype)
-    return made(out, spec, Draw(source, lambda n: source.permutation(n, dtype.np)), requires_grad, "_random")
+    drawn = made(out, spec, Draw(source, lambda n: source.permutation(n, dtype.np)), requires_grad, "_random")
+    if out is None:
+        declare(drawn, 0, max(count - 1, 0))
+    return drawn
 
 
 @overridable

@@ -11,7 +11,7 @@ cpdef Py_ssize_t looks()
 
 
 cdef class Value:
-    cdef public object trace, array, spec, _memory, _address, on_host
+    cdef public object trace, array, spec, _memory, _address, on_host, bounds
     cdef public Py_ssize_t slot
     cdef bint whole_block         # `array` stands alone in a block of the allocator's, and may be a spare one later
 

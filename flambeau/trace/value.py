@@ -41,8 +41,9 @@ def looks():
 class Value:
     """Contents: ready (an array laid out as `spec`) or pending (slot `slot` of `trace`)."""
 
-    # `on_host` is what the CPU knows of contents elsewhere: see on_host.py.
-    __slots__ = ("trace", "slot", "array", "spec", "_memory", "_address", "on_host")
+    # `on_host` is what the CPU knows of contents elsewhere: see on_host.py; `bounds` is (a dtype, what is known of the
+    # contents in it as a pair): see bounds.py.
+    __slots__ = ("trace", "slot", "array", "spec", "_memory", "_address", "on_host", "bounds")
 
     # No __init__: the recorder makes one for every result, and an empty object filled in costs a quarter of a call.
 
@@ -321,6 +322,7 @@ class Storage:
         self.value.ready()
         if not self.exported and shares_value(self):
             self.value = self.value.copy_of_bytes()
+        self.value.bounds = None
         return self.value.memory
 
     def still_exported(self):

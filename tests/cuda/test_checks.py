@@ -64,7 +64,7 @@ def test_positions_that_were_written_out(downloads):
 
 def test_what_the_device_made_is_brought_back_once(downloads):
     x = torch.randn(40, device="cuda")
-    best = x.topk(5).indices
+    best = (x[:5].abs() * 7).long()
     assert x[best].tolist() == x[best].tolist()
     assert downloads.count(best.nbytes) == 1
 
@@ -109,3 +109,15 @@ def test_a_check_that_was_passed_is_not_another_one(downloads):
     labels[0] = 77
     with pytest.raises(IndexError, match="Target 77 is out of bounds"):
         entropy(torch.zeros(3, 10).cuda(), labels)
+
+
+def test_positions_that_exist_by_how_they_were_found(downloads):
+    x = torch.randn(300, 400, device="cuda")
+    best = x.argmax(1)
+    rows = torch.ones(400, 3, device="cuda")[best]
+    picked = x.gather(1, best.unsqueeze(1)) + rows.index_add(0, x.topk(2).indices[:, 0] % 300, rows).sum()
+    drawn = torch.ones(9, device="cuda")[torch.randint(0, 9, (2000,), device="cuda")]
+    assert downloads == []
+    with pytest.raises(IndexError, match="out of bounds for dimension 0 with size 3"):
+        torch.ones(3, device="cuda")[best + 3]
+    assert picked.isfinite().all() and drawn.sum() == 2000

@@ -223,6 +223,8 @@ REDUCE = [
     ("index_add", made(5, 3), 0, torch.tensor([4, 0, 4]), made(3, 3)), ("index_add", made(4), 0, torch.tensor([1, 1]), made(2), 3),
     ("_embedding_backward", made(2, 3, 20), torch.tensor([[1, 0, 1], [4, 4, 3]]), 6, 3, False), ("_embedding_backward", made(70, 9), torch.arange(70) % 4, 4, -1, False),
     *[("_cdist", made(2, 5, 3), made(1, 4, 3) + 0.1, p) for p in (0.0, 1.0, 2.0, 2.5, math.inf)], ("_cdist", laid(made(3, 2)), made(4, 2), 2.0),
+    ("_class_rows", torch.arange(6).reshape(2, 3), 7), ("_class_rows", torch.tensor(2), 3), ("_class_rows", laid(torch.arange(8).reshape(2, 4)), 8),
+    ("_counts_below", torch.arange(70) % 4, None, 6), ("_counts_below", (torch.arange(70) % 4).int(), made(70).double(), 4),
 ]
 
 # --- normalisation and losses -------------------------------------------------------------------------------------------------

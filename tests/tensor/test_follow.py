@@ -475,6 +475,7 @@ def test_a_warning_comes_every_time():
 NOT_IN_A_KEY = frozenset((
     "data_ptr storage_offset storage untyped_storage _offset _storage _version _base _view_of _is_view is_leaf grad_fn "
     "_node grad retains_grad is_inference is_pinned is_shared _site _cut names "               # of a tensor
+    "bounds "                                                                                   # of what it will hold
     "deterministic benchmark executor environ perf_counter monotonic current_device getrefcount").split())
 
 
@@ -545,6 +546,10 @@ def by_mode(x):
     return x * 2 if modes.level else x + (1 if modes.grad else 2)
 
 
+def by_contents(x):
+    return x * 2 if door.bounds(x) else x + 1
+
+
 def by_identity(x, y):
     return x * 2 if x is y else x * y
 
@@ -554,6 +559,7 @@ def by_none(x, y):
 
 
 @pytest.mark.parametrize("function, found", [(by_memory, "x.storage_offset"), (by_mode, "modes.level"),
+                                             (by_contents, "door.bounds"),
                                              (by_identity, "x is y"), (by_none, None)])
 def test_the_reading_itself(function, found):
     assert [what.partition(": ")[2] for what in read_beside_the_key(function)] == ([] if found is None else [found])

@@ -315,7 +315,7 @@ class BoundProgram:
             if made is values:
                 _give(made, place, taken[number], False)
             elif value.spec is place.spec:
-                value.on_host = None              # what it was
+                value.on_host = value.bounds = None     # what it was
                 made[place.at] = value
             else:
                 made[place.at] = new_value(place.spec, taken[number], False)
@@ -330,7 +330,7 @@ def _give(made, place, one, may_be_spare):
     elif value.trace is not None:
         fill(value, one, may_be_spare and place.size_class is not None)
     else:
-        value.on_host = None                      # what it was
+        value.on_host = value.bounds = None             # what it was
 
 
 def _spare_class(spec):
