@@ -217,11 +217,15 @@ REDUCE = [
     *[(name, x, d) for name in ("_softmax", "_log_softmax") for x in FLOATS for d in single(x)],
     *[(name, x, x * 0.5, d) for name in ("_softmax_backward", "_log_softmax_backward") for x in FLOATS[:6] for d in single(x)],
     ("_put_along", made(3, 1), PICK, 1, (3, 4)), ("_put_along", made(1, 3), PICK.T, 0, (4, 3)), ("_put_along", made(3, 1).half(), PICK, 1, (3, 4)),
+    ("_put_along", made(3, 2), torch.cat([PICK, PICK - 1], 1) % 4, 1, (3, 4)), ("_put_along", made(3, 4), PICK.expand(3, 4) % 3, 0, (3, 4), True),
+    ("_put_along", made(2, 3, 2).double(), PICK.expand(2, 3, 2) % 3, 1, (2, 3, 2), True), ("_put_along", made(1, 4), PICK.t()[:, :1].expand(1, 4), 0, (3, 4), True),
     ("_take_along", made(3, 4), PICK, 1), ("_take_along", laid(made(3, 4)).half(), PICK.expand(3, 2), 1),
     *[("_vector_norm", x, p, d, keep, None) for x in FLOATS for p in (0, 1, 2, 3.5, -1, math.inf, -math.inf) for d in dims(x) for keep in (False, True)],
     ("_vector_norm", made(3), 2, None, False, torch.float64), ("_norm_of_rows", made(3, 4).bfloat16(), 2, 1, True, None),
     ("index_add", made(5, 3), 0, torch.tensor([4, 0, 4]), made(3, 3)), ("index_add", made(4), 0, torch.tensor([1, 1]), made(2), 3),
     ("_embedding_backward", made(2, 3, 20), torch.tensor([[1, 0, 1], [4, 4, 3]]), 6, 3, False), ("_embedding_backward", made(70, 9), torch.arange(70) % 4, 4, -1, False),
+    *[("pdist", made(7, 3), p) for p in (0.0, 1.0, 2.0, 2.5, math.inf)], ("pdist", laid(made(5, 2)).double(), 2.0), ("pdist", made(2, 3), 1.0),
+    ("_matrix_of_pairs", made(6), 4), ("_matrix_of_pairs", made(1).half(), 2), ("_pairs_of_matrix", made(5, 5)), ("_pairs_of_matrix", laid(made(4, 4)).bfloat16()),
     *[("_cdist", made(2, 5, 3), made(1, 4, 3) + 0.1, p) for p in (0.0, 1.0, 2.0, 2.5, math.inf)], ("_cdist", laid(made(3, 2)), made(4, 2), 2.0),
 ]
 
@@ -336,7 +340,7 @@ def test_integers_wrap_around():
 # --- what is left to the reference ------------------------------------------------------------------------------------------------
 
 LEFT = [
-    ("_put_along", made(3, 2), PICK.expand(3, 2), 1, (3, 4)), ("_put_along", made(1, 4), PICK.t()[:, :1].expand(1, 4), 0, (3, 4), True),     # several to one row
+    ("_put_along", made(3, 2), PICK[:1].expand(1, 2), 1, (3, 4)),
     ("gather", made(3, 4), 1, PICK[:2], False), ("gather", torch.tensor(1.0), 0, torch.tensor(0), False),            # fewer rows
     ("_flip", CUBE, (0, 1)), ("_roll", CUBE, (1, 2), (0, 1)), ("_roll", CUBE, (1,), ()), ("constant_pad_nd", CUBE, (1, 1, 1, 1), 0),
 ]
