@@ -146,7 +146,7 @@ class pdist(Op):
 def rows_of_pairs(k, n):
     """In a body: of which rows each of the pairs of `n` rows is, two expressions [n * (n - 1) / 2, 1]."""
     count = n * (n - 1) // 2
-    left = count - k.index(0, (count, 1))                    # of the first row, m pairs: m (m - 1) < 2 left <= m (m + 1)
+    left = count - k.index(0, (count, 1))                  # m of them in the row: m (m - 1) < 2 left <= m (m + 1)
     m = k.cast(k.sqrt(k.cast(2 * left, dtypes.float64)), dtypes.int64)                   # or one less
     m = m + k.cast(m * (m + 1) < 2 * left, dtypes.int64)
     return n - 1 - m, n - m - left + k.idiv(m * (m + 1), 2)
