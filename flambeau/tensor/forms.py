@@ -25,7 +25,7 @@ OPS_MODULES = ("create", "ranges", "convert", "arith", "power", "bits", "math", 
                "einsum", "solve", "factor", "spectral", "linalg", "linalg_norm", "distance", "conv", "unfold", "pool",
                "maxpool", "fractional", "pad", "corners", "resample", "activation", "dropout", "attention", "norm",
                "recurrence", "recurrent", "packing", "weights", "loss", "cross_entropy", "ctc", "linear_loss",
-               "integer_products", "quantize", "special", "sampling", "fft", "stft", "window", "copies")
+               "integer_products", "quantize", "special", "orthogonal", "sampling", "fft", "stft", "window", "copies")
 
 namespace: dict = {"": {}, "nn.functional": {}, "linalg": {}, "special": {}}
 declared: dict = {}           # class name → operation
