@@ -40,6 +40,10 @@ DOMAIN = {
     "gcd": [(1, 40), (1, 40)], "lcm": [(1, 40), (1, 40)], "bitwise_left_shift": [(0, 9), (0, 3)],
     "bitwise_right_shift": [(0, 99), (0, 3)], "polar": [(0.3, 2), (-2, 2)], "ldexp": [(-2, 2), (-1, 3)], "nextafter": [(0.3, 1), (2, 3)],
     "_where": [None, (-2, 2), (-2, 2)], "_native_dropout": [(-2, 2), None], "_log_ndtr": [(-2, 2)],
+    **{f"_chebyshev_polynomial_{kind}": [(-0.9, 0.9), (0, 12)] for kind in "tuvw"},
+    **{f"_shifted_chebyshev_polynomial_{kind}": [(0.1, 0.9), (0, 12)] for kind in "tuvw"},
+    "_hermite_polynomial_h": [(-2, 2), (0, 9)], "_hermite_polynomial_he": [(-2, 2), (0, 9)], "_laguerre_polynomial_l": [(-2, 2), (0, 9)],
+    "_legendre_polynomial_p": [(-2, 2), (0, 9)],
 }
 
 def every_other(shape):
@@ -546,6 +550,19 @@ ORACLE = {
     "xlogy": lambda a, b: a * math.log(b), "_xlog1py": lambda a, b: a * math.log1p(b), "_entr": lambda a: -a * math.log(a),
     "i0": bessel(0), "_i0e": lambda a: bessel(0)(a) * math.exp(-abs(a)), "_i1": bessel(1), "_i1e": lambda a: bessel(1)(a) * math.exp(-abs(a)),
     "_zeta": lambda s, q: math.fsum((k + q) ** -s for k in range(2000)) + (2000 + q) ** (1 - s) / (s - 1) + (2000 + q) ** -s / 2,
+    "_chebyshev_polynomial_t": lambda x, n: math.cos(int(n) * math.acos(x)),
+    "_chebyshev_polynomial_u": lambda x, n: math.sin((int(n) + 1) * math.acos(x)) / math.sin(math.acos(x)),
+    "_chebyshev_polynomial_v": lambda x, n: math.cos((int(n) + 0.5) * math.acos(x)) / math.cos(math.acos(x) / 2),
+    "_chebyshev_polynomial_w": lambda x, n: math.sin((int(n) + 0.5) * math.acos(x)) / math.sin(math.acos(x) / 2),
+    "_shifted_chebyshev_polynomial_t": lambda x, n: math.cos(int(n) * math.acos(2 * x - 1)),
+    "_shifted_chebyshev_polynomial_u": lambda x, n: math.sin((int(n) + 1) * math.acos(2 * x - 1)) / math.sin(math.acos(2 * x - 1)),
+    "_shifted_chebyshev_polynomial_v": lambda x, n: math.cos((int(n) + 0.5) * math.acos(2 * x - 1)) / math.cos(math.acos(2 * x - 1) / 2),
+    "_shifted_chebyshev_polynomial_w": lambda x, n: math.sin((int(n) + 0.5) * math.acos(2 * x - 1)) / math.sin(math.acos(2 * x - 1) / 2),
+    "_hermite_polynomial_h": lambda x, n: np.polynomial.Hermite.basis(int(n))(x),
+    "_hermite_polynomial_he": lambda x, n: np.polynomial.HermiteE.basis(int(n))(x),
+    "_laguerre_polynomial_l": lambda x, n: np.polynomial.Laguerre.basis(int(n))(x),
+    "_legendre_polynomial_p": lambda x, n: np.polynomial.Legendre.basis(int(n))(x),
+    "_modified_bessel_i0": bessel(0), "_modified_bessel_i1": bessel(1), "_spherical_bessel_j0": lambda x: math.sin(x) / x,
     "frexp": math.frexp,
 }
 INVERSE = {"erfinv": math.erf, "_ndtri": normal}                    # the operation undoes it

@@ -300,10 +300,11 @@ class Op(function.CalledOp, metaclass=Kind):
                                   if (name in op.scalars or name in op.must_fit) and name not in op.operands
                                   and not hasattr(op, f"d_{name}"))          # the weight of lerp may be a tensor
         op.flag_at = tuple(i for i, d in enumerate(defaults) if d.__class__ is bool)
+        tensors = op.operands if op.pointwise else ()        # such as the degrees of polynomials
         op.count_at = tuple(i for i, name in enumerate(op.arg_names)
-                            if name in COUNT_PARAMETERS and name not in op.scalars)
+                            if name in COUNT_PARAMETERS and name not in op.scalars and name not in tensors)
         op.number_at = tuple(i for i, name in enumerate(op.arg_names)
-                             if name in COUNT_PARAMETERS or name in DIM_PARAMETERS)
+                             if name in COUNT_PARAMETERS and name not in tensors or name in DIM_PARAMETERS)
         op.tail = op.defaults[2:]         # what a binary operator adds to its two operands
 
     @classmethod

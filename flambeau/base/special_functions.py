@@ -703,6 +703,12 @@ def sinc(xp, x):
 
 
 @elementwise
+def spherical_bessel_j0(xp, x):
+    """sin(x) / x, 1 at 0 and 0 at the infinities."""
+    return xp.where(x == 0, 1.0, xp.where(xp.isinf(x), 0.0, xp.sin(x) / x))
+
+
+@elementwise
 def xlog1py(xp, x, y):
     """`x` times log1p(`y`), and 0 where `x` is 0 unless `y` is nan."""
     return xp.where((x == 0) & ~xp.isnan(y), 0.0, x * xp.log1p(y))

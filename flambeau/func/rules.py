@@ -196,7 +196,7 @@ def in_front(sliced):
                                       for at, (a, shape) in enumerate(zip(sliced.args, sliced.shapes, strict=True))]))
 
 
-by("_pick _drop _drop_weighted", in_front)
+by("_pick _drop _drop_weighted _sampled _sampled_drop _sampled_slopes", in_front)
 by("_im2col", folded(3))
 by("_col2im", folded(2))
 by("channel_shuffle", lambda sliced: folded(len(sliced.shapes[0]) - 1)(sliced))

@@ -7,7 +7,7 @@ from .arith import conj
 from .einsum import einsum
 from .linalg_norm import _norm_of_rows, _vector_norm, norm_body
 from .matmul import C_TYPE_NAMES, matmul, only_tensors, refuse_dtype
-from .ranges import triu_indices
+from .ranges import arange
 
 
 class _bilinear(Composite):
@@ -133,9 +133,63 @@ class pdist(Op):
         return xp.concatenate([distance(xp, input[i] - input[i + 1:], float(p)) for i in range(n)] or [input[:0, 0]])
 
     def d_input(g, input, p, out):
-        first, second = triu_indices(input.shape[0], input.shape[0], 1, device=input.device).unbind(0)
-        made = slope(g, input[first] - input[second], float(p), out)
-        return input.new_zeros(input.shape).index_add(0, first, made).index_add(0, second, -made)
+        n = input.shape[0]
+        made = d_difference(_matrix_of_pairs(g, n), input, input, float(p), _matrix_of_pairs(out, n))
+        rows = arange(n, device=input.device)                # a row is no pair with itself, be it infinite
+        return made.masked_fill((rows.unsqueeze(1) == rows).unsqueeze(-1), 0).sum(-2)
+
+    def body(k, input, p=2.0):
+        first, second = rows_of_pairs(k, input.shape[0])
+        return norm_body(k, k.gather(input, 0, first) - k.gather(input, 0, second), float(p), (1,))
+
+
+def rows_of_pairs(k, n):
+    """In a body: of which rows each of the pairs of `n` rows is, two expressions [n * (n - 1) / 2, 1]."""
+    count = n * (n - 1) // 2
+    left = count - k.index(0, (count, 1))                  # m of them in the row: m (m - 1) < 2 left <= m (m + 1)
+    m = k.cast(k.sqrt(k.cast(2 * left, dtypes.float64)), dtypes.int64)                   # or one less
+    m = m + k.cast(m * (m + 1) < 2 * left, dtypes.int64)
+    return n - 1 - m, n - m - left + k.idiv(m * (m + 1), 2)
+
+
+class _matrix_of_pairs(Op):
+    """The symmetric matrix [n, n] of one number for each pair of rows, in the order of `pdist`; zeros on its
+    diagonal."""
+
+    exact = True
+
+    def meta(input, n): return spec(input.dtype, (n, n), None, input.device)
+
+    def ref(xp, input, n):
+        made = xp.zeros((n, n), input.dtype)
+        first, second = xp.triu_indices(n, 1)
+        made[first, second] = made[second, first] = input
+        return made
+
+    def d_input(g): return _pairs_of_matrix(g + g.mT)
+
+    def body(k, input, n):
+        row, col = k.index(0, (n, n)), k.index(1, (n, n))
+        low, high = k.minimum(row, col), k.maximum(row, col)
+        at = k.idiv(low * (2 * n - 1 - low), 2) + high - low - 1
+        same = row == col
+        return k.where(same, 0, k.gather(k.expand(k.reshape(input, (1, *input.shape)), (n, *input.shape)), 1,
+                                       k.where(same, 0, at)))
+
+
+class _pairs_of_matrix(Op):
+    """The elements above the diagonal of `input` [n, n], row by row."""
+
+    exact = True
+
+    def meta(input): return spec(input.dtype, (input.shape[0] * (input.shape[0] - 1) // 2,), None, input.device)
+    def ref(xp, input): return input[xp.triu_indices(input.shape[0], 1)]
+    def d_input(g, input_spec): return _matrix_of_pairs(g, input_spec.shape[0]).triu(1)
+
+    def body(k, input):
+        n = input.shape[0]
+        first, second = rows_of_pairs(k, n)
+        return k.gather(k.reshape(input, (n * n, 1)), 0, first * n + second)             # [pairs, 1]
 
 
 def d_difference(g, x1, x2, p, dist):
@@ -145,9 +199,13 @@ def d_difference(g, x1, x2, p, dist):
 
 def slope(g, difference, p, dist):
     """The gradient for `difference`, from that for its p-norm `dist` over the last dimension."""
+    if p == 2:
+        return difference * over_distance(g, dist).unsqueeze(-1)
     g, dist, sign = g.unsqueeze(-1), dist.unsqueeze(-1), difference.sign()
     if p == 0:
         return difference * 0
+    if p == 1:
+        return g * sign
     if p == float("inf"):
         return g * sign * (difference.abs() == dist)
     size = difference.abs().masked_fill(difference == 0, 1)

@@ -6,7 +6,7 @@ from ..base.bounds import positions
 from ..base.errors import need
 from ..base.op import Composite, Op, door
 from ..base.spec import spec
-from .index import picked_along
+from .index import picked_along, scattered, sizes_around
 from .reduce import axes, lift, nonempty, not_for, only, ordered, reduced
 
 # --- one element out of each row: how extremes and ranks pass gradients ---------------------------------------------
@@ -37,9 +37,14 @@ class _put_along(Op):
         if several and in_rows and tuple(index.shape) == tuple(input.shape):
             made = k.library("drop", (input, index), [(input.dtype, size)], (size[dim],))
             return NotImplemented if made is None else made[0]
-        if several or index.shape[dim] != 1:
+        if not several and index.shape[dim] == 1:
+            return k.where(k.index(dim, size) == index, input, 0)
+        d = dim % len(size)
+        if index.shape != input.shape or (*index.shape[:d], *index.shape[d + 1:]) != (*size[:d], *size[d + 1:]):
             return NotImplemented
-        return k.where(k.index(dim, size) == index, input, 0)
+        sizes = sizes_around(size, d)
+        rows = sizes[0], index.shape[d], sizes[2]
+        return scattered(k, "sum" if several else "set", k.reshape(input, rows), k.reshape(index, rows), sizes, size)
 
 
 class _take_along(Op):

@@ -3,6 +3,7 @@
 The windows along a dimension start at the whole parts of (i + sample) · alpha, less that of sample · alpha, where alpha
 spreads them over the dimension; the last one ends with it. Every plane has its own sample, one number a dimension.
 """
+import itertools
 import math
 from operator import index as as_int
 
@@ -16,6 +17,7 @@ from .maxpool import _drop, flat_positions
 from .pool import need_dtype, need_tensor
 from .view import ints
 
+MAX_UNROLLED_TAPS = 64           # of a window that native code looks at
 AXIS_NAMES = {2: ("height", "width"), 3: ("time", "height", "width")}
 
 
@@ -28,6 +30,15 @@ def starts(xp, sample, size, out, kernel):
         sample = sample[..., None]
         made[..., :-1] = ((steps + sample) * alpha).astype(np.int64) - (sample * alpha).astype(np.int64)
     return made
+
+
+def start_of(k, number, sample, size, out, kernel):
+    """In a body: where the window `number` starts, as `starts` has it."""
+    if out == 1:
+        return k.const(size - kernel, dtypes.int64)
+    alpha = k.const(size - kernel, sample.dtype) / k.const(out - 1, sample.dtype)
+    step = k.cast((k.cast(number, sample.dtype) + sample) * alpha, dtypes.int64) - k.cast(sample * alpha, dtypes.int64)
+    return k.where(number == out - 1, size - kernel, step)
 
 
 class _fractional_max_pool(Op):
@@ -45,8 +56,9 @@ class _fractional_max_pool(Op):
             need(input.shape[d], "Expected input to have non-zero size for non-batch dimensions, but got "
                  f"{list(input.shape)} with dimension {d} being empty.")
         for axis, size, kernel, out in zip(AXIS_NAMES[n], input.shape[-n:], kernel_size, output_size, strict=True):
-            need(out + kernel - 1 <= size, f"{name}(): pool {axis} {kernel} too large relative to input {axis} {size}: "
-                                           f"{out} windows need {out + kernel - 1} elements")
+            least = out + kernel - 1 + (n == 3)                  # one more in three dimensions, as PyTorch has it
+            need(least <= size, f"{name}(): pool {axis} {kernel} too large relative to input {axis} {size}: {out} "
+                                f"windows need {least} elements")
         lead = input.shape[:-n] if input.ndim == n + 2 else (1, input.shape[0])
         need(samples.ndim == 3, f"Expect _random_samples to have 3 dimensions, got {samples.ndim}")
         for d, (words, wanted) in enumerate((("no less than input batch size", lead[0]),
@@ -77,6 +89,34 @@ class _fractional_max_pool(Op):
         best = xp.argmax(seen, -1)[..., None]                                # a nan counts as the largest
         shape = (*lead, *output_size)
         return tuple([xp.take_along_axis(one, best, -1).reshape(shape) for one in (seen, position)])
+
+    def body(k, input, samples, kernel_size, output_size):
+        if input.dtype not in (dtypes.float32, dtypes.float64) or math.prod(kernel_size) > MAX_UNROLLED_TAPS:
+            return NotImplemented                          # steps are counted in the input's dtype
+        n = len(kernel_size)
+        lead, size = input.shape[:-n], input.shape[-n:]
+        planes, shape = math.prod(lead), (math.prod(lead), *output_size)
+        if samples.shape[0] != (lead[0] if len(lead) == 2 else 1):
+            return NotImplemented
+        samples = k.reshape(samples, (planes, *[1] * n, n))
+        begins = []
+        for d, at in enumerate(range(n) if n == 3 else range(n - 1, -1, -1)):
+            which = k.reshape(k.const(at, dtypes.int64), (1,) * (n + 2))
+            sample = k.reshape(k.gather(samples, n + 1, which), (planes, *[1] * n))
+            begins.append(start_of(k, k.index(1 + d, shape), sample, size[d], output_size[d], kernel_size[d]))
+        flat = k.expand(k.reshape(input, (planes, *[1] * (n - 1), math.prod(size))), (*shape[:-1], math.prod(size)))
+        best = where = None
+        for tap in itertools.product(*map(range, kernel_size)):
+            at = 0
+            for begin, offset, length in zip(begins, tap, size, strict=True):
+                at = at * length + begin + offset
+            value = k.gather(flat, n, k.expand(at, shape))
+            if best is None:
+                best, where = value, at
+                continue
+            better = (value > best) | (k.isnan(value) & ~k.isnan(best))
+            best, where = k.where(better, value, best), k.where(better, at, where)
+        return tuple([k.reshape(k.expand(one, shape), (*lead, *output_size)) for one in (best, where)])
 
     def d_input(g, out1, input_spec, kernel_size):
         n = len(kernel_size)

@@ -231,10 +231,18 @@ class _cross(Op):
 
     def body(k, input, other, *, dim):
         d = shapes.wrap_dim(dim, len(input.shape))
-        index = k.index(d, [3 if i == d else 1 for i in range(len(input.shape))])
-        after, last = k.irem(index + 1, 3), k.irem(index + 2, 3)
-        left, right = (k.gather(input, d, one) * k.gather(other, d, two) for one, two in ((after, last), (last, after)))
-        return left - right
+        place = k.index(d, [3 if i == d else 1 for i in range(len(input.shape))])
+        if math.prod(input.shape[d + 1:]) > 1:                 # rows of memory, any of which is read as a whole
+            after, last = k.irem(place + 1, 3), k.irem(place + 2, 3)
+            left, right = (k.gather(input, d, one) * k.gather(other, d, two)
+                           for one, two in ((after, last), (last, after)))
+            return left - right
+
+        def parts(x):
+            return [k.gather(x, d, k.reshape(k.const(i, dtypes.int64), (1,) * len(x.shape))) for i in range(3)]
+
+        (a, b, c), (x, y, z) = parts(input), parts(other)
+        return k.where(place == 0, b * z - c * y, k.where(place == 1, c * x - a * z, a * y - b * x))
 
 
 class cross(Composite):

@@ -28,7 +28,32 @@ class _resized(Op):
 
     def body(k, input, maps):
         times = [repeats(m) for m in maps]
-        return weighed(k, input, [m[2] for m in maps], maps) if None in times else repeated(k, input, times)
+        if None not in times:
+            return repeated(k, input, times)
+        made = weighed(k, input, [m[2] for m in maps], maps)
+        if made is NotImplemented and len(maps) == 1 and maps[0][0] in SOURCES:            # lines that are very long
+            made = k.gather(input, -1, SOURCES[maps[0][0]](k, k.index(input.ndim - 1, (*input.shape[:-1], maps[0][2])),
+                                                           *maps[0][1:]))
+        return made
+
+
+def reflected(k, at, size, out, before):
+    """In a body: what the places `at` of a line read, as `reflect` in base/axis_maps.py has it, and the two below."""
+    at = k.abs(at - before)
+    return k.where(at >= size, 2 * (size - 1) - at, at)
+
+
+def replicated(k, at, size, out, before):
+    return k.minimum(k.maximum(at - before, 0), size - 1)
+
+
+def turned(k, at, size, out, before, after):
+    start, end = max(-before, 0), size - max(-after, 0)
+    at = at - max(before, 0)
+    return start + k.where(at < 0, at + (end - start), k.where(at >= end - start, at - (end - start), at))
+
+
+SOURCES = {"reflect": reflected, "replicate": replicated, "circular": turned}
 
 
 class _resized_back(Op):
@@ -49,9 +74,24 @@ class _resized_back(Op):
         if grad.dtype not in SUMMED_DTYPES:
             return NotImplemented
         times = [repeats(m) for m in maps]
-        if None in times:
-            return weighed(k, grad, [m[1] for m in maps], maps, back=True)
-        return added_up(k, grad, times)
+        if None not in times:
+            return added_up(k, grad, times)
+        made = weighed(k, grad, [m[1] for m in maps], maps, back=True)
+        if made is NotImplemented and len(maps) == 1 and maps[0][0] == "reflect":          # lines that are very long
+            made = reflected_back(k, grad, *maps[0][1:])
+        return made
+
+
+def reflected_back(k, grad, size, out, before):
+    """In a body: what reaches each element of a line that was mirrored: from its own place, and from two others."""
+    at = k.index(grad.ndim - 1, (*grad.shape[:-1], size))
+    total = None
+    for place, there in ((at + before, None), (before - at, at > 0), (before + 2 * (size - 1) - at, at < size - 1)):
+        inside = (place >= 0) & (place < out)
+        inside = inside if there is None else inside & there
+        part = k.where(inside, k.gather(grad, -1, k.where(inside, place, 0)), 0)
+        total = part if total is None else total + part
+    return total
 
 
 # --- padding ----------------------------------------------------------------------------------------------------------

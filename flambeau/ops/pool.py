@@ -113,8 +113,21 @@ def added_up(k, x, times):
 
 
 def weighed(k, x, size, maps, back=False, mean=False):
-    """In a body: what `maps` make of the last dimensions of `x`, which then have `size`, if the library does that."""
-    shape = (*x.shape[:x.ndim - len(maps)], *size)
+    """In a body: what `maps` make of the last dimensions of `x`, which then have `size`, if the library does that: two
+    dimensions at a time."""
+    lead = x.shape[:x.ndim - len(maps)]
+    if len(maps) == 3:
+        x = weighed(k, x, size[1:], maps[1:], back, mean)
+        if x is NotImplemented:
+            return NotImplemented
+        plane, counts = math.prod(size[1:]), taps_of(maps[0]).counts if mean else None
+        flat, even = k.reshape(x, (*lead, x.shape[-3], plane)), counts is not None and (counts == counts[0]).all()
+        as_it_is = "window", plane, plane, 1, 1, 0, 1, False
+        made = weighed(k, flat, (size[0], plane), (maps[0], as_it_is), back, mean and not even)
+        if made is NotImplemented:
+            return NotImplemented
+        return k.reshape(made / int(counts[0]) if even else made, (*lead, *size))
+    shape = (*lead, *size)
     made = k.library("weigh", (x,), [(x.dtype, shape)], (maps, back, mean))
     return NotImplemented if made is None else made[0]
 

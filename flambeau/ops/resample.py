@@ -11,6 +11,7 @@ from ..base import dtypes
 from ..base.axis_maps import byte_sum, taps_of
 from ..base.errors import need, warn
 from ..base.op import Composite, Op
+from .corners import _sampled, _sampled_drop, _sampled_slopes, product
 from .maxpool import NOWHERE, _drop_weighted, pick_inside
 from .pad import _resized
 from .pieces import cat, stack
@@ -223,26 +224,29 @@ def put_inside(at, size, padding_mode, align_corners):
     return at, slope
 
 
+def pixel_of(x, size, padding_mode, align_corners):
+    """(the pixels that positions `x` in [-1, 1] are at along one dimension, what they move by with x)
+
+    An identity grid points at pixels up to rounding, and which side of a pixel that is decides the slope: as PyTorch
+    rounds, then, which is once after x + 1.
+    """
+    at, speed = unnormalised((x + 1).to(dtypes.float64), size, align_corners)
+    at = at.to(x.dtype)
+    at, slope = put_inside(at, size, padding_mode, align_corners)
+    return at, slope * speed
+
+
 def axis_corners(x, size, mode, padding_mode, align_corners):
-    """What positions `x` in [-1, 1] read along one dimension: a list of (index, weight, the weight's slope in x)."""
+    """What positions `x` in [-1, 1] read along one dimension, nearest or by a cubic: a list of (index, weight, the
+    weight's slope in x)."""
+    if mode == 1:
+        return [(pixel_of(x, size, padding_mode, align_corners)[0].detach().round(), None, None)]
     wide = dtypes.float64                       # a position is a large number with a small part that counts
     exact, speed = unnormalised(x.to(wide) + 1, size, align_corners)
-    if mode == 2:
-        before = exact.detach().floor()
-        t = exact - before
-        return [(put_inside(before + k - 1, size, padding_mode, align_corners)[0].trunc(), weight, slope * speed)
-                for k, (weight, slope) in enumerate(cubic(t))]
-    # An identity grid points at pixels up to rounding, and which side of a pixel that is decides the slope: as PyTorch
-    # rounds, then.
-    near = unnormalised((x + 1).to(wide), size, align_corners)[0].to(x.dtype).to(wide)
-    at, slope = put_inside(near, size, padding_mode, align_corners)
-    if mode == 1:
-        return [(at.detach().round(), None, None)]
-    before = at.detach().floor()
-    lost = (exact - near).detach()
-    t = at - before + lost.where(lost.abs() < 1, 0) * slope         # of an infinite position, all is lost
-    slope = slope * speed
-    return [(before, 1 - t, -slope), (before + 1, t, slope)]
+    before = exact.detach().floor()
+    t = exact - before
+    return [(put_inside(before + k - 1, size, padding_mode, align_corners)[0].trunc(), weight, slope * speed)
+            for k, (weight, slope) in enumerate(cubic(t))]
 
 
 def cubic(t, a=-0.75):
@@ -275,11 +279,11 @@ def corners(grid, sizes, mode, padding_mode, align_corners):
         yield flat, product([w for _, w, _ in corner]), slopes
 
 
-def product(factors):
-    made = factors[0]
-    for f in factors[1:]:
-        made = made * f
-    return made
+def pixels(grid, sizes, padding_mode, align_corners):
+    """([N, n, P]: at which pixels the positions `grid` [N, P, n] are, slowest dimension first; what they move by)"""
+    n = len(sizes)
+    axes = [pixel_of(grid.select(2, n - 1 - d), size, padding_mode, align_corners) for d, size in enumerate(sizes)]
+    return stack([at for at, _ in axes], 1), [moved for _, moved in axes]
 
 
 def flat_inputs(input, grid):
@@ -316,6 +320,10 @@ class grid_sampler_2d(Composite):
     def of(input, grid, interpolation_mode, padding_mode, align_corners):
         need_sampled(input, grid, interpolation_mode)
         flat, positions = flat_inputs(input, grid)
+        if interpolation_mode == 0:
+            at, _ = pixels(positions, input.shape[2:], padding_mode, align_corners)
+            out = _sampled(flat, at.to(flat.dtype), tuple(input.shape[2:]))
+            return out.to(input.dtype).reshape(*input.shape[:2], *grid.shape[1:-1])
         out = 0
         for index, weight, _ in corners(positions, input.shape[2:], interpolation_mode, padding_mode, align_corners):
             found = pick_inside(flat, index)
@@ -325,6 +333,17 @@ class grid_sampler_2d(Composite):
     def grads(g, needs, input, grid, interpolation_mode, padding_mode, align_corners):
         flat, positions = flat_inputs(input, grid)
         g = g.to(flat.dtype).reshape(*flat.shape[:2], positions.shape[1])
+        if interpolation_mode == 0:
+            sizes, d_input, d_grid = tuple(input.shape[2:]), None, None
+            at, moves = pixels(positions, sizes, padding_mode, align_corners)
+            at = at.to(flat.dtype)
+            if needs[0]:
+                d_input = _sampled_drop(g, at, sizes).reshape(input.shape).to(input.dtype)
+            if needs[1]:
+                slopes = _sampled_slopes(g, flat, at, sizes)
+                parts = [slopes.select(1, d) * moved for d, moved in enumerate(moves)]
+                d_grid = stack(parts[::-1], 2).reshape(grid.shape).to(grid.dtype)
+            return d_input, d_grid
         found = list(corners(positions, input.shape[2:], interpolation_mode, padding_mode, align_corners))
         d_input = d_grid = None
         if needs[0]:

@@ -1,4 +1,5 @@
 """Parts of a tensor as views: one position, a range, a diagonal, windows."""
+import math
 from operator import index as as_int
 
 from ..base import shapes
@@ -222,3 +223,27 @@ class _unfold_backward(Op):
         for k in range(window):
             out[(slice(None),) * d + (slice(k, k + step * (input.shape[d] - 1) + 1, step),)] += input[..., k]
         return out
+
+    def body(k, input, size, dimension, window, step):
+        if not size:
+            return NotImplemented
+        d = dimension % len(size)
+        lead, n, rest = math.prod(size[:d]), size[d], math.prod(size[d + 1:])
+        count = input.shape[d]
+        shape = lead, n, rest, -(-window // step)              # every `step`-th place of a window can reach an element
+        place, nth = k.index(1, shape), k.index(3, shape)
+        number = k.idiv(place, step) - nth
+        place = place - number * step
+        at = (number * rest + k.index(2, shape)) * window + place
+        inside = (place < window) & (number >= 0) & (number < count)
+        made = k.sum(taken(k, k.reshape(input, (lead, count * rest * window)), shape, at, inside), (3,), keepdim=False)
+        return k.reshape(made, size)
+
+
+def taken(k, x, shape, at, inside):
+    """In a body: for a `shape` [planes, …], the elements of `x` [planes, count] at `at`, or 0 where it is not
+    `inside`."""
+    x = k.expand(k.reshape(x, (x.shape[0], *[1] * (len(shape) - 2), x.shape[1])), (*shape[:-1], x.shape[1]))
+    if inside is None:
+        return k.gather(x, len(shape) - 1, at)
+    return k.where(inside, k.gather(x, len(shape) - 1, k.where(inside, at, 0)), 0)

@@ -415,6 +415,52 @@ class _i1e(Pointwise):
     def body(k, input):          return k.i1e(input)
 
 
+class _modified_bessel_i0(Pointwise):
+    """The same as `i0` of `input`, without a gradient; infinite as soon as the exponential of `input` is.
+
+    >>> torch.special.modified_bessel_i0(torch.tensor([0.0, 1.0]))
+    tensor([1.0000, 1.2661])
+    """
+
+    names, forms = "special.modified_bessel_i0", "function out"
+    result, refuses, cname = "float", "complex half", "modified_bessel_i0"
+
+    def ref(xp, input):     return xp.exp(xp.abs(input)) * special_functions.i0e(xp, input)
+    def body(k, input):     return k.exp(k.abs(input)) * k.i0e(input)
+
+
+class _modified_bessel_i1(Pointwise):
+    """The same as `special.i1` of `input`, without a gradient; infinite as soon as the exponential of `input` is.
+
+    >>> torch.special.modified_bessel_i1(torch.tensor([0.0, 1.0]))
+    tensor([0.0000, 0.5652])
+    """
+
+    names, forms = "special.modified_bessel_i1", "function out"
+    result, refuses, cname = "float", "complex half", "modified_bessel_i1"
+
+    def ref(xp, input):     return xp.exp(xp.abs(input)) * special_functions.i1e(xp, input)
+    def body(k, input):     return k.exp(k.abs(input)) * k.i1e(input)
+
+
+class _spherical_bessel_j0(Pointwise):
+    """The sine of `input` over `input`, elementwise: the spherical Bessel function of the first kind of order 0.
+
+    >>> torch.special.spherical_bessel_j0(torch.tensor([0.0, 1.0]))
+    tensor([1.0000, 0.8415])
+    """
+
+    names, forms = "special.spherical_bessel_j0", "function out"
+    result, refuses, cname = "float", "complex half", "spherical_bessel_j0"
+
+    def ref(xp, input):     return special_functions.spherical_bessel_j0(xp, input)
+
+    def body(k, input):
+        zero = input == 0
+        out = k.sin(input) / k.where(zero, 1, input)
+        return k.where(zero, 1, k.where(k.abs(input) == math.inf, 0, out))
+
+
 def near_zero(input, slope):
     """`slope(input)`, and its limit 0.5 where `input` is too small to divide by."""
     far = input.abs() > 1e-7

@@ -1,10 +1,12 @@
 """Sliding blocks of an image as columns, and back: `unfold` and `fold`."""
 import math
 
+from ..base import dtypes
 from ..base.errors import need
 from ..base.op import Composite, Op
 from ..base.spec import spec
 from .conv import add_up, columns
+from .slices import taken
 from .view import ints
 
 
@@ -55,6 +57,20 @@ class _im2col(Op):
     def d_input(g, input_spec, kernel_size, dilation, padding, stride):
         return _col2im(g, input_spec.shape[-2:], kernel_size, dilation, padding, stride)
 
+    def body(k, input, kernel_size, dilation, padding, stride):
+        size = input.shape[-2:]
+        planes, blocks = math.prod(input.shape[:-2]), block_counts(size, kernel_size, stride, padding, dilation)
+        shape = planes, *kernel_size, *blocks
+        at, inside = None, None
+        for d in range(2):
+            place = k.index(3 + d, shape) * stride[d] + k.index(1 + d, shape) * dilation[d] - padding[d]
+            if padding[d]:
+                here = (place >= 0) & (place < size[d])
+                inside = here if inside is None else inside & here
+            at = place if at is None else at * size[1] + place
+        made = taken(k, k.reshape(input, (planes, math.prod(size))), shape, at, inside)
+        return k.reshape(made, (*input.shape[:-3], input.shape[-3] * math.prod(kernel_size), math.prod(blocks)))
+
 
 class _col2im(Op):
     """Columns [N, C * prod(kernel), blocks] (or without N) added up where windows of an [N, C, H, W] came from."""
@@ -89,6 +105,38 @@ class _col2im(Op):
 
     def d_input(g, kernel_size, dilation, padding, stride):
         return _im2col(g, kernel_size, dilation, padding, stride)
+
+    def body(k, input, output_size, kernel_size, dilation, padding, stride):
+        blocks = block_counts(output_size, kernel_size, stride, padding, dilation)
+        planes = math.prod(input.shape[:-1]) // math.prod(kernel_size)
+        if input.dtype.category < 2 and input.dtype is not dtypes.int64:
+            return NotImplemented                              # NumPy's sums of them are of int64
+        near = dilation == (1, 1)               # then only every `stride`-th place of a window can reach an element
+        counts = [-(-n // s) if near else n for n, s in zip(kernel_size, stride, strict=True)]
+        shape = planes, *output_size, *counts
+        tap, block, inside = 0, 0, None
+        for d in range(2):
+            place, nth = k.index(1 + d, shape) + padding[d], k.index(3 + d, shape)
+            if near:
+                last = k.idiv(place, stride[d])
+                place, number = place - (last - nth) * stride[d], last - nth
+                here = (place < kernel_size[d]) & (number >= 0) & (number < blocks[d])
+            else:
+                number, here = window_of(k, place - nth * dilation[d], stride[d], blocks[d])
+                place = nth
+            inside = here if inside is None else inside & here
+            tap, block = place + tap * kernel_size[d], number + block * blocks[d]
+        at = tap * math.prod(blocks) + block
+        flat = k.reshape(input, (planes, math.prod(kernel_size) * math.prod(blocks)))
+        made = k.sum(taken(k, flat, shape, at, inside), (3, 4), keepdim=False)
+        return k.reshape(made, (*input.shape[:-2], input.shape[-2] // math.prod(kernel_size), *output_size))
+
+
+def window_of(k, start, stride, count):
+    """In a body: the number of the window that begins at `start`, and whether there is one."""
+    number = start if stride == 1 else k.idiv(start, stride)
+    there = (start >= 0) & (number < count)
+    return number, there if stride == 1 else there & (number * stride == start)
 
 
 def pair(given, what):

@@ -23,9 +23,9 @@ OPS_MODULES = ("create", "ranges", "convert", "arith", "power", "bits", "math", 
                "reduce", "extremes", "moments", "softmax", "order", "cumulative", "counting", "shape", "view", "slices",
                "pieces", "arrange", "index", "index_along", "mask", "scatter", "search", "embedding", "matmul", "addmm",
                "einsum", "solve", "factor", "spectral", "linalg", "linalg_norm", "distance", "conv", "unfold", "pool",
-               "maxpool", "fractional", "pad", "resample", "activation", "dropout", "attention", "norm", "recurrence",
-               "recurrent", "packing", "weights", "loss", "cross_entropy", "ctc", "linear_loss", "integer_products",
-               "special", "sampling", "fft", "stft", "window", "copies")
+               "maxpool", "fractional", "pad", "corners", "resample", "activation", "dropout", "attention", "norm",
+               "recurrence", "recurrent", "packing", "weights", "loss", "cross_entropy", "ctc", "linear_loss",
+               "integer_products", "quantize", "special", "orthogonal", "sampling", "fft", "stft", "window", "copies")
 
 namespace: dict = {"": {}, "nn.functional": {}, "linalg": {}, "special": {}}
 declared: dict = {}           # class name → operation

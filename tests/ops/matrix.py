@@ -48,6 +48,9 @@ row("cdist", lambda a, b: torch.cdist(a, b), lambda a, b: np.sqrt(((a[:, None] -
 row("cdist p", lambda a, b: torch.cdist(a, b, p=1.5), lambda a, b: (np.abs(a[:, None] - b) ** 1.5).sum(-1) ** (2 / 3),
     A, numbers((4, 3), seed=15), grad="first")
 row("pdist", lambda a: torch.pdist(a), lambda a: np.array([np.sqrt(((a[i] - a[j]) ** 2).sum()) for i in range(len(a)) for j in range(i + 1, len(a))]), A)
+for power in (1.0, 3.0):
+    row(f"pdist {power}", lambda a, p=power: torch.pdist(a, p),
+        lambda a, p=power: np.array([(abs(a[i] - a[j]) ** p).sum() ** (1 / p) for i in range(len(a)) for j in range(i + 1, len(a))]), A)
 row("cdist of many", lambda a, b: torch.cdist(a, b), lambda a, b: np.sqrt(((a[:, None] - b) ** 2).sum(-1)), numbers((27, 2), seed=16),
     numbers((2, 2), 3, 5, seed=17), grad="first", tol=1e-7)
 row("pairwise_distance", lambda a, b: F.pairwise_distance(a, b), lambda a, b: np.sqrt(((a - b + 1e-6) ** 2).sum(-1)), A, A[::-1] * 2)

@@ -393,3 +393,9 @@ row("group_norm", lambda x, w, b: F.group_norm(x, 2, w, b),
     lambda x, w, b: standard(x.reshape(3, 2, 4), (2,)).reshape(3, 4, 2) * channel(w) + channel(b), IMAGE, W, B, grad="first")
 row("local_response_norm", lambda x: F.local_response_norm(x, 3, 0.1, 0.75, 2.0), lambda x: neighbours(x, 3, 0.1, 0.75, 2.0), IMAGE, grad="first")
 row("normalize", lambda x: F.normalize(x, 3.0, 1), lambda x: x / (np.abs(x) ** 3).sum(1, keepdims=True) ** (1 / 3), X)
+row("fake_quantize_per_tensor_affine", lambda x: torch.fake_quantize_per_tensor_affine(x, 0.25, 1, -3, 4),
+    lambda x: 0.25 * (np.clip(np.rint(x / 0.25) + 1, -3, 4) - 1), X, grad=False)
+row("fake_quantize_per_channel_affine",
+    lambda x: torch.fake_quantize_per_channel_affine(x, 0.25 + torch.arange(4, dtype=torch.float32, device=x.device),
+                                                     torch.ones(4, dtype=torch.int32, device=x.device), 1, -3, 4),
+    lambda x: (np.clip(np.rint(x / (0.25 + np.arange(4))) + 1, -3, 4) - 1) * (0.25 + np.arange(4)), X, grad=False)

@@ -525,7 +525,7 @@ CALLS = [
     ("_inside_unit", torch.tensor([0.0, 1, 0.3]), "input"), ("_class_check", torch.tensor([0, 2]), 3, 0),
     *[("_glu", GRID, d) for d in (0, 1, -2)], ("_glu", GRID.half(), 1), ("_addr", OTHER[0, :3, 0], ROW, ROW[:3], 0.5, 2),
     ("_addr", ROW * math.inf, ROW[:2], ROW, 0, 1), ("_addr", torch.arange(3), torch.arange(2), torch.arange(3), 2, 3),
-    ("_addr", ROW > 0, MASK[:, 0], ROW < 7, True, True), ("_cross", GRID, OTHER, -1), ("_cross", ROW, torch.tensor([0.5, 3, -1]), 0),
+    ("_addr", ROW > 0, MASK[:, 0], ROW < 7, True, True), ("_cross", GRID, OTHER, -1), ("_cross", torch.rand(2, 3, 4), torch.rand(1, 3, 4), 1), ("_cross", ROW, torch.tensor([0.5, 3, -1]), 0),
 ]
 
 

@@ -203,6 +203,12 @@ def over(name, inputs, *rest, dims=dims):
 SOME = [made(3, 4), made(3, 4, dtype=torch.int32)]
 WANTED = [torch.float64, torch.float16, torch.int8, torch.bool, torch.int64]
 PICK = torch.tensor([[2], [0], [3]])
+WINDOWS = [((3, 3), (1, 1), (1, 1), (1, 1)), ((2, 2), (1, 1), (0, 0), (2, 2)), ((3, 2), (2, 1), (1, 0), (1, 2)), ((2, 5), (3, 2), (3, 4), (4, 1)),
+           ((2, 2), (1, 1), (0, 0), (3, 3))]                           # size, dilation, padding, stride
+BLOCKS = [(7, 8), (3, 4), (5, 4), (3, 8), (2, 3)]
+LONG_PADS = [("_reflection_pad1d", ("reflect", 40000, 40012, 5)), ("_reflection_pad1d", ("reflect", 40000, 39990, -3)),
+             ("_replication_pad1d", ("replicate", 40000, 50000, 9000)), ("_pad_circular", ("circular", 40000, 79000, 39000, 0)),
+             ("_pad_circular", ("circular", 40000, 40003, -5, 8))]
 REDUCE = [
     *over("_sum", ALL, None), *[("_sum_dim", x, 1, False, d) for x in SOME for d in WANTED], *over("nansum", ALL, None),
     *over("_mean", FLOATS, None), *[("_mean_dim", x, 0, True, d) for x in SOME for d in WANTED[:2]],
@@ -217,11 +223,25 @@ REDUCE = [
     *[(name, x, d) for name in ("_softmax", "_log_softmax") for x in FLOATS for d in single(x)],
     *[(name, x, x * 0.5, d) for name in ("_softmax_backward", "_log_softmax_backward") for x in FLOATS[:6] for d in single(x)],
     ("_put_along", made(3, 1), PICK, 1, (3, 4)), ("_put_along", made(1, 3), PICK.T, 0, (4, 3)), ("_put_along", made(3, 1).half(), PICK, 1, (3, 4)),
+    ("_put_along", made(3, 2), torch.cat([PICK, PICK - 1], 1) % 4, 1, (3, 4)), ("_put_along", made(3, 4), PICK.expand(3, 4) % 3, 0, (3, 4), True),
+    ("_put_along", made(2, 3, 2).double(), PICK.expand(2, 3, 2) % 3, 1, (2, 3, 2), True), ("_put_along", made(1, 4), PICK.t()[:, :1].expand(1, 4), 0, (3, 4), True),
     ("_take_along", made(3, 4), PICK, 1), ("_take_along", laid(made(3, 4)).half(), PICK.expand(3, 2), 1),
     *[("_vector_norm", x, p, d, keep, None) for x in FLOATS for p in (0, 1, 2, 3.5, -1, math.inf, -math.inf) for d in dims(x) for keep in (False, True)],
     ("_vector_norm", made(3), 2, None, False, torch.float64), ("_norm_of_rows", made(3, 4).bfloat16(), 2, 1, True, None),
     ("index_add", made(5, 3), 0, torch.tensor([4, 0, 4]), made(3, 3)), ("index_add", made(4), 0, torch.tensor([1, 1]), made(2), 3),
     ("_embedding_backward", made(2, 3, 20), torch.tensor([[1, 0, 1], [4, 4, 3]]), 6, 3, False), ("_embedding_backward", made(70, 9), torch.arange(70) % 4, 4, -1, False),
+    *[("_im2col", x, *how) for x in (made(2, 3, 7, 8), laid(made(3, 7, 8)).half(), made(1, 7, 8).double()) for how in WINDOWS],
+    *[("_col2im", made(2, 3 * math.prod(how[0]), math.prod(counts)).to(dtype), (7, 8), *how) for how, counts in zip(WINDOWS, BLOCKS)
+      for dtype in (torch.float32, torch.bfloat16)],
+    *[("_unfold_backward", made(2, n, 4, w), (2, 9, 4), 1, w, step) for n, w, step in [(7, 3, 1), (4, 3, 2), (1, 9, 5), (2, 2, 4), (9, 1, 1)]],
+    ("_unfold_backward", made(4, 3, dtype=torch.int32), (9,), -1, 3, 2), ("_unfold_backward", made(4, 3).half(), (9,), 0, 3, 2),
+    *[(name, made(2, 40000), (m,)) for name, m in LONG_PADS],
+    ("_resized_back", made(2, 40012), (("reflect", 40000, 40012, 5),)), ("_resized_back", made(39999), (("reflect", 40000, 39999, -3),)),
+    *[("_fractional_max_pool2d_largest", made(*lead, 9, 11).to(dtype), torch.rand(*(1, 1, *lead)[-2:], 2).to(dtype), kernel, size)
+      for lead in ((2, 3), (2,)) for dtype in (torch.float32, torch.float64) for kernel, size in [((2, 3), (4, 5)), ((1, 1), (9, 1)), ((2, 2), (8, 10))]],
+    ("_fractional_max_pool3d_largest", made(2, 3, 5, 7, 9), torch.rand(2, 3, 3), (2, 1, 3), (2, 5, 4)),
+    *[("pdist", made(7, 3), p) for p in (0.0, 1.0, 2.0, 2.5, math.inf)], ("pdist", laid(made(5, 2)).double(), 2.0), ("pdist", made(2, 3), 1.0),
+    ("_matrix_of_pairs", made(6), 4), ("_matrix_of_pairs", made(1).half(), 2), ("_pairs_of_matrix", made(5, 5)), ("_pairs_of_matrix", laid(made(4, 4)).bfloat16()),
     *[("_cdist", made(2, 5, 3), made(1, 4, 3) + 0.1, p) for p in (0.0, 1.0, 2.0, 2.5, math.inf)], ("_cdist", laid(made(3, 2)), made(4, 2), 2.0),
     ("_class_rows", torch.arange(6).reshape(2, 3), 7), ("_class_rows", torch.tensor(2), 3), ("_class_rows", laid(torch.arange(8).reshape(2, 4)), 8),
     ("_counts_below", torch.arange(70) % 4, None, 6), ("_counts_below", (torch.arange(70) % 4).int(), made(70).double(), 4),
@@ -338,7 +358,7 @@ def test_integers_wrap_around():
 # --- what is left to the reference ------------------------------------------------------------------------------------------------
 
 LEFT = [
-    ("_put_along", made(3, 2), PICK.expand(3, 2), 1, (3, 4)), ("_put_along", made(1, 4), PICK.t()[:, :1].expand(1, 4), 0, (3, 4), True),     # several to one row
+    ("_put_along", made(3, 2), PICK[:1].expand(1, 2), 1, (3, 4)),
     ("gather", made(3, 4), 1, PICK[:2], False), ("gather", torch.tensor(1.0), 0, torch.tensor(0), False),            # fewer rows
     ("_flip", CUBE, (0, 1)), ("_roll", CUBE, (1, 2), (0, 1)), ("_roll", CUBE, (1,), ()), ("constant_pad_nd", CUBE, (1, 1, 1, 1), 0),
 ]

@@ -13,6 +13,7 @@ from ..cpu.library.conv_kernels import TapKernels
 from ..cpu.library.fft_kernels import FFTKernels
 from ..cpu.library.gemm_kernels import GemmKernels, compiled_kernels
 from ..cpu.library.pool import PoolKernels
+from ..cpu.library.sample import SampleKernels
 from ..cpu.library.scatter_kernels import ScatterKernels
 from ..cpu.library.search import SearchKernels
 from ..cpu.library.solver_kernels import SolverKernels
@@ -27,7 +28,7 @@ from . import packaged
 
 WHEEL_LEVELS = {"x86_64": ("x86-64-v3", "x86-64-v4"), "aarch64": ("generic",)}     # which a wheel is for
 PACKAGED_CLASSES = (GemmKernels,), (TapKernels, WinogradKernels), (PoolKernels,), (OrderKernels,), (FFTKernels,), \
-    (ScatterKernels, BagKernels, SearchKernels), (TriangularKernels, SolverKernels)                # an object each
+    (ScatterKernels, BagKernels, SearchKernels, SampleKernels), (TriangularKernels, SolverKernels)    # an object each
 PART_CHARACTERS = 1 << 18         # of texts of launches that become an object
 
 

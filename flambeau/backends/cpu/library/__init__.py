@@ -13,6 +13,7 @@ Complex numbers are only transformed.
     scatter(dtype, values, index, based, size, how, fresh, bits, skip)                 a LibraryCall; scatter.py
     drop_weighted(dtype, samples, channels, taps, count, size)                         a LibraryCall; pool.py
     weigh(dtype, x, y, maps, back, mean)                                               a LibraryCall; pool.py
+    sample(dtype, step, channels, at, sizes)                                           a LibraryCall; sample.py
     search(dtype, rows, values, how, bits)                                             a LibraryCall; search.py
     spread(dtype, available, count)                                                    a LibraryCall; scatter.py
     scan(dtype, operation, shape, dim)                                                 a LibraryCall; pool.py
@@ -66,7 +67,7 @@ from functools import lru_cache
 
 from ....base.shapes import contiguous_strides
 from ..threads import get_num_threads
-from . import bags, conv, ctc, fft, gemm, gemm_narrow, images, pool, scatter, search, solvers, sort, triangular
+from . import bags, conv, ctc, fft, gemm, gemm_narrow, images, pool, sample, scatter, search, solvers, sort, triangular
 from .gemm import LibraryCall
 from .gemm_kernels import LLVM_ELEMENT
 
@@ -157,6 +158,8 @@ def _answer(name, dtype, args, outs, params, _threads):
         found = scatter.spread(dtype, args[0][0][0], math.prod(outs[0][0]))
     elif name == "drop_weighted":
         found = pool.drop_weighted(dtype, *args[0][0][:2], *args[1][0][1:], *params)
+    elif name in sample.SAMPLE_STEPS:
+        found = sample.sample(dtype, name, args[0][0][1], args[-1], *params)
     elif name == "jitter_colours":
         found = images.jitter_colours(dtype, args[0], outs[0])
     elif name == "resize_boxes":
