@@ -40,7 +40,7 @@ from ..base.op import Op
 from ..base.public_names import home
 from ..base.spec import Spec, device as Device
 from ..tensor.forms import FORM_TYPE
-from ..tensor.random import Generator
+from ..tensor.generators import Generator
 from ..tensor.tensor import Tensor
 from .guards import MISSING
 

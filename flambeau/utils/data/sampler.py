@@ -13,7 +13,7 @@ import numpy as np
 from ...backends.cpu.random import draws as streams
 from ...base import dtypes
 from ...tensor.create import as_tensor
-from ...tensor.random import stream
+from ...tensor.generators import stream
 from ...tensor.reading import array_of
 
 __all__ = ["BatchSampler", "RandomSampler", "Sampler", "SequentialSampler", "SubsetRandomSampler",
