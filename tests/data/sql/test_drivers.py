@@ -266,8 +266,7 @@ def test_keys_that_do_not_lie_in_order_are_sorted_with_little_memory(tmp_path, m
     needs("duckdb")
     import duckdb
 
-    from flambeau.data.sql import duckdb as engine
-    from flambeau.data.sql.duckdb_session import SORTING_KEYS_MIB, SORTING_MEMORY_MIB
+    from flambeau.data.sql import duckdb as engine, duckdb_session
     path = str(tmp_path / "t.duckdb")
     with duckdb.connect(path) as con:
         con.execute("CREATE TABLE t AS SELECT (range * 7919) % 1000003 AS id, printf('%07d', id) AS name, "
@@ -283,8 +282,9 @@ def test_keys_that_do_not_lie_in_order_are_sorted_with_little_memory(tmp_path, m
         return data.source.connect().boundaries(data.query, (key,), 8192)
 
     plenty = looked_at()
-    assert (SORTING_KEYS_MIB, 1) in opened and max(opened)[0] < SORTING_MEMORY_MIB
-    monkeypatch.setattr(engine, "SORTING_KEYS_MIB", 1)                # too little, and twice as much too
+    assert (duckdb_session.SORTING_KEYS_MIB, 1) in opened
+    assert max(opened)[0] < duckdb_session.SORTING_MEMORY_MIB
+    monkeypatch.setattr(duckdb_session, "SORTING_KEYS_MIB", 1)                # too little, and twice as much too
     assert looked_at() == plenty
     assert {(1, 1), (2, 1)} <= {*opened}
 
