@@ -23,7 +23,8 @@ OPS_MODULES = ("create", "ranges", "convert", "arith", "power", "bits", "math", 
                "reduce", "extremes", "moments", "softmax", "order", "cumulative", "counting", "shape", "view", "slices",
                "pieces", "arrange", "index", "index_along", "mask", "scatter", "search", "embedding", "matmul", "addmm",
                "einsum", "solve", "factor", "spectral", "linalg", "linalg_norm", "distance", "conv", "unfold", "pool",
-               "maxpool", "fractional", "pad", "resample", "activation", "dropout", "attention", "norm", "recurrence",
+               "maxpool", "fractional", "pad", "resample", "activation", "relu", "dropout", "attention", "norm",
+               "batch_norm", "recurrence", "lstm", "gru",
                "recurrent", "packing", "weights", "loss", "cross_entropy", "ctc", "linear_loss", "integer_products",
                "special", "sampling", "fft", "stft", "window", "copies")
 
