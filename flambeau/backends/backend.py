@@ -351,7 +351,7 @@ class Backend:
         raise NotImplementedError(f"{type(self).__name__} has no events")
 
     def new_random_stream(self):
-        """A RandomStream (cpu/random/draws.py) that draws in memory of this device; None: the CPU's numbers."""
+        """A RandomStream (cpu/random/random_stream.py) that draws in memory of this device; None: the CPU's numbers."""
         return None
 
     def synchronize(self):

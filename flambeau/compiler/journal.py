@@ -33,7 +33,7 @@ from collections import OrderedDict, defaultdict, deque
 
 import numpy as np
 
-from ..backends.cpu.random.draws import RandomStream
+from ..backends.cpu.random.random_stream import RandomStream
 from ..base.dtypes import dtype as Dtype
 from ..base.layout import layout as Layout, memory_format as MemoryFormat
 from ..base.op import Op

@@ -14,7 +14,7 @@ from types import ModuleType
 
 import numpy as np
 
-from ..backends.cpu.random.draws import RandomStream
+from ..backends.cpu.random.random_stream import RandomStream
 from ..base import observers
 from ..base.errors import PACKAGE, is_packaged, line_of
 from ..base.op import known

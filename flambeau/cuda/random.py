@@ -2,7 +2,7 @@
 
 Seeds are kept for devices that have not been used yet, so that seeding starts nothing.
 """
-from ..backends.cpu.random import draws as streams
+from ..backends.cpu.random import default_streams as streams
 from ..backends.cuda import driver
 from ..base.spec import as_device
 from ..tensor.generators import Generator

@@ -1,7 +1,9 @@
 """Generators of random numbers: their seeds and states, and the stream that a draw takes its numbers from."""
 from contextlib import contextmanager
 
-from ..backends.cpu.random import draws as streams
+from ..backends.cpu.random import default_streams as streams
+from ..backends.cpu.random.draws import MersenneTwister
+from ..backends.cpu.random.random_stream import DEFAULT_SEED
 from ..base import dtypes
 from ..base.errors import argument_error, need
 from ..base.spec import CPU, META, as_device, device as make_device
@@ -25,8 +27,8 @@ class Generator:
         if where.backend is None:
             raise RuntimeError(f"Cannot get a generator for device '{where}': no numbers are drawn there. Make a "
                                "torch.Generator() without a device")
-        self._stream = where.backend.new_random_stream() or streams.MersenneTwister(where)
-        self._stream.manual_seed(streams.DEFAULT_SEED)
+        self._stream = where.backend.new_random_stream() or MersenneTwister(where)
+        self._stream.manual_seed(DEFAULT_SEED)
 
     @classmethod
     def over(cls, source):

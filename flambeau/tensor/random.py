@@ -8,7 +8,8 @@ memory, the dimension with the largest stride outermost, as PyTorch's iterator w
 
 from ..autograd.edges import requires
 from ..autograd.modes import modes
-from ..backends.cpu.random import draws as streams
+from ..backends.cpu.random import default_streams as streams
+from ..backends.cpu.random.arithmetic import SIGNIFICAND_BITS
 from ..base import dtypes, limited_dtypes, observers, shapes
 from ..base.arguments import fitting, like, number, shape_of
 from ..base.errors import argument_error, need
@@ -226,7 +227,7 @@ def randperm(n, *, generator=None, out=None, dtype=None, layout=None, device=Non
     limited_dtypes.refuse_random("randperm", dtype)
     need(dtype.category in (1, 2), f"\"randperm\" not implemented for '{dtype.cname}'", NotImplementedError)
     if dtype.category == 2:
-        most = 2 ** streams.SIGNIFICAND_BITS[dtype.name] + 1
+        most = 2 ** SIGNIFICAND_BITS[dtype.name] + 1
         need(count <= most, f"n cannot be greater than {most} for {dtype.cname} type, got {count}")
     else:
         fitting(count, dtype)
