@@ -220,10 +220,7 @@ def attach_all():
         op = top.get(target)
         if op is None: continue
         setattr(Tensor, f"__{name}__", inverted(op) if name == "invert" else unary(op))
-    door.full, door.sum_dim, door.view = declared["_full"], declared["_sum_dim"], declared["_view"]
-    door.ones_like, door.zeros_like, door.stack = declared["ones_like"], declared["zeros_like"], declared["stack"]
-    door.to_copy = declared["_to_copy"]
-    door.page = page
+    door.operations, door.page = declared, page
 
 
 def page(op):
