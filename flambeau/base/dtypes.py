@@ -13,9 +13,10 @@ import ml_dtypes
 import numpy as np
 
 from .errors import argument_error, need
+from .named import Named
 
 
-class dtype:
+class dtype(Named):
     """The kind of number a tensor holds, for example `flambeau.float32`."""
 
     __slots__ = ("name", "np", "itemsize", "is_floating_point", "is_complex", "category", "cname", "compute", "family",
@@ -34,17 +35,8 @@ class dtype:
         # Narrow floats are computed in float32 and rounded once at the end, as PyTorch does on the CPU.
         self.compute = np.dtype(np.float32) if self.is_floating_point and self.itemsize <= 2 else self.np
 
-    def __repr__(self):
-        return "torch." + self.name
-
     def __reduce__(self):
         return (named, (self.name,))
-
-    def __copy__(self):
-        return self
-
-    def __deepcopy__(self, memo):
-        return self
 
     @property
     def is_integral(self):
