@@ -1,10 +1,11 @@
 """A stream of random numbers, whichever device draws them: its seed and its state."""
 import operator
 import os
+from typing import Any
 
 import numpy as np
 
-from ....base.spec import CPU
+from ....base.spec import CPU, device as device_class
 
 DEFAULT_SEED = 67280421310721
 
@@ -18,7 +19,7 @@ class RandomStream:
 
     device = CPU
 
-    def manual_seed(self, seed):
+    def manual_seed(self, seed: Any) -> "RandomStream":
         """Start over from `seed`, an integer in [-2**63, 2**64); a negative one counts from 2**64."""
         need(hasattr(seed, "__index__") and not isinstance(seed, bool),
              f"manual_seed expected a long, but got {type(seed).__name__}")
@@ -28,40 +29,60 @@ class RandomStream:
         self._start(seed % 2**64)
         return self
 
-    def seed(self):
+    def seed(self) -> int:
         """Start over from a seed that the operating system picks, and return it."""
         seed = int.from_bytes(os.urandom(8), "little")
         self.manual_seed(seed)
         return seed
 
-    def get_state(self):
+    def get_state(self) -> np.ndarray:
         """Where it stands, as PyTorch's bytes for it: an array of NumPy's, uint8."""
         return self._state()
 
-    def set_state(self, state):
+    def set_state(self, state: Any) -> None:
         """Continue from a state that `get_state` gave, here or in PyTorch."""
         state = np.asarray(state)
         if state.dtype != np.uint8:
             raise TypeError(f"RNG state must be a torch.ByteTensor, got {state.dtype}")
         self._continue(state)
 
-    def on(self, device):
+    def on(self, device: device_class) -> "RandomStream":
         """This stream, for a tensor on `device`."""
         return self
 
-    def clone_state(self):
+    def clone_state(self) -> "RandomStream":
         """Another stream that will draw the same numbers as this one."""
         twin = self.new()
         twin.set_state(self.get_state())
         return twin
 
-    # What each kind says for itself:
-    #     new()                          another stream of this kind
-    #     initial_seed(), _start(seed)   the seed that it started from; start over
-    #     position()                     something that is different after every draw
-    #     _state(), _continue(state)     behind `get_state` and `set_state`
+    # --- what each kind says for itself
+
+    def new(self) -> "RandomStream":
+        """Another stream of this kind."""
+        raise NotImplementedError
+
+    def initial_seed(self) -> int:
+        """The seed that it started from."""
+        raise NotImplementedError
+
+    def position(self) -> Any:
+        """Something that is different after every draw."""
+        raise NotImplementedError
+
+    def _start(self, seed: int) -> None:
+        """Start over."""
+        raise NotImplementedError
+
+    def _state(self) -> np.ndarray:
+        """Behind `get_state`."""
+        raise NotImplementedError
+
+    def _continue(self, state: np.ndarray) -> None:
+        """Behind `set_state`."""
+        raise NotImplementedError
 
 
-def need(holds, message):
+def need(holds: bool, message: str) -> None:
     if not holds:
         raise RuntimeError(message)
