@@ -36,7 +36,6 @@ from .tensor import (
     create as _create,
     forms as _forms,
     indexing as _indexing,
-    interop as _interop,
     movement as _movement,
     protocol as _protocol,
     storage as _storage,
@@ -51,14 +50,13 @@ _tracebacks.install()
 _forms.attach_all()
 globals().pop("ops")          # the package of declarations: `torch.ops` is PyTorch's, in compat/_library/overloads.py
 from .tensor import (
-    about as _about,
     attributes as _attributes,
-    dlpack as _dlpack,
-    random as _random,
+    functions as _functions,
+    generators as _generators,
     ufuncs as _ufuncs,
 )
 
-for _cls in (Tensor, Size, OutOfMemoryError, device, dtype, finfo, iinfo, layout, memory_format, _random.Generator):
+for _cls in (Tensor, Size, OutOfMemoryError, device, dtype, finfo, iinfo, layout, memory_format, _generators.Generator):
     _publish(_cls, __name__)
 for _cls in (UntypedStorage, TypedStorage):
     _publish(_cls, f"{__name__}.storage")
@@ -67,7 +65,7 @@ globals().update({d.name: d for d in (*_dtypes.ALL, *_dtypes.NAMES_ONLY)})
 globals().update(_dtypes.ALIASES)
 globals().update({found.name: found for found in _layout.LAYOUTS_AND_FORMATS})
 globals().update(_forms.namespace[""])
-globals().update({name: getattr(module, name) for module in (_create, _interop, _dlpack, _about, _random, _threads)
+globals().update({name: getattr(module, name) for module in (*_functions.PUBLIC_MODULES, _threads)
                   for name in module.PUBLIC})
 globals().update(_create.LEGACY_TENSOR_TYPES)
 globals().update(_legacy_storages)

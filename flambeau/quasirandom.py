@@ -5,7 +5,8 @@ import numpy as np
 
 from .base import dtypes
 from .tensor.create import tensor
-from .tensor.random import Generator, randint
+from .tensor.generators import Generator
+from .tensor.random import randint
 
 __all__ = ["SobolEngine"]
 

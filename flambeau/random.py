@@ -1,5 +1,5 @@
 """`torch.random`: the default generator's seed and state."""
-from .tensor.random import (
+from .tensor.generators import (
     default_generator as default_generator,
     fork_rng,
     get_rng_state,

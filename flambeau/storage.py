@@ -5,7 +5,6 @@ from .tensor.storage import StorageBase, UntypedStorage
 from .tensor.typed_storage import TypedStorage
 
 __all__ = ["TypedStorage", "UntypedStorage"]
-_TypedStorage, _UntypedStorage = TypedStorage, UntypedStorage          # their names up to PyTorch 1.13
 _StorageBase = StorageBase                                             # for isinstance
 _LegacyStorage = _typed._LegacyStorage
 _warn_typed_storage_removal = _typed._warn_typed_storage_removal

@@ -51,8 +51,8 @@ def _summed(g, shape, wanted):
             _broadcast_dims.clear()
         way = _broadcast_dims[shape, wanted] = dims, len(dims) != lead
     dims, stay = way
-    g = door.sum_dim(g, dims, stay, None)
-    return door.view(g, wanted) if stay and len(shape) != len(wanted) else g
+    g = door.operations["_sum_dim"](g, dims, stay, None)
+    return door.operations["_view"](g, wanted) if stay and len(shape) != len(wanted) else g
 
 
 def accumulate(node, g, create_graph):

@@ -268,7 +268,7 @@ def _root_grads(outputs, grads, batched=False):
                 if out.dtype.is_complex:
                     raise RuntimeError("grad can be implicitly created only for real scalar outputs but got "
                                        f"{out.dtype}")
-                g = door.full(out._spec.shape, 1, out._spec.dtype, out._spec.device)
+                g = door.operations["_full"](out._spec.shape, 1, out._spec.dtype, out._spec.device)
             made.append(g)
         else:
             shape = tuple(g.shape)[1:] if batched else tuple(g.shape)
@@ -373,7 +373,7 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=Fal
     given = _given_gradients(grad_outputs, len(outputs))
     options = {"retain_graph": (create_graph if retain_graph is None else retain_graph) or modes.other_slices,
                "create_graph": create_graph, "allow_unused": allow_unused, "materialize_grads": materialize_grads}
-    made = door.batched_grad(outputs, inputs, given, is_grads_batched, options) if modes.levels else None
+    made = door.batching.grad(outputs, inputs, given, is_grads_batched, options) if modes.levels else None
     if made is None:
         made = _grad_batched(outputs, inputs, given, options) if is_grads_batched else \
             grad_of_plain(outputs, inputs, given, **options)
@@ -398,7 +398,7 @@ def grad_of_plain(outputs, inputs, given, retain_graph, create_graph, allow_unus
             if materialize_grads:
                 if isinstance(t, _EdgeAsTensor):
                     raise RuntimeError("materialize_grads cannot be used when the given input is a GradientEdge")
-                g = door.zeros_like(t).requires_grad_()        # so that it can be differentiated again
+                g = door.operations["zeros_like"](t).requires_grad_()        # so that it can be differentiated again
             elif not allow_unused:
                 raise RuntimeError(f"The differentiated Tensor at index {len(made)} appears to not have been used in "
                                    "the graph. Set allow_unused=True if this is the desired behavior." + _about(t))
@@ -412,4 +412,4 @@ def _grad_batched(outputs, inputs, given, options):
     _root_grads(outputs, given, batched=True)
     each = [grad_of_plain(outputs, inputs, tuple(None if g is None else g[i] for g in given),
                           **{**options, "retain_graph": options["retain_graph"] or i < rows - 1}) for i in range(rows)]
-    return tuple(None if column[0] is None else door.stack(column) for column in zip(*each, strict=True))
+    return tuple(None if column[0] is None else door.operations["stack"](column) for column in zip(*each, strict=True))

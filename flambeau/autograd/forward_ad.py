@@ -142,7 +142,8 @@ def write_tangent(tensor, result):
     try:
         spec, part = whole._spec, new
         if base is not None or new is None:
-            new = laid_like(spec, door.full(spec.shape, 0, spec.dtype, spec.device) if old is None else old)
+            old = door.operations["_full"](spec.shape, 0, spec.dtype, spec.device) if old is None else old
+            new = laid_like(spec, old)
             there = new if base is None else look(new, tensor._spec, start_in(base, tensor))
             there.zero_() if part is None else there.copy_(part)
         whole._tangent = (level, _laid_out_like(new, spec))

@@ -87,7 +87,7 @@ class FunctionCtx(Node):
         if self.materialize:
             left = () if self._materialize_non_diff_grads else self.plain_at
             grads = tuple(g if g is not None or spec is None or nr in left
-                          else door.full(spec.shape, 0, spec.dtype, spec.device)
+                          else door.operations["_full"](spec.shape, 0, spec.dtype, spec.device)
                           for nr, (g, spec) in enumerate(zip(grads, self.outs, strict=True)))
         rule, other = self.function.backward, self.function.vjp
         if rule is Function.backward:
@@ -179,7 +179,7 @@ class Function(metaclass=FunctionMeta):
     @classmethod
     def apply(cls, *args, **kwargs):
         """Run the operation on `args` and record it."""
-        if modes.levels and (made := door.batched_function(cls, args, kwargs)) is not None:
+        if modes.levels and (made := door.batching.function(cls, args, kwargs)) is not None:
             return made
         Tensor = door.tensor
         separate = cls.setup_context is not Function.setup_context
@@ -228,7 +228,7 @@ class Function(metaclass=FunctionMeta):
                 ctx._tell_made()
             if tangents is not None:
                 if ctx.materialize:
-                    tangents = [door.zeros_like(a).detach() if t is None and isinstance(a, Tensor) and
+                    tangents = [door.operations["zeros_like"](a).detach() if t is None and isinstance(a, Tensor) and
                                 a._spec.dtype.category >= 2 else t for a, t in zip(args, tangents, strict=True)]
                 set_tangents(outs, cls.jvp(ctx, *tangents))
         finally:

@@ -32,7 +32,7 @@ def jvp(func, inputs, v=None, create_graph=False, strict=False):
         v = _vector(v, inputs, "v", "input")
         single_out, outs = _tensors(func(*inputs), "outputs of the user-provided function", "jvp")
         _strict(outs, "outputs", strict)
-        probes = tuple(door.zeros_like(o).requires_grad_() for o in outs)
+        probes = tuple(door.operations["zeros_like"](o).requires_grad_() for o in outs)
         back = _fill(_grad(outs, inputs, probes, True, strict), inputs, strict)
     with enable_grad() if create_graph else no_grad():
         got = _fill(_grad(back, probes, v, create_graph, strict), outs, strict)
@@ -65,7 +65,7 @@ def jacobian(func, inputs, create_graph=False, strict=False, vectorize=False, st
                 for column, g in zip(columns, got, strict=True):
                     column.append(g)
             rows.append(tuple(
-                door.stack(c).view(out.shape + i.shape) if c else out.new_zeros(out.shape + i.shape)
+                door.operations["stack"](c).view(out.shape + i.shape) if c else out.new_zeros(out.shape + i.shape)
                 for c, i in zip(columns, inputs, strict=True)))
     rows = tuple(_given(row, False, create_graph) for row in rows)
     return _nest(rows, single_out, single)
@@ -80,14 +80,15 @@ def _jacobian_forward(func, inputs):
         each = []
         for j in range(i.numel()):
             with dual_level():
-                unit = door.zeros_like(i).reshape(-1)
+                unit = door.operations["zeros_like"](i).reshape(-1)
                 unit[j] = 1
                 args = [make_dual(t, unit.view(t.shape)) if k == at else t for k, t in enumerate(inputs)]
                 single_out, outs = _tensors(func(*args), "outputs of the user-provided function", "jacobian")
                 both = [unpack_dual(o) for o in outs]
-                each.append([door.zeros_like(p) if t is None else t for p, t in both])
+                each.append([door.operations["zeros_like"](p) if t is None else t for p, t in both])
                 shapes = [o.shape for o in outs]
-        columns.append([door.stack([e[k] for e in each], -1).view(shape + i.shape) for k, shape in enumerate(shapes)])
+        columns.append([door.operations["stack"]([e[k] for e in each], -1).view(shape + i.shape)
+                        for k, shape in enumerate(shapes)])
     rows = tuple(tuple(column[k] for column in columns) for k in range(len(shapes)))
     return _nest(rows, single_out, single)
 
@@ -125,7 +126,7 @@ def hvp(func, inputs, v=None, create_graph=False, strict=False):
         v = _vector(v, inputs, "v", "input")
         out = _scalar(func(*inputs), "hvp")
         slope = _fill(_grad((out,), inputs, None, True, strict), inputs, strict)
-        probes = tuple(door.zeros_like(g).requires_grad_() for g in slope)
+        probes = tuple(door.operations["zeros_like"](g).requires_grad_() for g in slope)
         twice = _fill(_grad(slope, inputs, probes, True, strict), inputs, strict)
     with enable_grad() if create_graph else no_grad():
         got = _fill(_grad(twice, probes, v, create_graph, strict), inputs, strict)
@@ -156,7 +157,7 @@ def _vector(v, like, name, role):
         if len(like) != 1 or like[0].numel() != 1:
             raise RuntimeError(f"The vector {name} can only be None if the user-provided function has a single {role} "
                                f"with a single element: give {name} with the {role}'s shape.")
-        return (door.ones_like(like[0]),)
+        return (door.operations["ones_like"](like[0]),)
     _, v = _tensors(v, name, "the product")
     if len(v) != len(like):
         raise RuntimeError(f"{name} is a tuple of invalid length: should be {len(like)} but got {len(v)}.")
@@ -201,7 +202,7 @@ def _fill(grads, like, strict):
         at = next(i for i, g in enumerate(grads) if g is None)
         raise RuntimeError(f"The output of the user-provided function is independent of input {at}. This is not "
                            "allowed in strict mode.")
-    return tuple(door.zeros_like(t) if g is None else g for g, t in zip(grads, like, strict=True))
+    return tuple(door.operations["zeros_like"](t) if g is None else g for g, t in zip(grads, like, strict=True))
 
 
 def _given(made, single, create_graph):

@@ -220,7 +220,7 @@ def _check_batched(out, inputs, atol, rtol):
     draw = np.random.default_rng(0)
     vs = [_random_like(out, draw) for _ in range(2)]
     each = [grad(out, inputs, v, retain_graph=True, allow_unused=True) for v in vs]
-    both = grad(out, inputs, door.stack(vs), retain_graph=True, allow_unused=True, is_grads_batched=True)
+    both = grad(out, inputs, door.operations["stack"](vs), retain_graph=True, allow_unused=True, is_grads_batched=True)
     for k, b in enumerate(both):
         for row, e in enumerate(each):
             if b is not None and not np.allclose(_array(b[row]), _array(e[k]), rtol, atol):
@@ -235,9 +235,9 @@ def _check_undefined(func, inputs, watched):
         return
     for skipped in range(len(outs)):
         live = [o for k, o in enumerate(outs) if k != skipped]
-        ones = [door.ones_like(o) for o in live]
+        ones = [door.operations["ones_like"](o) for o in live]
         without = grad(live, [inputs[i] for i in watched], ones, retain_graph=True, allow_unused=True)
-        zeros = [door.zeros_like(o) if k == skipped else door.ones_like(o) for k, o in enumerate(outs)]
+        zeros = [door.operations["zeros_like" if k == skipped else "ones_like"](o) for k, o in enumerate(outs)]
         withal = grad(outs, [inputs[i] for i in watched], zeros, retain_graph=True, allow_unused=True)
         for a, b in zip(without, withal, strict=True):
             a = np.zeros(1) if a is None else _array(a)

@@ -9,19 +9,22 @@ floats can be stored, converted and looked at, and promote with nothing (unsigne
 operations take them is a table, base/limited_dtypes.py. Others (quantised numbers, bits, complex32) have a name here
 and nothing else: one is refused where a function is given it, or where a Spec of it would be made.
 """
+from typing import Any
+
 import ml_dtypes
 import numpy as np
 
 from .errors import argument_error, need
+from .named import Named
 
 
-class dtype:
+class dtype(Named):
     """The kind of number a tensor holds, for example `flambeau.float32`."""
 
     __slots__ = ("name", "np", "itemsize", "is_floating_point", "is_complex", "category", "cname", "compute", "family",
                  "foreign")
 
-    def __init__(self, name, np_type, cname, family=None):
+    def __init__(self, name: str, np_type: Any, cname: str, family: str | None = None) -> None:
         self.name = name
         self.np = None if isinstance(np_type, int) else np.dtype(np_type)       # only a size: no tensors of it
         self.itemsize = np_type if self.np is None else self.np.itemsize
@@ -34,17 +37,8 @@ class dtype:
         # Narrow floats are computed in float32 and rounded once at the end, as PyTorch does on the CPU.
         self.compute = np.dtype(np.float32) if self.is_floating_point and self.itemsize <= 2 else self.np
 
-    def __repr__(self):
-        return "torch." + self.name
-
-    def __reduce__(self):
+    def __reduce__(self) -> tuple:
         return (named, (self.name,))
-
-    def __copy__(self):
-        return self
-
-    def __deepcopy__(self, memo):
-        return self
 
     @property
     def is_integral(self):

@@ -1,28 +1,10 @@
 """Memory formats and layouts: the names for how a tensor's elements lie in memory."""
 from . import shapes
 from .errors import need
+from .named import Named
 
 
-class _Named:
-    """One object for each name, in copies and pickles too."""
-
-    __slots__ = ()
-    name: str
-
-    def __repr__(self):
-        return "torch." + self.name
-
-    def __reduce__(self):
-        return (named, (self.name,))
-
-    def __copy__(self):
-        return self
-
-    def __deepcopy__(self, memo):
-        return self
-
-
-class memory_format(_Named):
+class memory_format(Named):
     """An order of the elements in memory, for example `flambeau.channels_last`."""
 
     __slots__ = ("name", "ndim")
@@ -41,14 +23,20 @@ class memory_format(_Named):
                                       f"{len(shape)} dimensions: {list(shape)}")
         return shapes.channels_last_strides(shape)
 
+    def __reduce__(self):
+        return (named, (self.name,))
 
-class layout(_Named):
+
+class layout(Named):
     """How a tensor is stored. Flambeau's are `flambeau.strided`; the others can be named and compared with."""
 
     __slots__ = ("name",)
 
     def __init__(self, name):
         self.name = name
+
+    def __reduce__(self):
+        return (named, (self.name,))
 
 
 contiguous_format = memory_format("contiguous_format")

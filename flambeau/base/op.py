@@ -61,14 +61,14 @@ class _Door:
 
     Note [The door]: imports point downwards, and some calls have to go up: `op(x)` records, a derivative is written in
     operations, autograd makes tensors. Such a call goes through a slot here. It is filled once, by the module that is
-    named beside it (the seven operations by forms), and is for those alone who cannot import that module:
-    tests/test_layers.py holds both.
+    named beside it, and is for those alone who cannot import that module: tests/test_layers.py holds both.
     """
 
     call: Any = None          # tensor/forms        call(op, args, kwargs): an operation, as the user wrote it
     inplace: Any = None       # tensor/write        inplace(op, args, kwargs): its in-place form
     into: Any = None          # tensor/write        into(op, args, kwargs, out): its out= form
     page: Any = None          # tensor/forms        page(op): what `help` shows of it
+    operations: Any = None    # tensor/forms        the declared ones by their names: those that autograd computes with
 
     tensor: Any = None        # tensor/tensor       the Tensor class
     wrap: Any = None          # tensor/tensor       wrap(storage, spec, offset): a tensor that looks at a storage
@@ -76,25 +76,13 @@ class _Door:
     from_array: Any = None    # tensor/create       from_array(array): a tensor that takes over a NumPy array
     operand: Any = None       # tensor/ufuncs       operand(array): a NumPy array as an operand of an operator
 
-    full: Any = None          # tensor/forms        the operations that autograd computes with
-    ones_like: Any = None
-    zeros_like: Any = None
-    stack: Any = None
-    sum_dim: Any = None
-    view: Any = None
-    to_copy: Any = None       #                     and the one that autocast does
-
-    bounds: Any = None        # trace/bounds        bounds(tensor): what a pending tensor of whole numbers can hold
     before_write: Any = None  # tensor/write        before_write(tensor, what): refuse a write that must not be
     refuse_view: Any = None   # tensor/write        refuse_view(tensor, written): refuse one that a view cannot follow
     gradients: Any = None     # tensor/follow       gradients(node, grads): by its rules, or as these were taped
     hide_write: Any = None    # tensor/overwrite    hide_write(tensor): the write just counted came through `.data`
     resize: Any = None        # tensor/attributes   resize(tensor, size, strides): the storage gets the memory for them
     look_again: Any = None    # autograd/slices     look_again(base, view): the view anew, with its history
-    batched: Any = None       # func/batching       batched(op, args, key, entry): a call over batched tensors
-    batched_node: Any = None  # func/batching       batched_node(op, args): of a composite with derivative rules
-    batched_grad: Any = None  # func/batched_grad   batched_grad(outputs, inputs, ...): `autograd.grad` over them
-    batched_function: Any = None  # func/batching   batched_function(function, args): a Function of the user's over them
+    batching: Any = None      # func/batched_grad   what runs over batched tensors; see `Batching` in func/batching.py
     tangent_of: Any = None    # autograd/forward_ad tangent_of(tensor): what it carries in forward mode
     noticed: Any = None       # __init__            noticed(what, ...): tell watch of it; see watch/noticed.py
     records: Any = None       # autograd/modes      records(): whether calls record autograd nodes now

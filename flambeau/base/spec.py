@@ -32,6 +32,8 @@ class device:
 
     __slots__ = ("type", "index", "backend", "__weakref__")
     _known: dict = {}
+    type: str
+    index: int | None
     backend: Any
 
     def __new__(cls, type=None, index=None):
@@ -190,6 +192,18 @@ class Spec:
 
     __slots__ = ("dtype", "shape", "strides", "device", "ndim", "numel", "size", "np_strides", "contiguous", "dense",
                  "nbytes", "weight")
+    dtype: dtypes.dtype
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    size: Size
+    np_strides: tuple[int, ...]       # in bytes
+    ndim: int
+    numel: int
+    nbytes: int
+    weight: int
+    contiguous: bool
+    dense: bool
+    device: device
 
     def __repr__(self):
         layout = "" if self.contiguous else f" strides {list(self.strides)}"
@@ -213,7 +227,8 @@ _limit = 0                    # how many there may be before that is tried again
 on_too_many: list = []        # functions that let go of what remembers calls, and with it specs
 
 
-def spec(dtype, shape, strides=None, device=CPU):
+def spec(dtype: dtypes.dtype, shape: tuple[int, ...], strides: tuple[int, ...] | None = None,
+         device: device = CPU) -> Spec:
     """The Spec with these parts; contiguous where `strides` is None."""
     key = (dtype, shape, strides, device)
     found = _interned.get(key)

@@ -25,11 +25,6 @@ def _overload(func):
     return func
 
 
-def weak_module(cls):
-    """`cls`, from before there was TorchScript for every module."""
-    return cls
-
-
 def boolean_dispatch(arg_name, arg_index, default, if_true, if_false, module_name, func_name):
     """A function that calls `if_true` or `if_false` by the value of one of its arguments."""
     def fn(*args, **kwargs):

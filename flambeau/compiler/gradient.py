@@ -15,7 +15,7 @@ from ..autograd.edges import edge_of, requires
 from ..autograd.function import FunctionCtx
 from ..autograd.modes import modes
 from ..autograd.node import Kept, flat, second_error, written_error
-from ..backends.cpu.random.draws import Positions
+from ..backends.cpu.random.default_streams import Positions
 from ..base.errors import line_of
 from ..base.layout import contiguous_format
 from ..base.spec import spec as make_spec

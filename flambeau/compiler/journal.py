@@ -33,14 +33,14 @@ from collections import OrderedDict, defaultdict, deque
 
 import numpy as np
 
-from ..backends.cpu.random.draws import RandomStream
+from ..backends.cpu.random.random_stream import RandomStream
 from ..base.dtypes import dtype as Dtype
 from ..base.layout import layout as Layout, memory_format as MemoryFormat
 from ..base.op import Op
 from ..base.public_names import home
 from ..base.spec import Spec, device as Device
 from ..tensor.forms import FORM_TYPE
-from ..tensor.random import Generator
+from ..tensor.generators import Generator
 from ..tensor.tensor import Tensor
 from .guards import MISSING
 

@@ -1,5 +1,5 @@
 """What the source of a replay calls: storages and tensors made anew, random numbers drawn, checks of data repeated."""
-from ..tensor.random import filled
+from ..tensor.drawing import filled
 from ..trace import on_host
 from ..trace.recording.instructions import needed_for, slots_made
 from ..trace.value import Value

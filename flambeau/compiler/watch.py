@@ -14,12 +14,12 @@ from types import ModuleType
 
 import numpy as np
 
-from ..backends.cpu.random.draws import RandomStream
+from ..backends.cpu.random.random_stream import RandomStream
 from ..base import observers
 from ..base.errors import PACKAGE, is_packaged, line_of
 from ..base.op import known
 from ..base.public_names import home
-from ..tensor import random
+from ..tensor.generators import Generator
 from .rewrite import copy_of, is_copy
 
 REWRITE_FILE = copy_of.__code__.co_filename
@@ -39,7 +39,7 @@ EFFECT_MODULES = frozenset("logging random secrets asyncio subprocess socket thr
 EFFECT_BUILTINS = frozenset("print input open breakpoint exit quit __import__".split())
 HARMLESS_FUNCTIONS = frozenset("fspath get_ident RLock allocate_lock _getframe".split())
 # The state of a generator is read or set: a replay only draws.
-SEEDING_CODE = {id(getattr(cls, name).__code__): None for cls in (RandomStream, random.Generator)
+SEEDING_CODE = {id(getattr(cls, name).__code__): None for cls in (RandomStream, Generator)
                 for name in ("manual_seed", "seed", "set_state", "get_state")}
 _trusted: dict = {}           # file name → whether its functions are taken to read nothing but their arguments
 

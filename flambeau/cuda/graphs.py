@@ -209,8 +209,6 @@ class CUDAGraph:
 class graph:
     """A context in which a CUDAGraph is recorded, on a stream of its own."""
 
-    _capture_stream = None
-
     def __init__(self, cuda_graph, pool=None, stream=None, capture_error_mode="global", check_input_liveness=False):
         need_cuda("graph")
         self.cuda_graph, self.pool, self.capture_error_mode = cuda_graph, pool, capture_error_mode

@@ -2,10 +2,10 @@
 
 Seeds are kept for devices that have not been used yet, so that seeding starts nothing.
 """
-from ..backends.cpu.random import draws as streams
+from ..backends.cpu.random import default_streams as streams
 from ..backends.cuda import driver
 from ..base.spec import as_device
-from ..tensor.random import Generator
+from ..tensor.generators import Generator
 from ._utils import there
 
 __all__ = ["get_rng_state", "get_rng_state_all", "initial_seed", "manual_seed", "manual_seed_all", "seed", "seed_all",

@@ -4,7 +4,7 @@ from ..autograd.engine import grad_of_plain
 from ..base.op import door
 from ..tensor.batched import Batched, Unbatchable, over, plain_of, rebatched
 from ..tensor.forms import namespace
-from .batching import Slices
+from .batching import Batching, Slices, batched_call, batched_function, batched_node
 
 ones_like = namespace[""]["ones_like"]
 
@@ -73,4 +73,4 @@ def ordered(plain, order):
     return plain.permute((*order, *range(len(order), plain.dim())))
 
 
-door.batched_grad = batched_grad
+door.batching = Batching(batched_call, batched_node, batched_function, batched_grad)

@@ -6,6 +6,9 @@ which rule is theirs: a Pointwise one aligns its operands, a composite is run an
 rules.py, index_rules.py and layer_rules.py name the rest. An operation with no rule is called for each slice, and
 `watch` is told so.
 """
+from collections.abc import Callable
+from typing import NamedTuple
+
 from ..autograd.edges import requires
 from ..autograd.function import Function
 from ..autograd.modes import modes
@@ -393,4 +396,9 @@ def batched_function(function, args, kwargs):
     return tuple(outs) if work.many else outs[0]
 
 
-door.batched, door.batched_node, door.batched_function = batched_call, batched_node, batched_function
+class Batching(NamedTuple):
+    """What a call does that is given batched tensors; lower layers find it at the door."""
+    call: Callable            # (op, args, key, entry): of an operation
+    node: Callable            # (op, args): of a composite with derivative rules
+    function: Callable        # (function, args, kwargs): of a Function of the user's
+    grad: Callable            # (outputs, inputs, …): of `autograd.grad`

@@ -8,7 +8,7 @@ nothing was written yet that would be written again.
 import functools
 
 from ..autograd.modes import modes, no_grad
-from ..backends.cpu.random import draws as streams
+from ..backends.cpu.random import default_streams as streams
 from ..base.op import door
 from ..base.pytree import broadcast_prefix, tree_flatten, tree_structure, tree_unflatten
 from ..tensor.batched import Batched, Unbatchable, batched, levels_of

@@ -135,6 +135,15 @@ class Launch:
                 n *= size
         return n
 
+    def lay_last(self, dims):
+        """Put that of the kept dimensions `dims` last along which most of what a reduction reads lies side by side."""
+        full = [i for i, moves in enumerate(self.strides) if any(moves[self.kernel.kept:])]
+        most = max(map(self.extent, full), default=0)
+        full = [i for i in full if self.extent(i) == most]
+        beside = [d for d in dims if any(self.strides[i][d] == 1 for i in full)] or dims[-1:]
+        dims.remove(beside[-1])
+        dims.append(beside[-1])
+
     def over(self, *sizes):
         """The same code over other sizes, with the same strides."""
         twin = Launch(self.kernel, sizes, self.strides, self.at_strides, self.block)

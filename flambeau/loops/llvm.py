@@ -10,8 +10,8 @@ from itertools import count
 
 from .emit import Emit, Term, literal, mangled, shape
 from .ir import BYTES_OF_TYPE, FUNCTION_WORDS, PART_OF_COMPLEX, dependencies, innermost_level
+from .scalar import WORD_FUNCTIONS
 from .schedule import Scratch, with_scratch
-from .special import WORD_FUNCTIONS
 from .step import PROBED, STEP_ARGUMENTS
 from .target import CACHE_LINE_BYTES
 

@@ -109,7 +109,7 @@ class bincount(Composite):
     by_specs = False          # but by what is known of the contents
 
     def of(input, weights=None, minlength=0):
-        known = door.bounds(input) if isinstance(minlength, int) and isinstance(input, door.tensor) else None
+        known = input._pending_bounds() if isinstance(minlength, int) and isinstance(input, door.tensor) else None
         if known is not None and 0 <= known[0] and known[1] < minlength:          # so that is how many there are
             return _counts_below(input, weights, minlength)
         return _bincount(input, weights, minlength)

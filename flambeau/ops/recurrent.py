@@ -1,13 +1,16 @@
 """Recurrent networks as functions: stacks of layers, in one direction or both, and single cells.
 
-Sequences are matrices inside, with a row for each step of each sample; see recurrence.py, which has the layers.
+Sequences are matrices inside, with a row for each step of each sample; recurrence.py, lstm.py
+and gru.py have the layers.
 """
 from ..base.errors import need
 from ..base.op import Composite
 from .dropout import drop
+from .gru import _gru_layer
+from .lstm import _lstm_layer
 from .matmul import _linear as linear
 from .pieces import cat, stack
-from .recurrence import _gru_layer, _lstm_layer, _rnn_layer, last_state
+from .recurrence import _rnn_layer, last_state
 
 # --- whole networks ---------------------------------------------------------------------------------------------------
 

@@ -270,7 +270,7 @@ def _converted(tensor, target):
     """`tensor.to(target)`, of another dtype than it has; of a plain tensor without the questions that `to` asks."""
     if tensor.__class__ not in overrides.tensor_types:
         return tensor.to(target)
-    return door.to_copy(tensor, target, None, tensor._spec.device)
+    return door.operations["_to_copy"](tensor, target, None, tensor._spec.device)
 
 
 def _widest(args, kwargs, device):

@@ -154,7 +154,7 @@ def call_primitive(op, args, given=None, binder=None):
     key, entry, args, inputs = find(op, known[op], args, None, True)
     for t in inputs:
         if t.__class__ is Batched:
-            return door.batched(op, args, key, entry)
+            return door.batching.call(op, args, key, entry)
     if entry is None:
         for at in op.number_at:                           # a zero-dimensional tensor may stand for a whole number
             if isinstance(args[at], Tensor):

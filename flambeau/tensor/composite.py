@@ -54,7 +54,7 @@ def _ruled(op, facts, args, kwargs):
     """A composite with derivative rules: a single node over its inputs."""
     args = op.bind(args, kwargs)
     if any(t.__class__ is Batched for t in tensors_in(args)):
-        return door.batched_node(op, args)
+        return door.batching.node(op, args)
     entry, inputs = ruled_entry(op, args)
     before, modes.grad = modes.grad, False
     level, modes.level = modes.level, -1

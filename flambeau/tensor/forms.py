@@ -23,9 +23,10 @@ OPS_MODULES = ("create", "ranges", "convert", "arith", "power", "bits", "math", 
                "reduce", "extremes", "moments", "softmax", "order", "cumulative", "counting", "shape", "view", "slices",
                "pieces", "arrange", "index", "index_along", "mask", "scatter", "search", "embedding", "matmul", "addmm",
                "einsum", "solve", "factor", "spectral", "linalg", "linalg_norm", "distance", "conv", "unfold", "pool",
-               "maxpool", "fractional", "pad", "corners", "resample", "activation", "dropout", "attention", "norm",
-               "recurrence", "recurrent", "packing", "weights", "loss", "cross_entropy", "ctc", "linear_loss",
-               "integer_products", "quantize", "special", "orthogonal", "sampling", "fft", "stft", "window", "copies")
+               "maxpool", "fractional", "pad", "corners", "resample", "activation", "relu", "dropout", "attention",
+               "norm", "batch_norm", "recurrence", "lstm", "gru", "recurrent", "packing", "weights", "loss",
+               "cross_entropy", "ctc", "linear_loss", "integer_products", "quantize", "special", "orthogonal",
+               "sampling", "fft", "stft", "window", "copies")
 
 namespace: dict = {"": {}, "nn.functional": {}, "linalg": {}, "special": {}}
 declared: dict = {}           # class name → operation
@@ -219,10 +220,7 @@ def attach_all():
         op = top.get(target)
         if op is None: continue
         setattr(Tensor, f"__{name}__", inverted(op) if name == "invert" else unary(op))
-    door.full, door.sum_dim, door.view = declared["_full"], declared["_sum_dim"], declared["_view"]
-    door.ones_like, door.zeros_like, door.stack = declared["ones_like"], declared["zeros_like"], declared["stack"]
-    door.to_copy = declared["_to_copy"]
-    door.page = page
+    door.operations, door.page = declared, page
 
 
 def page(op):

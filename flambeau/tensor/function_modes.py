@@ -20,7 +20,7 @@ from types import FunctionType
 from ..autograd import engine
 from ..base import observers
 from ..base.locks import new_lock
-from . import about, create, dlpack, infer, interop, overrides, random
+from . import functions, infer, overrides
 from .subclass import UNASKED_ATTRIBUTES
 from .tensor import Tensor
 
@@ -175,7 +175,7 @@ def _asked():
                 function.__module__ != f"{__package__}.forms":
             seen.add(id(function))
             found.append((function, public))
-    for module in (create, interop, dlpack, about, random):
+    for module in functions.PUBLIC_MODULES:
         for name in module.PUBLIC:
             if name not in UNASKED_FUNCTIONS:
                 add(getattr(module, name), getattr(module, name))

@@ -4,11 +4,13 @@ The package itself gathers them, but nothing inside it may import the package.
 """
 from typing import Any
 
-from . import about, create, dlpack, forms, interop, random
+from . import about, create, dlpack, forms, generators, interop, random
+
+PUBLIC_MODULES = (create, interop, dlpack, about, generators, random)       # each says in PUBLIC what it gives
 
 
 def __getattr__(name: str) -> Any:
-    for module in (create, interop, dlpack, about, random):
+    for module in PUBLIC_MODULES:
         if name in module.PUBLIC:
             return getattr(module, name)
     if name not in forms.namespace[""]:

@@ -17,6 +17,7 @@ from ..base.names import words
 from ..base.op import door
 from ..base.spec import META
 from ..trace import value as values
+from ..trace.bounds import pending_bounds
 from ..trace.recording import new
 from ..trace.recording.record import current, run_all
 from ..trace.running.quick import here
@@ -57,6 +58,7 @@ class Tensor(TensorFields, metaclass=TensorType):
     _stepped = None           # of a gradient: its version when a step had used it; see watch/steps.py
     _stale = None             # of a gradient: (version, site) of a backward that added to it after that
     _passes = 1               # of a gradient: how many backward passes it is the sum of
+    _pending_bounds = pending_bounds
     __array_priority__ = 1000
 
     def __init__(self, *args, **kwargs):

@@ -17,7 +17,7 @@ from operator import attrgetter
 
 from ..base import dtypes, once
 from ..base.bounds import FEW_ELEMENTS, Bounds, hull, number
-from ..base.op import door, known
+from ..base.op import known
 from ..base.spec import CPU, Spec
 from .recording import record
 from .recording.update import update
@@ -226,6 +226,3 @@ def _number(given, dtype):
     everything = range_of(dtype)
     pair = number(given)
     return pair if pair and everything and everything[0] <= given <= everything[1] else everything
-
-
-door.bounds = pending_bounds

@@ -6,28 +6,14 @@ from collections import namedtuple
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
-from ..base import pytree as _core
+from ..base import pytree_containers as _core
 from ..base.errors import warn as _warn
 from ..base.pytree import (  # noqa: F401
-    BUILTIN_TYPES,
     LEAF as _LEAF_SPEC,
-    NO_SERIALIZED_TYPE_NAME_FOUND,
-    SERIALIZED_TYPE_TO_PYTHON_TYPE,
-    STANDARD_DICT_TYPES,
-    SUPPORTED_NODES,
-    SUPPORTED_SERIALIZED_TYPES,
-    GetAttrKey,
     LeafSpec,
-    MappingKey,
-    NodeDef,
-    SequenceKey,
-    SerializeNodeDef as _SerializeNodeDef,
     TreeSpec,
     broadcast_prefix as _broadcast,
-    is_namedtuple_class,
     map_only,
-    put_node as _private_register_pytree_node,
-    register_pytree_node,
     tree_all,
     tree_all_only,
     tree_any,
@@ -45,6 +31,22 @@ from ..base.pytree import (  # noqa: F401
     tree_map_with_path,
     tree_structure,
     tree_unflatten,
+)
+from ..base.pytree_containers import (  # noqa: F401
+    BUILTIN_TYPES,
+    NO_SERIALIZED_TYPE_NAME_FOUND,
+    SERIALIZED_TYPE_TO_PYTHON_TYPE,
+    STANDARD_DICT_TYPES,
+    SUPPORTED_NODES,
+    SUPPORTED_SERIALIZED_TYPES,
+    GetAttrKey,
+    MappingKey,
+    NodeDef,
+    SequenceKey,
+    SerializeNodeDef as _SerializeNodeDef,
+    is_namedtuple_class,
+    put_node as _private_register_pytree_node,
+    register_pytree_node,
 )
 
 __all__ = ["PyTree", "Context", "FlattenFn", "UnflattenFn", "DumpableContext", "ToDumpableContextFn",

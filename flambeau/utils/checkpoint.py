@@ -14,7 +14,7 @@ from ..autograd.function import Function
 from ..autograd.graph import saved_tensors_hooks
 from ..autograd.modes import enable_grad, modes, no_grad
 from ..autograd.node import Kept, keep
-from ..backends.cpu.random.draws import Positions
+from ..backends.cpu.random.default_streams import Positions
 from ..base.errors import Ended, here, line_of, warn
 from ..base.lazy import import_when_asked
 from ..base.names import attribute_error

@@ -106,7 +106,6 @@ class WeakIdKeyDictionary(MutableMapping):
         return f"<{type(self).__name__} at {id(self):#x}>"
 
 
-WeakTensorRefKey = WeakIdRef
 WeakTensorKeyDictionary = WeakIdKeyDictionary
 
 

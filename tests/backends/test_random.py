@@ -9,7 +9,7 @@ from hypothesis import given, settings as trying, strategies as st
 import flambeau as torch
 from flambeau.backends.cpu import compile_thread
 from flambeau.backends.cpu.random import box_muller, mersenne_twister
-from flambeau.backends.cpu.random.draws import stream_of
+from flambeau.backends.cpu.random.default_streams import stream_of
 from flambeau.backends.cpu.random.fma import multiply_add, multiply_add32
 from flambeau.base.spec import CPU
 from tests.patience import PATIENCE

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 import flambeau as torch
-from flambeau.backends.cpu.random import draws as streams
+from flambeau.backends.cpu.random import default_streams as streams
+from flambeau.backends.cpu.random.random_stream import DEFAULT_SEED
 from flambeau.backends.cuda import driver, nvrtc, random_kernels
 
 from ..thorough import sample
@@ -400,7 +401,7 @@ def test_multinomial(tiny):
 
 def test_generators(tiny):
     g = torch.Generator(device="cuda")
-    assert g.device == torch.device("cuda:0") and g.initial_seed() == streams.DEFAULT_SEED and g.get_offset() == 0
+    assert g.device == torch.device("cuda:0") and g.initial_seed() == DEFAULT_SEED and g.get_offset() == 0
     assert g.manual_seed(5) is g
     first = torch.rand(10, device="cuda", generator=g)
     assert g.get_state().tolist() == [5, *[0] * 7, 4, *[0] * 7]           # the seed and the offset

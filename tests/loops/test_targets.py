@@ -50,8 +50,8 @@ from flambeau.loops.ir import (
     verify,
 )
 from flambeau.loops.llvm import render
+from flambeau.loops.scalar import WORD_FUNCTIONS
 from flambeau.loops.schedule import Schedule
-from flambeau.loops.special import WORD_FUNCTIONS
 from flambeau.loops.step import PROBED
 from flambeau.loops.target import target_of
 

@@ -15,7 +15,7 @@ import flambeau as torch
 from flambeau.backends.reference import execute
 from flambeau.base import dtypes, settings, special_functions
 from flambeau.base.op import REQUIRED
-from flambeau.loops.special import SPECIAL_FUNCTIONS
+from flambeau.loops.scalar import SPECIAL_FUNCTIONS
 from flambeau.trace.recording.record import current
 
 from ..test_ops import GIVEN, OPS, POINTWISE, WHOLE

@@ -93,7 +93,7 @@ def rprop(w, g, s, t, lr, etas=(0.5, 1.2), step_sizes=(1e-6, 50)):
     return w - np.sign(s["before"]) * s["size"]
 
 
-def adafactor(w, g, s, t, lr, beta2_decay=-0.8, eps=(1e-7, 1e-3), d=1.0):
+def adafactor(w, g, s, t, lr, beta2_decay=-0.8, eps=(1e-7, 1e-3), d=1.0, weight_decay=0.0):
     weight = t ** beta2_decay
     rate = max(eps[1], np.sqrt(np.mean(w ** 2))) * min(lr, 1 / np.sqrt(t))
     if g.ndim > 1:
@@ -103,7 +103,7 @@ def adafactor(w, g, s, t, lr, beta2_decay=-0.8, eps=(1e-7, 1e-3), d=1.0):
     else:
         v = s["v"] = s.get("v", 0.0) * (1 - weight) + weight * g ** 2
     u = g / np.sqrt(np.maximum(v, eps[0] ** 2))
-    return w - rate * u / max(1, np.sqrt(np.mean(u ** 2)) / d)
+    return w * (1 - lr * weight_decay) - rate * u / max(1, np.sqrt(np.mean(u ** 2)) / d)
 
 
 def muon(w, g, s, t, lr, weight_decay=0.1, momentum=0.95, ns_coefficients=(3.4445, -4.775, 2.0315)):

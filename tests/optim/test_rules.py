@@ -1,4 +1,6 @@
 """Every optimizer does what its paper says: steps against the formulas in NumPy, and what follows from them."""
+import inspect
+
 import numpy as np
 import pytest
 
@@ -18,9 +20,17 @@ CASES = [("SGD", {"lr": 0.1}), ("SGD", {"lr": 0.1, "momentum": 0.9}), ("Adam", {
          ("ASGD", {"lr": 0.1}), ("ASGD", {"lr": 0.1, "lambd": 0.1, "t0": 2}), ("RMSprop", {"lr": 0.1}),
          ("RMSprop", {"lr": 0.1, "momentum": 0.9, "centered": True}), ("Rprop", {"lr": 0.1}),
          ("Rprop", {"lr": 0.1, "etas": (0.2, 1.7), "step_sizes": (0.05, 0.3)}),
-         ("Adafactor", {"lr": 0.1, "eps": (1e-7, 1e-3)}), ("Adafactor", {"lr": 0.3, "eps": (1e-7, 1e-3), "d": 1.5})]
+         ("Adafactor", {"lr": 0.1, "eps": (1e-7, 1e-3)}), ("Adafactor", {"lr": 0.3, "eps": (1e-7, 1e-3), "d": 1.5}),
+         ("Adafactor", {"lr": 0.1, "eps": (1e-7, 1e-3), "weight_decay": 0.5})]
 IDS = ["-".join([name, *options]) for name, options in CASES]
+NAMES = sorted({name for name, _ in CASES})
 SHAPES = ((3, 4), (5,), ())
+
+
+def takes(made, option):
+    """Whether an optimizer, by its name, or a formula has an option."""
+    made = getattr(torch.optim, made) if isinstance(made, str) else made
+    return option in inspect.signature(made).parameters
 
 
 def draws(shape, seed):
@@ -133,9 +143,9 @@ def test_maximize_goes_the_other_way(name):
     np.testing.assert_allclose(up.detach().numpy(), down.detach().numpy(), 1e-12)
 
 
-@pytest.mark.parametrize("name", sorted({name for name, _ in CASES} - {
-    "AdamW", "Adafactor",                  # theirs is of the parameter, beside the gradient
-    "Rprop"}))                             # it has none
+# What has it beside the gradient, of the parameter, has it in its formula.
+@pytest.mark.parametrize("name", [name for name in NAMES if takes(name, "weight_decay") and
+                                  not takes(getattr(papers, name.lower()), "weight_decay")])
 def test_weight_decay_is_a_part_of_the_gradient(name):
     one, two = (torch.tensor(draws((4,), 0), requires_grad=True) for _ in range(2))
     decayed, plain = getattr(torch.optim, name)([one], weight_decay=0.3), getattr(torch.optim, name)([two])
@@ -182,8 +192,10 @@ def test_a_tensor_as_learning_rate(name):
     np.testing.assert_allclose(one.detach().numpy(), two.detach().numpy(), 1e-7)
 
 
-@pytest.mark.parametrize("name, options", [c for c in CASES if c[0] not in ("Adafactor", "Rprop")],
-                         ids=[i for i in IDS if not i.startswith(("Adafactor", "Rprop"))])
+FLOWING = [c for c in CASES if c[0] != "Rprop" and takes(c[0], "differentiable")]
+
+
+@pytest.mark.parametrize("name, options", FLOWING, ids=["-".join([name, *options]) for name, options in FLOWING])
 def test_gradients_flow_through_two_steps(name, options):
     """The slope of what two steps give, by the parameter they started from, against differences."""
     def after(w):
@@ -228,10 +240,9 @@ def test_the_slope_by_the_learning_rate():
     assert slope.item() == pytest.approx(-(g * 2 * (p - 0.1 * g)).sum(), rel=1e-12)
 
 
-SLOPES = [(name, option) for name in sorted({name for name, _ in CASES} - {"Adafactor"})
-          for option in ("lr", "weight_decay")
-          if (name, option) not in {("Rprop", "weight_decay"),       # it has none
-                                    ("ASGD", "lr")}]                 # its state begins with the number alone
+SLOPES = [(name, option) for name in NAMES for option in ("lr", "weight_decay")
+          if takes(name, option) and takes(name, "differentiable")
+          and (name, option) != ("ASGD", "lr")]                      # its state begins with the number alone
 
 
 @pytest.mark.parametrize("name, option", SLOPES)

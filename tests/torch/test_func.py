@@ -1,4 +1,5 @@
 """torch.func beside PyTorch's: the same values and structure, and the same kind of refusal."""
+import re
 import warnings
 
 import pytest
@@ -172,3 +173,5 @@ def test_line(line):
 def test_the_names():
     public = {name for name in dir(torch.func) if not name.startswith("_")}
     assert public - set(flambeau.func.__all__) == {"debug_unwrap", "rearrange"}
+    unsaid = [name for name in public & set(flambeau.func.__all__) if not re.search(rf"\b{name}\(", LINES)]
+    assert not unsaid, f"LINES, above, has no call of {', '.join(sorted(unsaid))}"

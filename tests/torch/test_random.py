@@ -15,6 +15,9 @@ import ml_dtypes
 
 from flambeau.backends.cpu import compile_thread
 from flambeau.backends.cpu.random import box_muller, draws as fr, mersenne_twister
+from flambeau.backends.cpu.random.arithmetic import swapped
+from flambeau.backends.cpu.random.default_streams import stream_of
+from flambeau.backends.cpu.random.random_stream import DEFAULT_SEED
 from flambeau.base.spec import CPU
 from tests.torch.machines import IS_X86
 
@@ -99,10 +102,10 @@ def test_seed_refused(seed):
 
 
 def test_unseeded():
-    assert fr.MersenneTwister().initial_seed() == torch.Generator().initial_seed() == fr.DEFAULT_SEED
+    assert fr.MersenneTwister().initial_seed() == torch.Generator().initial_seed() == DEFAULT_SEED
     g = fr.MersenneTwister()
     seeds = {g.seed() for _ in range(4)}
-    assert len(seeds) == 4 and g.initial_seed() in seeds and fr.stream_of(CPU) is not g
+    assert len(seeds) == 4 and g.initial_seed() in seeds and stream_of(CPU) is not g
 
 
 @pytest.mark.parametrize("drawn", [0, 1, 623, 624, 625, 1247, 1248, 3000])
@@ -325,7 +328,7 @@ def test_permutation_without_a_loop_is_the_loop():
         order = list(range(n))
         for i, place in enumerate(places):
             order[i], order[place] = order[place], order[i]
-        assert fr.swapped(places).tolist() == order
+        assert swapped(places).tolist() == order
 
 
 def test_permutation_of_very_many(monkeypatch):

@@ -74,13 +74,7 @@ def _put_lanes_last(launch, kept):
                 kept.insert(len(kept) - 1, across[0])
                 return True
     elif not kernel.rows:
-        # memory runs along the dimension where most of what is read lies side by side
-        full = [i for i, moves in enumerate(strides) if any(moves[kernel.kept:])]
-        most = max(map(launch.extent, full), default=0)
-        full = [i for i in full if launch.extent(i) == most]
-        beside = [d for d in kept if any(strides[i][d] == 1 for i in full)] or kept[-1:]
-        kept.remove(beside[-1])
-        kept.append(beside[-1])
+        launch.lay_last(kept)
     return False
 
 

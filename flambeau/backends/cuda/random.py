@@ -28,7 +28,8 @@ import numpy as np
 from ...base import dtypes
 from ...base.locks import new_lock
 from ...base.spec import spec
-from ..cpu.random.draws import REAL_DTYPE, SIGNIFICAND_BITS, RandomStream, largest, need, representable, rounded
+from ..cpu.random.arithmetic import REAL_DTYPE, SIGNIFICAND_BITS, largest, representable, rounded
+from ..cpu.random.random_stream import RandomStream, need
 from .calls import LaunchCall
 from .random_kernels import (
     SAMPLE_UNITS,

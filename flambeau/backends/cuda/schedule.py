@@ -236,15 +236,10 @@ def _positions(launch):
 
 def _order(launch):
     """The kept dimensions, that one last which most of what is read lies along."""
-    kernel, strides = launch.kernel, launch.strides
+    kernel = launch.kernel
     kept = [d for d in range(kernel.kept) if d != kernel.cut]
     if kernel.reduced and kept:
-        full = [i for i, moves in enumerate(strides) if any(moves[kernel.kept:])]
-        most = max(map(launch.extent, full), default=0)
-        full = [i for i in full if launch.extent(i) == most]
-        beside = [d for d in kept if any(strides[i][d] == 1 for i in full)] or kept[-1:]
-        kept.remove(beside[-1])
-        kept.append(beside[-1])
+        launch.lay_last(kept)
     return kept if kernel.cut is None else [kernel.cut, *kept]
 
 

@@ -19,8 +19,8 @@ from ...base.spec import CPU, Size, device
 from ...jit import ScriptFunction, ScriptModule, is_tracing as _is_tracing, tracing
 from ...overrides import _len_torch_function_stack
 from ...tensor.about import get_default_device
+from ...tensor.generators import Generator
 from ...tensor.overrides import DisableTorchFunction, DisableTorchFunctionSubclass
-from ...tensor.random import Generator
 from ...tensor.storage import StorageBase
 from ...tensor.streams import Event, Stream
 from ...tensor.subclass import opted_out as _disabled_torch_function_impl  # tensordict

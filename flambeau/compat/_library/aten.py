@@ -15,7 +15,7 @@ from importlib import import_module
 from importlib.util import find_spec
 
 from ...base import dtypes
-from ...tensor import create, foreach, forms, indexing, interop, random
+from ...tensor import create, foreach, forms, functions, indexing, random
 from ...tensor.overrides import handle_torch_function, has_torch_function
 from ...tensor.tensor import Tensor
 from .overloads import OpOverload, OpOverloadPacket, known_packets, ops
@@ -72,7 +72,7 @@ class AtenOverload(OpOverload):
 
 def found(name):
     """Flambeau's function for an ATen name, None if there is none."""
-    for module in (create, interop, random):
+    for module in functions.PUBLIC_MODULES:
         if name in module.PUBLIC:
             return getattr(module, name)
     if name in top:

@@ -347,9 +347,7 @@ def parse(text):
         returns.append(_result(reader))
     if reader.text[reader.at:].strip():
         reader.fail("expected the end of the schema here:", TOKEN.match(reader.text, reader.at))
-    made = FunctionSchema(name, overload, arguments, returns)
-    made.tuple_of_one = "->" in text and text.rpartition("->")[2].replace(" ", "").startswith("((")
-    return made
+    return FunctionSchema(name, overload, arguments, returns)
 
 
 def _result(reader):

@@ -3,7 +3,8 @@ import numpy as np
 
 from ...base.errors import need
 from ...tensor.create import from_array
-from ...tensor.random import Generator, randint, randn
+from ...tensor.generators import Generator
+from ...tensor.random import randint, randn
 from ...tensor.reading import array_of
 from ..transforms import functional
 from .vision import PicturesOfOneSize

@@ -6,7 +6,6 @@ a sentence. The first row that recognises `con` has it.
 """
 import os
 from importlib import import_module
-from pathlib import Path
 
 from .source import RowSource
 
@@ -40,10 +39,6 @@ def file_that_holds(magic, at=0):
             file.seek(at)
             return file.read(len(magic)) == magic
     return recognises
-
-
-def with_suffix(*suffixes):
-    return lambda con: isinstance(con, str | os.PathLike) and Path(con).suffix.lower() in suffixes
 
 
 def a_path(con):

@@ -5,7 +5,7 @@ from string import Template
 
 from ..emit import Term
 from ..ir import TWO_ARGUMENT_WORDS
-from ..special import SPECIAL_FUNCTIONS, WORD_FUNCTIONS
+from ..scalar import SPECIAL_FUNCTIONS, WORD_FUNCTIONS
 from ..target import Target
 
 SPELLED_OUT = {"digamma", *SPECIAL_FUNCTIONS}      # words whose helper is their arithmetic
@@ -70,7 +70,7 @@ def _indented(text):
 
 @cache
 def spelled_out(dialect, name):
-    """A function of numbers, from the arithmetic of scalar.py and special.py, in double precision."""
+    """A function of numbers, from the arithmetic of loops/scalar, in double precision."""
     e = _Emit(dialect)
     double = dialect.types["f64"]
     names = "xy"[:1 + (name in TWO_ARGUMENT_WORDS)]
@@ -86,7 +86,7 @@ def spelled(name):
 
 
 class _Emit:
-    """Writes what scalar.py says, a constant for each step: as much of `emit.Emit` as its functions ask for."""
+    """Writes what loops/scalar says, a constant for each step: as much of `emit.Emit` as its functions ask for."""
 
     def __init__(self, dialect):
         self.dialect, self.lines, self.names, self.target = dialect, [], count(), Target(fma=True)

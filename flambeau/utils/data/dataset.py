@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 from ...base.errors import warn
-from ...tensor.random import default_generator, stream
+from ...tensor.generators import default_generator, stream
 from .sample_random import being_made
 
 __all__ = ["ChainDataset", "ConcatDataset", "Dataset", "IterableDataset", "StackDataset", "Subset", "TensorDataset",

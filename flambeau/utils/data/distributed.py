@@ -3,7 +3,7 @@ import os
 
 import numpy as np
 
-from ...backends.cpu.random import draws as streams
+from ...backends.cpu.random.draws import MersenneTwister
 from .sampler import _BlockSampler
 
 __all__ = ["DistributedSampler"]
@@ -37,7 +37,7 @@ class DistributedSampler(_BlockSampler):
     def _blocks(self):
         n = len(self.dataset)
         if self.shuffle:
-            order = streams.MersenneTwister().manual_seed(self.seed + self.epoch).permutation(n)
+            order = MersenneTwister().manual_seed(self.seed + self.epoch).permutation(n)
         else:
             order = np.arange(n)
         if n and self.total_size > n:

@@ -16,7 +16,7 @@ from array import array
 
 import numpy as np
 
-from ...tensor.random import stream
+from ...tensor.generators import stream
 
 WORD = (1 << 64) - 1          # the bits of a word
 GOLDEN_STEP = 0x9E3779B97F4A7C15                     # 2**64 over the golden ratio: odd, and neighbours land far apart

@@ -10,10 +10,10 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from ...backends.cpu.random import draws as streams
+from ...backends.cpu.random.draws import MersenneTwister
 from ...base import dtypes
 from ...tensor.create import as_tensor
-from ...tensor.random import stream
+from ...tensor.generators import stream
 from ...tensor.reading import array_of
 
 __all__ = ["BatchSampler", "RandomSampler", "Sampler", "SequentialSampler", "SubsetRandomSampler",
@@ -84,7 +84,7 @@ class RandomSampler(_BlockSampler):
     def _blocks(self):
         n, wanted, source = len(self.data_source), self.num_samples, self.generator
         private = source is None
-        source = streams.MersenneTwister().manual_seed(fresh_seed()) if private else stream(source)
+        source = MersenneTwister().manual_seed(fresh_seed()) if private else stream(source)
         size = POSITIONS_PER_DRAW if self.replacement else n
         for left in range(wanted, -1, -size):
             if left == 0 and private:         # PyTorch draws once more at the end; that of a private stream is not seen

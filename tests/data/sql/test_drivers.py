@@ -213,7 +213,7 @@ def test_rows_are_found_by_number_where_a_query_has_numbers(tmp_path, small_bloc
 def test_duckdbs_public_ways_give_the_same(tmp_path, monkeypatch, installed):
     """Those that are used of other versions: with pyarrow, and without."""
     needs("duckdb", "pyarrow")
-    from flambeau.data.sql import duckdb as engine
+    from flambeau.data.sql import duckdb_session
     path = wide_file(tmp_path / "t.duckdb")
 
     def all_ways():
@@ -221,9 +221,9 @@ def test_duckdbs_public_ways_give_the_same(tmp_path, monkeypatch, installed):
                           for key in ("id", None))
         return [digest(keyed.batches(1000, "block", 0, 0)), digest(keyed.batches(1000)), digest(keyless.batches(1000))]
     expected = all_ways()
-    monkeypatch.setattr(engine, "SUBMITS_STREAMS", False)
+    monkeypatch.setattr(duckdb_session, "SUBMITS_STREAMS", False)
     if not installed:
-        monkeypatch.setattr(engine.importlib.util, "find_spec", lambda name: None)
+        monkeypatch.setattr(duckdb_session.importlib.util, "find_spec", lambda name: None)
     assert all_ways() == expected
 
 
@@ -248,13 +248,14 @@ def test_what_happens_by_chance_costs_no_memory():
 
 def test_a_statement_that_needs_more_memory_gets_it(tmp_path, monkeypatch):
     needs("duckdb")
-    from flambeau.data.sql import duckdb as engine
+    from flambeau.data.sql import duckdb as engine, duckdb_session
     monkeypatch.setattr(engine, "MEMORY_MIB_A_SESSION", 0)
     data = torch.data.sql("SELECT * FROM t", wide_file(tmp_path / "t.duckdb"), key="id")
     expected = digest(data.batches(1000, "block", 0, 0))
     data.source.memory_mib = 1
     assert digest(data.batches(1000, "block", 0, 0, workers=2)) == expected and data.source.memory_mib > 1
-    monkeypatch.setattr(engine, "SORTING_MEMORY_MIB", 1)                # there is no more
+    for module in (engine, duckdb_session):
+        monkeypatch.setattr(module, "SORTING_MEMORY_MIB", 1)            # there is no more
     data.source.memory_mib = 1
     with pytest.raises(Exception, match="Out of Memory Error"):
         list(data.batches(1000, "block", 0, 0))
@@ -265,7 +266,7 @@ def test_keys_that_do_not_lie_in_order_are_sorted_with_little_memory(tmp_path, m
     needs("duckdb")
     import duckdb
 
-    from flambeau.data.sql import duckdb as engine
+    from flambeau.data.sql import duckdb as engine, duckdb_session
     path = str(tmp_path / "t.duckdb")
     with duckdb.connect(path) as con:
         con.execute("CREATE TABLE t AS SELECT (range * 7919) % 1000003 AS id, printf('%07d', id) AS name, "
@@ -281,8 +282,9 @@ def test_keys_that_do_not_lie_in_order_are_sorted_with_little_memory(tmp_path, m
         return data.source.connect().boundaries(data.query, (key,), 8192)
 
     plenty = looked_at()
-    assert (engine.SORTING_KEYS_MIB, 1) in opened and max(opened)[0] < engine.SORTING_MEMORY_MIB
-    monkeypatch.setattr(engine, "SORTING_KEYS_MIB", 1)                # too little, and twice as much too
+    assert (duckdb_session.SORTING_KEYS_MIB, 1) in opened
+    assert max(opened)[0] < duckdb_session.SORTING_MEMORY_MIB
+    monkeypatch.setattr(duckdb_session, "SORTING_KEYS_MIB", 1)                # too little, and twice as much too
     assert looked_at() == plenty
     assert {(1, 1), (2, 1)} <= {*opened}
 
@@ -353,8 +355,9 @@ def test_of_a_large_table_instances_forget(tmp_path, monkeypatch, small_blocks, 
         return fetched(instance, ranges)
     monkeypatch.setattr(data.source, "open", open_one)
     monkeypatch.setattr(data.source.instance, "fetched", fetch_some)
-    monkeypatch.setattr("flambeau.data.sql.duckdb.RANGES_OF_INSTANCE", 10)
-    monkeypatch.setattr("flambeau.data.sql.duckdb.ROWS_OF_INSTANCE", 490)
+    for module in ("duckdb_instance", "duckdb_session"):
+        monkeypatch.setattr(f"flambeau.data.sql.{module}.RANGES_OF_INSTANCE", 10)
+    monkeypatch.setattr("flambeau.data.sql.duckdb_session.ROWS_OF_INSTANCE", 490)
     assert digest(data.batches(32, "block", 0, 0, workers)) == expected
     ranges = list(looked_at.values())
     assert ranges[0] == 11 and len(ranges) > 4                        # the first has found the boundaries
@@ -418,7 +421,7 @@ def test_a_large_table_without_a_key_is_read_by_several_instances(tmp_path, monk
     monkeypatch.setattr(data.source, "open", lambda *args: instances.append(opened(*args)) or instances[-1])
     expected = [rows.tolist() for rows in data.batches(32)]
     before = len(instances)
-    monkeypatch.setattr("flambeau.data.sql.duckdb.ROWS_OF_INSTANCE", 74)
+    monkeypatch.setattr("flambeau.data.sql.duckdb_session.ROWS_OF_INSTANCE", 74)
     assert [rows.tolist() for rows in data.batches(32)] == expected
     assert len(instances) - 2 * before == stretches - 1
     with duckdb.connect(str(tmp_path / "tables.duckdb")) as con:       # all are closed, or it could not be opened

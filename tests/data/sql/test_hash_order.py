@@ -20,6 +20,7 @@ from .test_drivers import wide_file
 
 duckdb = pytest.importorskip("duckdb")
 engine = pytest.importorskip("flambeau.data.sql.duckdb", exc_type=ImportError)
+duckdb_session = pytest.importorskip("flambeau.data.sql.duckdb_session", exc_type=ImportError)
 
 pytestmark = [pytest.mark.pinned,
               pytest.mark.skipif(not ASKED_FOR, reason="databases beside SQLite are tried by `make data`")]
@@ -107,13 +108,13 @@ def test_a_large_table_is_read_in_stretches(tmp_path, monkeypatch, opened):
     data = dataset(tmp_path / "t.duckdb")
     expected = digest(data.batches(300, "global", 3, 1))
     opened.clear()
-    monkeypatch.setattr(engine, "ROWS_OF_INSTANCE", 3000)
+    monkeypatch.setattr(duckdb_session, "ROWS_OF_INSTANCE", 3000)
     assert digest(data.batches(300, "global", 3, 1)) == expected and len(opened) > ROWS // 3000
 
 
 def test_the_database_has_no_memory_to_sort_rows(con, small_bins, opened):
     list(dataset(con).batches(300, "global", 3, 1))
-    assert max(opened)[0] <= engine.SORTING_KEYS_MIB and {threads for _, threads in opened} == {1}
+    assert max(opened)[0] <= duckdb_session.SORTING_KEYS_MIB and {threads for _, threads in opened} == {1}
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -121,17 +122,18 @@ def test_memory_is_doubled_where_it_is_too_little(tmp_path, monkeypatch, opened,
     data = torch.data.sql("SELECT * FROM t", wide_file(tmp_path / "t.duckdb"), key="id")
     expected = digest(data.batches(1000, "global", 3, 1))
     opened.clear()
-    monkeypatch.setattr(engine, "STREAM_MEMORY_MIB", 1)
+    monkeypatch.setattr(duckdb_session, "STREAM_MEMORY_MIB", 1)
     data.source.memory_mib = 1
     assert digest(data.batches(1000, "global", 3, 1, workers)) == expected and {(1, 1), (2, 1)} <= {*opened}
-    monkeypatch.setattr(engine, "SORTING_MEMORY_MIB", 1)                # there is no more
+    for module in (engine, duckdb_session):
+        monkeypatch.setattr(module, "SORTING_MEMORY_MIB", 1)            # there is no more
     data.source.memory_mib = 1
     with pytest.raises(Exception, match="Out of Memory Error"):
         list(data.batches(1000, "global", 3, 1, workers))
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-@pytest.mark.parametrize("fault", [engine.ShortOfMemory, ConnectionLost])
+@pytest.mark.parametrize("fault", [duckdb_session.ShortOfMemory, ConnectionLost])
 def test_memory_or_a_connection_lost_midway_loses_and_repeats_nothing(con, small_bins, monkeypatch, fault, workers):
     expected, read, asked = digest(dataset(con).batches(300, "global", 3, 1)), engine.DuckDBSession.batches, []
 
@@ -145,7 +147,7 @@ def test_memory_or_a_connection_lost_midway_loses_and_repeats_nothing(con, small
                 raise fault from duckdb.OutOfMemoryException("Out of Memory Error: for this test")
             yield batch
     monkeypatch.setattr(engine.DuckDBSession, "batches", short)
-    monkeypatch.setattr(engine, "HASHED_ROWS", 4096)
+    monkeypatch.setattr(duckdb_session, "HASHED_ROWS", 4096)
     assert digest(dataset(con).batches(300, "global", 3, 1, workers)) == expected and len(asked) == 3
 
 

@@ -23,12 +23,10 @@ from .gemm_kernels import LLVM_ELEMENT, compiled_kernels
 from .pool_kernels import (
     CHANNELS_DROPPED_TOGETHER,
     RUNNING_OPERATIONS,
-    SCATTERED,
-    SUMMED,
-    WEIGH_FIELDS,
     WINDOW_FIELDS,
     PoolKernels,
 )
+from .weighed_rows import SCATTERED, SUMMED, WEIGH_FIELDS
 
 MIN_RUN = 8                   # columns that are copied together
 MAX_WEIGH_TABLE = 1 << 16     # words of the tables of a step,

@@ -18,32 +18,39 @@ has none, and with ATEN_CPU_CAPABILITY=default, its bits are others.
 """
 import ctypes
 import math
-import operator
-import os
-import sys
 from contextlib import contextmanager
 
 import numpy as np
 
-from ....base import dtypes
 from ....base.locks import new_lock
-from ....base.spec import CPU, spec as make_spec
-from ..memory import allocator
-from . import box_muller, libm
+from ....base.spec import CPU
+from .arithmetic import (
+    REAL_DTYPE,
+    SIGNIFICAND_BITS,
+    UINT64,
+    gamma_one,
+    largest,
+    lined_up_room,
+    normals,
+    poisson_one,
+    representable,
+    rounded,
+    scaled,
+    swapped,
+    system,
+    units_of,
+)
 from .binomial import binomial_one
-from .fma import FLOAT32, FLOAT64, multiply_add
-from .mersenne_twister import STATE_WORDS, coins, native, sample, words as twister_words
+from .fma import FLOAT32, FLOAT64
+from .mersenne_twister import STATE_WORDS, coins, sample, words as twister_words
+from .numpy_twister import seed_words, seeded, twister
+from .random_stream import DEFAULT_SEED, RandomStream, need
 from .samplers import system_functions
 
-DEFAULT_SEED = 67280421310721
 CHUNK_SAMPLES = 1 << 16             # samples made at a time: the words and the temporaries stay in cache
 CHUNK_NORMALS = 1 << 14             # the same, of what takes most temporaries
 SMALL_PERMUTATION = (2**32 - 1) // 20
-SIGNIFICAND_BITS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
-REAL_DTYPE = {"complex64": np.dtype(np.float32), "complex128": np.dtype(np.float64)}
-NUMPY_RANDOM_BYTES = 16 << 20       # room for numpy.random to load: measured 7 MiB
 FEW_SAMPLES = 16                    # of normal numbers, which Python makes sooner than NumPy
-UINT64 = np.uint64
 
 # The C struct behind torch.get_rng_state(): 5056 bytes with the padding. `left` counts down to the next
 # twist, `next` up from the last one; a freshly seeded engine has left 1 and next 0. PyTorch keeps a spare
@@ -51,59 +58,6 @@ UINT64 = np.uint64
 STATE_DTYPE = np.dtype([("seed", "u8"), ("left", "i4"), ("seeded", "i4"), ("next", "u8"), ("words", "u8", STATE_WORDS),
                         ("normal_x", "f8"), ("spare", "f8"), ("normal_rho", "f8"), ("has_spare", "i4"),
                         ("padding", "i4"), ("spare32", "f4"), ("has_spare32", "?")], align=True)
-
-
-class RandomStream:
-    """A stream of random numbers that starts from a seed. How numbers follow from it is a device's affair.
-
-    Methods named after distributions draw: each gives a one-dimensional array of `device`'s. A device that has no
-    stream of its own (Backend.new_random_stream) gets the CPU's numbers.
-    """
-
-    device = CPU
-
-    def manual_seed(self, seed):
-        """Start over from `seed`, an integer in [-2**63, 2**64); a negative one counts from 2**64."""
-        need(hasattr(seed, "__index__") and not isinstance(seed, bool),
-             f"manual_seed expected a long, but got {type(seed).__name__}")
-        seed = operator.index(seed)
-        if not -2**63 <= seed < 2**64:
-            raise ValueError(f"Overflow when unpacking long long: the seed {seed} is outside [-2**63, 2**64)")
-        self._start(seed % 2**64)
-        return self
-
-    def seed(self):
-        """Start over from a seed that the operating system picks, and return it."""
-        seed = int.from_bytes(os.urandom(8), "little")
-        self.manual_seed(seed)
-        return seed
-
-    def get_state(self):
-        """Where it stands, as PyTorch's bytes for it: an array of NumPy's, uint8."""
-        return self._state()
-
-    def set_state(self, state):
-        """Continue from a state that `get_state` gave, here or in PyTorch."""
-        state = np.asarray(state)
-        if state.dtype != np.uint8:
-            raise TypeError(f"RNG state must be a torch.ByteTensor, got {state.dtype}")
-        self._continue(state)
-
-    def on(self, device):
-        """This stream, for a tensor on `device`."""
-        return self
-
-    def clone_state(self):
-        """Another stream that will draw the same numbers as this one."""
-        twin = self.new()
-        twin.set_state(self.get_state())
-        return twin
-
-    # What each kind says for itself:
-    #     new()                          another stream of this kind
-    #     initial_seed(), _start(seed)   the seed that it started from; start over
-    #     position()                     something that is different after every draw
-    #     _state(), _continue(state)     behind `get_state` and `set_state`
 
 
 class MersenneTwister(RandomStream):
@@ -519,244 +473,3 @@ class MersenneTwister(RandomStream):
         if num_samples == 1:
             return race.argmax(-1)[..., None]
         return np.argsort(-race, axis=-1, kind="stable")[..., :num_samples]
-
-
-def need(holds, message):
-    if not holds:
-        raise RuntimeError(message)
-
-
-# ---------------------------------------------------------------------- the twister
-
-def seed_words(seed):
-    """The twister's state for a seed, of which PyTorch keeps 64 bits and uses 32 (Knuth's recurrence)."""
-    words = [seed & 0xFFFFFFFF]
-    for i in range(1, STATE_WORDS):
-        words.append((1812433253 * (words[-1] ^ words[-1] >> 30) + i) & 0xFFFFFFFF)
-    return np.array(words, np.uint32)
-
-
-def twister(words, position):
-    """NumPy's generator in a state."""
-    made = _new_twister()
-    made.state = {"bit_generator": "MT19937", "state": {"key": words, "pos": position}}
-    return made
-
-
-def seeded(idle, seed):
-    """NumPy's generator at the start of a seed: `idle`, if there is one, started over."""
-    made = idle or _new_twister()
-    np.random.RandomState(made).seed(seed & 0xFFFFFFFF)         # the state that `seed_words` says
-    return made
-
-
-def _new_twister():
-    # Refused memory half-way through, its modules raise ImportErrors and SystemErrors that do not say so.
-    if "numpy.random" not in sys.modules and not allocator.has_room(NUMPY_RANDOM_BYTES):
-        raise allocator.failure(None, said="NumPy's generators take up to "
-                                        f"{allocator.bytes_in_words(NUMPY_RANDOM_BYTES)} to load")
-    from numpy.random import MT19937
-    return MT19937(0)
-
-
-# ---------------------------------------------------------------------- the arithmetic
-
-def rounded(values, dtype):
-    """`values` in `dtype`; on the way to a 16-bit float, in float32 first, as C++ converts them."""
-    if dtype.itemsize == 2 and dtype.name in SIGNIFICAND_BITS:
-        with np.errstate(over="ignore"):
-            return values.astype(FLOAT32).astype(dtype)
-    return values.astype(dtype, copy=False)
-
-
-def normals(drawn, mean, std, out):
-    """Normal samples of the dtype of `out`, from words, or of float64 from units; see box_muller.py."""
-    if out.dtype == FLOAT64:
-        out[:] = scaled(box_muller.from_units(drawn, 0.0, 1.0, system), std, mean)
-        return
-    run = native("normals", out.size) if box_muller.has_vectors() else None
-    if run is None:
-        out[:] = rounded(box_muller.from_units(units_of(drawn), mean, std, system), out.dtype)
-        return
-    made = out if out.dtype == FLOAT32 else np.empty(out.size, FLOAT32)
-    run(drawn.ctypes.data, made.ctypes.data, out.size // 16, mean, std)
-    if made is not out:
-        out[:] = rounded(made, out.dtype)
-
-
-def units_of(words):
-    """What 32-bit words are as numbers in [0, 1); the array is written over."""
-    words &= np.uint32(2**24 - 1)
-    out = words.view(np.int32).astype(FLOAT32)          # signed: what processors convert fastest
-    out *= FLOAT32.type(2.0**-24)
-    return out
-
-
-def system(name, values):
-    """What the system's function `name` gives for each element; see libm.py."""
-    return libm.mapped(name, values, native("map32" if values.dtype == FLOAT32 else "map64", values.size))
-
-
-def scaled(values, scale, low):
-    """`values * scale + low`, rounded once; the array may be written over."""
-    scale, low = float(scale), float(low)
-    run = native("scale64", values.size) if values.dtype == FLOAT64 and low else None
-    if run is None:
-        return multiply_add(values, scale, low)
-    run(values.ctypes.data, values.size, scale, low)
-    return values
-
-
-def largest(dtype):
-    """The end of the row of integers that `dtype` counts through."""
-    if dtype.name in SIGNIFICAND_BITS:
-        return 2**SIGNIFICAND_BITS[dtype.name]
-    return 1 if dtype == np.bool_ else int(np.iinfo(dtype).max)
-
-
-def representable(low, high, dtype):
-    """The range [low, high) moved inwards to numbers that `dtype` holds, lest a draw round out of it."""
-    digits = SIGNIFICAND_BITS[dtype.name]
-
-    def near(value):
-        return float(rounded(np.array(value, np.int64), dtype))
-
-    if near(low + 1) < low:
-        low = int(near(low + 1)) + (1 << abs(low + 1).bit_length() - digits)
-    need(math.isfinite(near(high - 1)), f"to - 1 is out of bounds for {dtype.name}, got to={high}")
-    if high <= near(high - 1) < 2**63:      # PyTorch's conversion overflows at 2**63, and high stays
-        high = int(near(high - 1)) - (1 << abs(high - 1).bit_length() - digits)
-    return low, high
-
-
-def lined_up_room(shape, dtype):
-    """An uninitialised array; see Note [Lined up] in memory/allocator.py."""
-    dtype = np.dtype(dtype)
-    if math.prod(shape if isinstance(shape, tuple) else (shape,)) * dtype.itemsize < allocator.LINED_UP_BYTES:
-        return np.empty(shape, dtype)
-    return allocator.blank(make_spec(dtypes.from_numpy(dtype), shape if isinstance(shape, tuple) else (shape,)))[0]
-
-
-def swapped(targets):
-    """0 to n - 1 after swapping i with targets[i] >= i for each i in turn, without a loop over n.
-
-    Step i leaves for good, at i, what it finds at its target: what the last earlier step with that target put
-    there, or else the target's own number. A step k puts down what stood at k just before it: `stood[k]`,
-    which in turn is what the last earlier step with target k put there, or k.
-    """
-    n = len(targets)
-    keys = targets.astype(UINT64) << UINT64(32)
-    keys |= np.arange(n, dtype=UINT64)
-    keys.sort()                             # by target, then by step, as plain integers: the fast sort
-    step, target = keys.astype(np.uint32), (keys >> UINT64(32)).astype(np.uint32)
-
-    stood = np.arange(n, dtype=np.uint32)
-    moving = step != target
-    stood[target[moving]] = step[moving]     # the last of equal targets wins
-    open_ = np.flatnonzero(stood != np.arange(n, dtype=np.uint32))
-    while len(open_):                       # follow the references, doubling the reach each time
-        here = stood[open_]
-        there = stood[here]
-        stood[open_] = there
-        open_ = open_[here != there]
-
-    found = target.copy()
-    again = np.flatnonzero(target[1:] == target[:-1])
-    found[again + 1] = stood[step[again]]
-    out = np.empty(n, np.uint32)
-    out[step] = found
-    return out
-
-
-def poisson_one(rate, unit):
-    if rate == 0:
-        return 0
-    if rate < 10:                           # count the units whose product stays above e**-rate
-        count, product, floor = 0, unit(), math.exp(-rate)
-        while product > floor:
-            count, product = count + 1, product * unit()
-        return count
-    # Hörmann's transformed rejection (PTRS, 1993)
-    b = 0.931 + 2.53 * math.sqrt(rate)
-    a = -0.059 + 0.02483 * b
-    inverse_alpha = 1.1239 + 1.1328 / (b - 3.4)
-    v_sure = 0.9277 - 3.6224 / (b - 2)
-    while True:
-        u, v = unit() - 0.5, unit()
-        edge = 0.5 - abs(u)
-        k = math.floor((2 * a / edge + b) * u + rate + 0.43) if edge else -1
-        if edge >= 0.07 and v <= v_sure:
-            return k
-        if k < 0 or (edge < 0.013 and v > edge):
-            continue
-        if (math.log(v) if v else -math.inf) + math.log(inverse_alpha) - math.log(a / (edge * edge) + b) <= (
-                k * math.log(rate) - rate - log_gamma(k + 1)):
-            return k
-
-
-def log_gamma(x):
-    """The system's, where there is one: Python's own has other last places."""
-    return (libm.function("lgamma") or math.lgamma)(x)
-
-
-def gamma_one(d, unit, normal):
-    """Marsaglia and Tsang's rejection (2000) for a shape of d + 1/3, at least 1: the sample over d."""
-    c, squeeze = 1.0 / math.sqrt(9.0 * d), float(FLOAT32.type(0.0331))
-    while True:
-        x = normal()
-        y = 1.0 + c * x
-        if y <= 0:
-            continue
-        v, u, xx = y * y * y, 1 - unit(), x * x
-        if u < 1.0 - squeeze * xx * xx or math.log(u) < 0.5 * xx + d * (1.0 - v + math.log(v)):
-            return v
-
-
-# ---------------------------------------------------------------------- the streams that are drawn from by default
-
-_of_cpu = MersenneTwister()
-_seed_of_devices = DEFAULT_SEED           # what `seed_devices` said last: a stream that is made later starts from it
-_adding = new_lock()
-
-
-def stream_of(device):
-    """The stream that tensors on `device` are drawn from where no other is named."""
-    backend = device.backend
-    if device is CPU or backend is None:
-        return _of_cpu
-    if backend.random_stream is None:
-        made = backend.new_random_stream() or _of_cpu
-        with _adding:
-            if backend.random_stream is None:
-                if made is not _of_cpu:
-                    made.manual_seed(_seed_of_devices)
-                backend.random_stream = made
-    return backend.random_stream
-
-
-def default_streams():
-    """Every stream that is drawn from by default so far, the CPU's first."""
-    backends = [device.backend for device in list(CPU._known.values()) if device.backend is not None]
-    return list(dict.fromkeys([_of_cpu, *[b.random_stream for b in backends if b.random_stream is not None]]))
-
-
-def seed_devices(seed):
-    """Start the streams of all devices but the CPU over from `seed`, those too that have not been asked for yet."""
-    global _seed_of_devices
-    for one in default_streams()[1:]:
-        one.manual_seed(seed)
-    _seed_of_devices = seed
-
-
-class Positions:
-    """Where the default streams stand now; `restore()` takes all of them back there."""
-
-    def __init__(self):
-        self.states = {one: one.get_state() for one in default_streams()}
-
-    def restore(self):
-        for one in default_streams():
-            if one in self.states:
-                one.set_state(self.states[one])
-            else:                                         # made since then: at its beginning
-                one.manual_seed(one.initial_seed())

@@ -8,7 +8,7 @@ state of its own (`state_dict` and `load_state_dict`, of it or of its iterator).
 from contextlib import nullcontext
 
 from ....base.public_names import home
-from ....tensor.random import Generator
+from ....tensor.generators import Generator
 from ..dataset import IterableDataset
 from ..sampler import Sampler
 from . import global_generators

@@ -4,7 +4,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from ....tensor.random import default_generator, stream
+from ....tensor.generators import default_generator, stream
 
 
 def seed_all(number):

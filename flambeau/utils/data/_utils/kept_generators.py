@@ -7,7 +7,7 @@ import numpy as np
 
 from ....base.op import door
 from ....nn import Module
-from ....tensor.random import Generator
+from ....tensor.generators import Generator
 from ....tensor.tensor import Tensor
 
 OBJECTS_LOOKED_AT = 2000

@@ -23,7 +23,7 @@ from ....backends.cpu import threads
 from ....base import settings
 from ....base.errors import warn
 from ....base.spec import CPU
-from ....tensor.random import manual_seed
+from ....tensor.generators import manual_seed
 from ....trace.recording.record import run_all
 from . import batch_transport, worker as workers
 from .global_generators import seed_all

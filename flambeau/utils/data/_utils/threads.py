@@ -5,7 +5,7 @@ import threading
 
 import numpy as np
 
-from ....tensor.random import Generator
+from ....tensor.generators import Generator
 from .global_generators import seeder_of
 from .worker import _RNG, WorkerInfo, _local, serve
 

@@ -1,24 +1,15 @@
-"""Special functions of kernels beside those of scalar.py: erfcx, ndtri and Bessel's modified ones.
+"""Special functions: erfcx, ndtri and Bessel's modified ones.
 
 All arithmetic is float64. A float32 result has polynomials of its own, shorter ones (`Fit`), and is rounded once, at
-the end. They were made and are written as those of scalar.py, and on GPUs they are the same arithmetic, written in C++
-(loops/dialects/helpers.py).
+the end. On GPUs they are the same arithmetic, written in C++ (loops/dialects/helpers.py).
 """
 import math
 from typing import NamedTuple
 
-from .scalar import (
-    EXPONENT_BIAS,
-    F32,
-    F64,
-    SCALAR_FUNCTIONS,
-    at_most,
-    exp_parts,
-    log,
-    numbers,
-    poly,
-    times_power_of_two,
-)
+from .error_function import ERFC_F32
+from .exponential import exp, exp_parts
+from .logarithm import log
+from .tools import EXPONENT_BIAS, F32, F64, at_most, numbers, poly, times_power_of_two
 
 
 class Fit(NamedTuple):
@@ -43,10 +34,7 @@ def fitted(e, single, x, fit):
 
 
 # (1 + 2 x) erfcx(x) in (x - 4) / (x + 4), x >= 0. float32: 2^-28.8, float64: 2^-57.0
-ERFCX = Fit(numbers("1.3ba5916644a58p+0 -1.1df1a98ff2c5dp-3 1.f7f754cb46002p-7 1.16ec1a9a0434ep-4 "
-                    "-1.9dddd45423d85p-4 1.7ff538736accap-4 -1.0fa164bb50471p-4 1.30438ba196fa3p-5 "
-                    "-1.0a040ff0ceeebp-6 1.4cff49f741852p-8 -1.70fcb70393771p-11 -1.04119a5ba60fp-12 "
-                    "1.d776a09a4e3fcp-14"),
+ERFCX = Fit(ERFC_F32,
             numbers("1.3ba5916e9fd7fp+0 -1.1df1ad154a287p-3 1.f7f5df66fd63ap-7 1.16ecefcfa4d41p-4 "
                     "-1.9ddb23c3e86d2p-4 1.7fee004e1ea6p-4 -1.0fb06dfe56318p-4 1.3079edf51e971p-5 "
                     "-1.09623882f66aep-6 1.49c672e054bb3p-8 -1.8d4a9b7790abep-11 -1.a1df5de5e2c2p-13 "
@@ -147,7 +135,7 @@ def bessel_i(e, single, x, near, far, scaled):
     middle = fitted(e, single, b * b, near)
     tail = fitted(e, single, e.fma(1.0 / a, 16.0, -1.0), far)
     if scaled:
-        return a, e.where(inside, middle * SCALAR_FUNCTIONS["exp"](e, -b), tail / e.sqrt(a))
+        return a, e.where(inside, middle * exp(e, -b), tail / e.sqrt(a))
     tail = tail / e.sqrt(at_most(e, a, 1e3)) + (a - a)          # of infinity NaN, as in PyTorch
     w, t = exp_parts(e, at_most(e, a, 800.0), EXPONENT_BIAS[F64])      # infinity after; e^a is before the result
     return a, e.where(inside, middle, times_power_of_two(e, e.fma(tail, w, tail), t))
@@ -173,7 +161,3 @@ def _odd(e, x, a, y):
     """With the sign of x, and times |x| / 2 where that was left out."""
     y = e.where(a < 8.0, (y * 0.5) * a, y)
     return e.where(x < 0.0, -y, y)
-
-
-SPECIAL_FUNCTIONS = {function.__name__: function for function in (erfcx, ndtri, i0, i0e, i1, i1e)}
-WORD_FUNCTIONS = {**SCALAR_FUNCTIONS, **SPECIAL_FUNCTIONS}       # all that the words of functions say
