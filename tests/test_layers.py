@@ -526,7 +526,7 @@ def test_the_check_of_memory_itself(tmp_path, file, code, wrong):
 
 # What is neither a device's interface nor the same on all of them: the CPU's way of making and running machine code.
 HOW_THE_CPU_COMPILES = ("backends.cpu", "backends.kernel_store",
-                        *(f"loops.{name}" for name in "emit llvm schedule target".split()))
+                        *(f"loops.{name}" for name in "emit llvm schedule spelling target".split()))
 OF_THE_CPU_FOR_ALL = "backends.cpu.host", "backends.cpu.memory", "backends.cpu.random"
 ABOUT_THE_CPU = {                                   # settings of the processor, and what people want to know of it
     "": ("threads",), "config": ("threads", "machine_code"), "cli.facts": ("threads", "machine_code", "lapack"),

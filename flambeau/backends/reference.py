@@ -18,7 +18,7 @@ CHECKED_RESULT_BYTES = 64 << 20  # results of so many bytes are asked about befo
 # wide x86) and keeps it; it ends the process if it gets none.
 BLAS_BUFFER_BYTES = 64 << 20 if hasattr(os, "uname") and os.uname().machine in ("aarch64", "arm64") else 192 << 20
 BLAS_MODULES = frozenset("addmm attention conv distance einsum embedding factor integer_products linalg linear_loss "
-                         "matmul recurrence solve spectral weights".split())
+                         "gru lstm matmul recurrence solve spectral weights".split())
 _blas = False                 # whether it has its buffer
 
 

@@ -4,7 +4,7 @@ from hypothesis import given, settings, strategies as st
 
 from flambeau.data.sql import sqlite_rows
 from flambeau.data.sql.permute import key_from
-from flambeau.data.sql.sqlite import hash_of_values
+from flambeau.data.sql.sqlite_statements import hash_of_values
 from tests.thorough import THOROUGH
 
 pytestmark = pytest.mark.pinned

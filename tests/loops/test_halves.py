@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from flambeau.backends.cpu import machine_code
-from flambeau.loops.emit import Emit, half_bits, literal, shape
+from flambeau.loops.emit import Emit
+from flambeau.loops.spelling import half_bits, literal, shape
 from flambeau.loops.target import Target
 
 pytestmark = pytest.mark.pinned

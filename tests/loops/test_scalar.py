@@ -10,9 +10,10 @@ import pytest
 
 from flambeau.backends.cpu import machine_code
 from flambeau.base import special_functions
-from flambeau.loops.emit import Emit, Term, shape
+from flambeau.loops.emit import Emit, Term
 from flambeau.loops.ir import TWO_ARGUMENT_WORDS
 from flambeau.loops.scalar import SPECIAL_FUNCTIONS, WORD_FUNCTIONS
+from flambeau.loops.spelling import shape
 from flambeau.loops.target import Target
 
 pytestmark = pytest.mark.pinned

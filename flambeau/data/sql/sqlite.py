@@ -14,35 +14,27 @@ processor's cache; `array` takes numbers alone, so that text, bytes and NULL are
 import os
 import re
 import sqlite3
-import struct
 import urllib.parse
-from array import array
 from hashlib import blake2b
 
-import numpy as np
-
 from ...base.locks import new_lock
-from ...utils.data import sample_random
 from . import sqlite_rows
 from .query import without_parameters
 from .source import (
     BoundaryScan,
-    Chunk,
     ColumnFact,
     ConnectionLost,
-    Dialect,
     RowSession,
     RowSource,
     Snapshot,
     SnapshotLost,
     Wanted,
 )
+from .sqlite_cells import CursorRows, NativeRows, add_keys, all_added
+from .sqlite_statements import SQLiteDialect, hash_of_values, kind_of, lost
 
-ROWS_AT_ONCE = 256              # tuples that exist at a time
-SCANNED_KEYS = 65_536           # keys that are scanned at a time
 NATIVE_ROWS = 4096              # from here on it pays to load what compiles
 BUSY_SECONDS = 30               # how long another connection's writing is waited for
-EXACT_INTEGERS = 2 ** 53        # beyond them float64 has gaps
 
 
 def source(con):
@@ -160,113 +152,6 @@ def chunks_of(answers, rows):
         if len(chunk) < rows:
             return
 
-
-def lost(error):
-    """What to raise for a driver's error: ConnectionLost where asking again may help, the error itself otherwise."""
-    if isinstance(error, sqlite_rows.SQLiteError):
-        code, error = error.code, sqlite3.OperationalError(str(error))
-    else:
-        code = getattr(error, "sqlite_errorcode", 0)
-    return ConnectionLost(str(error)) if code & 0xFF in MAY_PASS else error
-
-
-# what a second attempt may not meet again: BUSY, LOCKED, IOERR, CANTOPEN, PROTOCOL
-MAY_PASS = (5, 6, 10, 14, 15)
-
-
-# --- statements -----------------------------------------------------------------------------------------------------
-
-
-class SQLiteDialect(Dialect):
-    name = "SQLite"
-
-    def cast(self, expression, wanted):
-        if wanted.kind == "date":           # text in ISO's form, or whole days
-            return f"CASE typeof({expression}) WHEN 'text' THEN strftime('%s', {expression}, 'start of day') / 86400 " \
-                   f"ELSE {expression} END"
-        if wanted.kind == "timestamp":      # text in ISO's form (strftime knows milliseconds), or seconds
-            return f"CASE typeof({expression}) WHEN 'text' THEN strftime('%s', {expression}) + " \
-                   f"(strftime('%f', {expression}) - strftime('%S', {expression})) ELSE {expression} END"
-        return expression
-
-    def hash(self, key, salt):
-        return f"{sqlite_rows.HASH_NAME}({int(salt)}, {', '.join(key)})"
-
-    def columns(self, wanted, table="q"):
-        """Cells go by position, so columns need no names."""
-        return ", ".join(self.cast(f"{table}.{self.quote(w.name)}", w) for w in wanted)
-
-    def key_terms(self, key, table="q"):
-        """Keys are compared byte by byte, whatever collation a column has: two keys that it takes for equal are two."""
-        return [f"{table}.{self.quote(name)} COLLATE BINARY" for name in key]
-
-    def order(self, order, table="q"):
-        if order is None:
-            return ""
-        hashed = [] if order.salt is None else [self.hash([f"{table}.{self.quote(n)}" for n in order.key], order.salt)]
-        return f" ORDER BY {', '.join([*hashed, *self.key_terms(order.key, table)])}"
-
-    def stream(self, query, wanted, order, skip=0, limit=None):
-        if skip and limit is None:
-            limit = -1                      # SQLite has no OFFSET without a LIMIT
-        return super().stream(query, wanted, order, skip, limit)
-
-    def boundaries(self, query, key, step):
-        names = ", ".join(f"q.{self.quote(name)}" for name in key)
-        return f"SELECT {names} FROM (\n{query.text}\n) AS q ORDER BY {', '.join(self.key_terms(key))}"
-
-    def fetch(self, query, wanted, key, ranges, ordered=True, names=()):
-        """The ranges are the outer loop, since CROSS JOIN keeps the order in which it is written.
-
-        Not `ordered`: nothing is sorted, where an index of the key is walked inside that loop.
-        """
-        placeholders = iter(names) if names else iter(lambda: "?", None)
-        width = len(key)
-        bounds = [", ".join(f"{side}{i}" for i in range(width)) for side in ("low", "high")]
-        values = ", ".join(f"({n}, {', '.join(next(placeholders) for _ in range(2 * width))})" for n in range(ranges))
-        terms = self.key_terms(key)
-        if width == 1:
-            condition = f"{terms[0]} BETWEEN b.low0 AND b.high0"
-        else:
-            low, high = (", ".join(f"b.{side}{i}" for i in range(width)) for side in ("low", "high"))
-            condition = f"({', '.join(terms)}) BETWEEN ({low}) AND ({high})"
-        text = f"WITH q AS (\n{query.text}\n), b(n, {', '.join(bounds)}) AS (VALUES {values}) " \
-               f"SELECT {self.columns(wanted)} FROM b CROSS JOIN q ON {condition}"
-        return text + (f" ORDER BY b.n, {', '.join(terms)}" if ordered else "")
-
-
-def hash_of_values(*values):
-    """A number of 63 bits: what the native function of data/sql/sqlite_rows.py gives, for Python's own connections."""
-    made = 0
-    for value in values:
-        for word in words_of(value):
-            made = sample_random.mixed_number(made + sample_random.GOLDEN_STEP * (word + 1))
-    return made >> 1
-
-
-def words_of(value):
-    """A whole number, the bits of a real one; of text and bytes eight for each, and the length."""
-    if value.__class__ is int:
-        return (value,)
-    if value.__class__ is float:
-        return struct.unpack("<q", struct.pack("<d", value))
-    if value is None:
-        return (0,)
-    content = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else bytes(value)
-    return *struct.unpack(f"<{-(-len(content) // 8)}Q", content + bytes(-len(content) % 8)), len(content)
-
-
-# --- kinds ----------------------------------------------------------------------------------------------------------
-
-# By the first of these that the declared type contains, in capital letters: SQLite's own rule of affinity, with dates
-# and truth values, which have none, before it.
-KIND_OF_DECLARED = [("BOOL", "bool"), ("TIMESTAMP", "timestamp"), ("DATETIME", "timestamp"), ("DATE", "date"),
-                    ("INT", "int"), ("CHAR", "text"), ("CLOB", "text"), ("TEXT", "text"), ("BLOB", "other"),
-                    ("REAL", "float"), ("FLOA", "float"), ("DOUB", "float"), ("DEC", "decimal"), ("NUM", "decimal")]
-
-
-def kind_of(declared):
-    return next((kind for word, kind in KIND_OF_DECLARED if word in declared.upper()), "unknown")
 
 
 # --- sessions -------------------------------------------------------------------------------------------------------
@@ -507,130 +392,3 @@ def mark_of(source):
                 continue
             mark += f", {about.st_size} bytes at {about.st_mtime_ns}" if about.st_size else ""
     return mark
-
-
-# --- cells ----------------------------------------------------------------------------------------------------------
-
-
-def add_keys(scan, cursor):
-    while rows := cursor.fetchmany(ROWS_AT_ONCE):
-        scan.add(rows)
-
-
-def all_added(scan, rows):
-    """Give the keys to the scan, to the last; False if it finds that they are not in order."""
-    while len(chunk := rows.take(SCANNED_KEYS)):
-        if not scan.add_numbers(chunk.columns[0], chunk.nulls[0]):
-            return False
-        if len(chunk) < SCANNED_KEYS:
-            break
-    return True
-
-
-class NativeRows:
-    """The rows of a statement through the native loop."""
-
-    def __init__(self, handle, text, params, wanted):
-        self.wanted = wanted
-        try:
-            self.statement = sqlite_rows.SQLiteStatement(handle, text, params)
-        except sqlite_rows.SQLiteError as error:
-            raise lost(error) from error
-
-    def take(self, rows):
-        try:
-            columns, nulls, _ = self.statement.rows([each.form for each in self.wanted], rows)
-        except sqlite_rows.WrongCell as wrong:
-            refuse_cell(self.wanted[wrong.column], wrong.value)
-        for i, each in enumerate(self.wanted):
-            if each.form == "bool":
-                columns[i] = truth_values(each, columns[i])
-        return Chunk(columns, nulls)
-
-    def close(self):
-        self.statement.close()
-
-
-class CursorRows:
-    """The rows of a cursor of Python's module."""
-
-    def __init__(self, cursor, wanted):
-        self.cursor, self.wanted = cursor, wanted
-
-    def take(self, rows):
-        columns = [CellColumn(each, rows) for each in self.wanted]
-        at = 0
-        while at < rows and (taken := self.cursor.fetchmany(min(ROWS_AT_ONCE, rows - at))):
-            for column, cells in zip(columns, zip(*taken)):
-                column.take(cells, at)
-            at += len(taken)
-        return Chunk([column.values[:at] for column in columns],
-                     [None if column.nulls is None else column.nulls[:at] for column in columns])
-
-    def close(self):
-        self.cursor.close()
-
-
-class CellColumn:
-    """A column that is being filled from cells."""
-
-    def __init__(self, wanted, rows):
-        self.wanted, self.rows = wanted, rows
-        self.values = np.empty(rows, object if wanted.form == "text" else wanted.form)
-        self.nulls = None
-        self.code = "d" if self.values.dtype.kind == "f" else "q"
-
-    def take(self, cells, at):
-        if self.wanted.form == "text":
-            return self.take_text(cells, at)
-        try:
-            numbers = np.asarray(array(self.code, cells))
-        except TypeError:
-            numbers = self.without_nulls(cells, at)
-        if self.code == "d" and (abs(numbers) >= EXACT_INTEGERS).any():
-            for cell in cells:
-                if isinstance(cell, int) and int(float(cell)) != cell:
-                    refuse_cell(self.wanted, cell)
-        self.values[at:at + len(cells)] = truth_values(self.wanted, numbers) if self.wanted.form == "bool" else numbers
-
-    def take_text(self, cells, at):
-        for cell in {*cells}:
-            if not isinstance(cell, str) and cell is not None:
-                refuse_cell(self.wanted, cell)
-        if None in cells:
-            self.found_nulls(cells, at)
-        self.values[at:at + len(cells)] = cells
-
-    def found_nulls(self, cells, at):
-        if self.nulls is None:
-            self.nulls = np.zeros(self.rows, bool)
-        self.nulls[at:at + len(cells)] = [cell is None for cell in cells]
-
-    def without_nulls(self, cells, at):
-        """The cells as numbers, with 0 for NULL; what is neither is refused."""
-        self.found_nulls(cells, at)
-        try:
-            return np.asarray(array(self.code, [0 if cell is None else cell for cell in cells]))
-        except TypeError:
-            right = (int, float) if self.code == "d" else int
-            refuse_cell(self.wanted, next(cell for cell in cells if cell is not None and not isinstance(cell, right)))
-
-
-def truth_values(wanted, numbers):
-    wrong = (numbers < 0) | (numbers > 1)
-    if wrong.any():
-        refuse_cell(wanted, int(numbers[wrong][0]))
-    return numbers.astype(bool)
-
-
-def refuse_cell(wanted, cell):
-    name = wanted.name
-    said = repr(cell) if len(repr(cell)) < 60 else repr(cell)[:57] + "…"
-    if isinstance(cell, int) and wanted.form == "float64":
-        raise OverflowError(f"column {name!r} holds {cell}, which no float64 is equal to; declare the column INTEGER, "
-                            "or cast it in the query")
-    if isinstance(cell, str) and wanted.form != "text":
-        hint = f"text becomes numbers by codes={{{name!r}: {{{said}: 0, …}}}}"
-    else:
-        hint = f"cast it in the query, such as CAST({name} AS {'TEXT' if wanted.form == 'text' else 'REAL'}) AS {name}"
-    raise TypeError(f"column {name!r} is taken for {wanted.kind} and holds {said}; {hint}")

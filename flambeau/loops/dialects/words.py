@@ -8,9 +8,9 @@ converted.
 import math
 from collections.abc import Sequence
 
-from ..emit import half_bits, rounded
 from ..ir import BYTES_OF_TYPE, FLOAT_TYPES
 from ..llvm import LEAST_OF_TYPE, MOST_OF_TYPE
+from ..spelling import half_bits, rounded
 from .helpers import SPELLED_OUT, spelled
 
 HALF_TYPES = ("f16", "bf16")

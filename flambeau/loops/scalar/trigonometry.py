@@ -2,7 +2,8 @@
 import math
 from itertools import count
 
-from ..emit import Emit, Term, literal
+from ..emit import Emit, Term
+from ..spelling import literal
 from .tools import F32, F64, INF, minus_multiple, numbers, poly, round_to_int, wide
 
 # --- trigonometry -----------------------------------------------------------------------------------------------------

@@ -10,7 +10,8 @@ from flambeau.base.locks import Flag
 from flambeau.data.sql import reading, waiting_rows
 from flambeau.data.sql.reading import ReadAlong
 from flambeau.data.sql.source import Dialect
-from flambeau.data.sql.sqlite import SQLiteDialect, SQLiteSource
+from flambeau.data.sql.sqlite import SQLiteSource
+from flambeau.data.sql.sqlite_statements import SQLiteDialect
 from tests.patience import PATIENCE
 from tests.thorough import THOROUGH
 

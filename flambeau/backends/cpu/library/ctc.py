@@ -7,8 +7,9 @@ exist are impossible, and so is a jump over a blank that may not be left out. A 
 import math
 from itertools import count
 
-from ....loops.emit import Emit, Term, literal
+from ....loops.emit import Emit, Term
 from ....loops.scalar import SCALAR_FUNCTIONS
+from ....loops.spelling import literal
 from ....loops.step import STEP_ARGUMENTS
 from ..llvm_writer import LLVMWriter
 from .gemm import PIECE_CYCLES, LibraryCall

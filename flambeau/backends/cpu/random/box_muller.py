@@ -14,7 +14,7 @@ import platform
 
 import numpy as np
 
-from ....loops.emit import literal
+from ....loops.spelling import literal
 from ..llvm_writer import LLVMWriter
 from .fma import FLOAT32, multiply_add, multiply_add32
 
