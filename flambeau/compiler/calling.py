@@ -8,6 +8,7 @@ from collections import deque
 from importlib import import_module
 
 from ..autograd.function import Function, once_differentiable
+from ..base.dtypes import dtype as Dtype
 from ..base.op import Op
 from ..tensor.forms import FORM_TYPE
 from ..tensor.tensor import Tensor
@@ -15,6 +16,7 @@ from ..tensor.write import update
 from .gradient import FOLLOWED_BACKWARD
 from .journal import FUNCTION_TYPES, MAPPING_TYPES, MISSING, PLAIN_TYPES, is_engine, is_sequence
 from .models import MODELS, given_to_dict
+from .moving import ASK_OFFSET
 from .rewrite import FOLLOW, NotFollowed, copy_of, is_copy
 from .traced import MATH_MODELS, NUMBER_TYPES, TRACED, keeps, plain as fixed
 from .watch import effect_of, is_engine_function, is_followed_file
@@ -155,6 +157,9 @@ class Calling:
                                          for i, a in enumerate(numbers, len(tensors))]))
         op = f if isinstance(f, Op) else getattr(f, "op", None)
         op = op if isinstance(op, Op) else None
+        name = getattr(f, "__name__", "")
+        if name in ASK_OFFSET or name == "view" and any(isinstance(a, Dtype) for a in (*args, *kwargs.values())):
+            self.journal.asks_offset = True
 
         def given(at, a):
             if type(a) in TRACED:

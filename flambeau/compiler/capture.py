@@ -140,7 +140,7 @@ class CallRecording(Recording):
                 key = None
         super().run()
         if key is not None:
-            runner.adopt(plans._plans.get(key))
+            runner.adopt(plans._plans.get(key), key[0])
 
     # --- what is noted besides ---------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from functools import partial
 from ..base.lazy import names_held
 from ..tensor.tensor import Tensor
 from .journal import FUNCTION_TYPES, MAPPING_TYPES, MISSING, PLAIN_TYPES, attributes_of, is_engine, is_sequence, short
+from .moving import ASK_OFFSET
 from .traced import TRACED, plain as fixed
 from .watch import is_engine_function, is_followed_file, is_ours
 
@@ -56,6 +57,7 @@ class Reading:
 
     def _tensor_attr(self, tensor, name):
         journal = self.journal
+        journal.asks_offset = journal.asks_offset or name in ASK_OFFSET
         if name in ("grad", "_grad", "_version", "backward") and self._sees(tensor):
             journal.now_or_never(f"{journal.path(tensor)}.{name} is read")
         if name in ("grad", "_grad") and self._sees(tensor):

@@ -21,6 +21,7 @@ from .diff import NotReplayable
 from .guards import Guards, ModesLook, TensorLook, same_value, same_values
 from .head import head_of
 from .journal import EQUALITY_TYPES, MISSING, PLAIN_TYPES, VALUE_TYPES, content, short, size_of
+from .moving import Moving, beginning
 from .rebuild import new_storage, new_tensor, put_results, recycle, recycled, renew, values_of
 from .replay import Runner
 from .runtime import REFUSED, Checks, Draws, Miss, count_hidden_writes, facts_of, new_record
@@ -54,7 +55,11 @@ class Replay:
                              [*[slot for slot, _ in (*diff.read, *diff.drawn, *diff.fixed)], *given],
                              tuple([slot for slot in sorted(diff.needs) if slot not in given]),
                              (*diff.free, *[slot for slot in given if slot not in diff.needs]), numbers)
-        writer = ReplayWriter(diff, self, dropped, list(order))
+        moving = Moving(diff, self.head)
+        self.runner.moved = moving.places(rest, len(order))
+        if diff.gradient is not None:
+            diff.gradient.runner.moved = moving.places(range(len(trace.code), len(moving.code)), len(order))
+        writer = ReplayWriter(diff, self, dropped, [*order, *moving.names.values()], moving)
         self.source, space = writer.source, writer.space
         exec(compile(self.source, "<flambeau replay>", "exec"), space)
         self.replay = space.pop("replay")
@@ -63,8 +68,8 @@ class Replay:
 class ReplayWriter:
     """The source of one replay, and the names that it uses."""
 
-    def __init__(self, diff, replay, dropped, numbers):
-        self.diff, self.replay, self.dropped, self.numbers = diff, replay, dropped, numbers
+    def __init__(self, diff, replay, dropped, numbers, moving):
+        self.diff, self.replay, self.dropped, self.numbers, self.moving = diff, replay, dropped, numbers, moving
         self.journal, self.number_log, self.capture = diff.journal, diff.capture.number_log, diff.capture
         self.space = {"modes": modes, "requires": requires, "content": content, "MISSING": MISSING,
                       "as_device": as_device, "dtypes": dtypes, "cell": new_storage,
@@ -370,7 +375,10 @@ class ReplayWriter:
         bare, needs, known = id(tensor) in self.bare, requires(tensor), self.cells.get(tensor._storage)
         words = f"{path} is {tensor._spec}{', has no grad' * bare}{', requires grad' * needs}{more}"
         look = TensorLook(tensor, bare, tensor._storage if known in self.space else None)
-        if look.storage is not None and name in self.space and \
+        argument = id(tensor) in self.journal.loose
+        if argument:
+            look.offset = -1
+        elif look.storage is not None and name in self.space and \
                 (read_from is None or self.holder(read_from[0]) in self.space):
             number = self.row("tensors", words, name, look)
             if read_from is None or self._same_row(*read_from, tensor, number) is not None:
@@ -383,6 +391,23 @@ class ReplayWriter:
             known = self.cells[tensor._storage] = f"s{len(self.cells)}"
             self.loose.append(tensor._storage)
             self.line(f"{known} = {name}._storage")
+        if argument:
+            self._begins(tensor, name, path)
+
+    def _begins(self, tensor, name, path):
+        """Where in its memory an argument begins: as recorded, or so many bytes further on: Note [Moving arguments]."""
+        moves, itemsize = self.moving.names.get(tensor._storage), tensor._spec.dtype.itemsize
+        further = f"({name}._offset - {tensor._offset}) * {itemsize}"
+        if moves is None:
+            number = self.guard(f"{name}._offset != {tensor._offset}", f"{path} begins at element {tensor._offset}")
+            self.replay.varies[number] = beginning(path)
+        elif moves in self.paths:
+            self.guard(f"{further} != {moves}", f"{path} lies as it did beside other arguments")
+        else:
+            self.paths[moves] = beginning(path)
+            self.line(f"{moves} = {further}")
+            if (step := self.moving.alignment[tensor._storage]) > itemsize:
+                self.guard(f"{moves} % {step}", f"{path} begins a multiple of {step} bytes further on")
 
     def _container(self, edge, child, text):
         """An argument that holds others, or one that is known by identity after all."""
@@ -511,8 +536,13 @@ class ReplayWriter:
             check = Checks(replay.python_checks, diff.trace.code[:], dict(diff.fixed), diff.free)
             self.space["check"] = check
             check.slots = [slot for slot in dict.fromkeys(check.needs) if slot in storages]
-            self.line(f"if not check(({''.join(self.cells[storages[slot]] + ', ' for slot in check.slots)})): "
-                      "return REFUSED")
+            cells = "".join(self.cells[storages[slot]] + ", " for slot in check.slots)
+            if any(slot in self.moving.slots for slot in check.slots):
+                check.begin(self.moving)
+                further = "".join(name + ", " for name in self.moving.names.values())
+                self.line(f"if not check.look_further_on(({cells}), ({further})): return REFUSED")
+            else:
+                self.line(f"if not check(({cells})): return REFUSED")
         if head is not None:
             self.space["head"] = head
             self.line(f"h = head(({self._values([self.cells[storages[slot]] for slot in head.reads])}))")
@@ -599,6 +629,9 @@ class ReplayWriter:
             name = self.names[id(tensor)] = f"w{number}"
             after.append(f"{name} = tensor({made.get(tensor._storage) or self.cells[tensor._storage]}, "
                          f"{self.fresh(facts_of(tensor))})")
+            if tensor._storage in self.moving.names:
+                further = self.moving.names[tensor._storage]
+                after.append(f"{name}._offset += {further} // {tensor._spec.dtype.itemsize}")
         for tensor in rest:
             base = tensor._base
             if base is not None and (id(base) in diff.new_tensors or id(base) in self.journal.tensors):
