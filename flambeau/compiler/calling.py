@@ -18,6 +18,7 @@ from .journal import FUNCTION_TYPES, MAPPING_TYPES, MISSING, PLAIN_TYPES, is_eng
 from .models import MODELS, given_to_dict
 from .moving import ASK_OFFSET
 from .rewrite import FOLLOW, NotFollowed, copy_of, is_copy
+from .taking import may_take, taken_first
 from .traced import MATH_MODELS, NUMBER_TYPES, TRACED, keeps, plain as fixed
 from .watch import effect_of, is_engine_function, is_followed_file
 
@@ -240,6 +241,8 @@ class Calling:
         if f in MATH_MODELS if isinstance(f, types.BuiltinFunctionType) else False:
             if not kwargs and any(type(a) in TRACED for a in args) and all(type(a) in NUMBER_TYPES for a in args):
                 return MATH_MODELS[f](*args)
+        if f is next and len(args) == 1 and not kwargs and self._sees(args[0]) and may_take(self):
+            return taken_first(self, args[0])
         effect = effect_of(f)
         if effect is not None:
             self.journal.now_or_never(f"{effect} is called")

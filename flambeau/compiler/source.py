@@ -25,11 +25,15 @@ from .moving import Moving, beginning
 from .rebuild import new_storage, new_tensor, put_results, recycle, recycled, renew, values_of
 from .replay import Runner
 from .runtime import REFUSED, Checks, Draws, Miss, count_hidden_writes, facts_of, new_record
+from .taking import FAILED, take
 from .traced import TRACED, traced_in, word
+
+TAKEN = "    # and all of it once more"
 
 
 class Replay:
-    """One way that a function was recorded. `replay(args, kwargs)` gives the result, or a Miss."""
+    """One way that a function was recorded. `replay(args, kwargs, taken)` gives the result, or a Miss; `taken` is a
+    list for what was taken for this call."""
 
     def __init__(self, diff, dropped):
         trace = diff.trace
@@ -38,6 +42,7 @@ class Replay:
         self.effects = []             # in words
         self.moving = []              # paths of the numbers that are read at every replay
         self.outside = None           # the guard that asks whether NumPy holds memory that is written
+        self.takes = bool(diff.journal.taken)     # from an iterator: see Note [Taken first]
         self.operations = len(trace.code)
         self.draws = len(trace.draws)
         self.checks = sorted({op.__name__ for op, _ in (*diff.early, *diff.late)})
@@ -87,31 +92,72 @@ class ReplayWriter:
         self.grads = []               # those that have lines, and perhaps need none; see _drop_grads
         self.bare = {id(edge.holder) for edge in self.journal.edges if edge.kind == "grad" and edge.child is None}
         self.things = set(self.journal.things)
-        self.lines = ["def replay(args, kwargs):", "  try:"]
+        self.lines = ["def replay(args, kwargs, taken):", "  try:"]
         self.indent = "    "
+        self._find_taken()
         self._modes()
         self.space["unmet"], self.space["misses"] = self.rows.first_unmet, self.misses
         self.line("if (k := unmet()) >= 0: return misses[k]")
         unseen = self._unseen_grads()
+        self._reads(unseen, False)
+        self._classes()
+        self._functions()
+        if self.journal.taken:
+            self._numbers(False)
+            self._take()
+            self._reads(unseen, True)
+        self._identities()
+        self._no_overlap()
+        self._numbers(True)
+        self._run()
+        self._drop_grads()
+        if TAKEN in self.lines:                              # which may have changed what was asked before
+            at = self.lines.index(TAKEN)
+            self.lines[at:at + 1] = self.lines[2:self.lines.index("  except Exception:")]
+        self.source = "\n".join(self.lines)
+
+    # --- what is taken from an iterator: see Note [Taken first] ------------------------------------------------------
+
+    def _find_taken(self):
+        """The ids of what was taken from an iterator, with what it holds, and the names of the numbers there, with
+        those that were computed from them."""
+        self.taken, self.taken_numbers = {id(self.journal.taken)}, set()
+        for edge in self.journal.edges:
+            if id(edge.holder) in self.taken:
+                if type(edge.child) not in PLAIN_TYPES and edge.child is not MISSING:
+                    self.taken.add(id(edge.child))
+                self.taken_numbers.update(x._name for x in traced_in(self.capture.proxies.get(edge)))
+        self.taken_numbers.update(leaf._name for leaf in self.diff.trace.versions.values())
+        for name, (_, operands) in self.number_log.lines.items():
+            if not self.taken_numbers.isdisjoint(operands):
+                self.taken_numbers.add(name)
+
+    def _reads(self, unseen, taken):
+        """Guards of what was read: in what was `taken`, or anywhere else."""
         tuples = {id(edge.child) for edge, proxy in self.capture.proxies.items() if type(proxy) is tuple}
         for edge in self.journal.edges:
-            if edge not in unseen and id(edge.holder) not in tuples and edge.asked and not edge.blind:
+            if edge not in unseen and id(edge.holder) not in tuples and edge.asked and not edge.blind \
+                    and (id(edge.holder) in self.taken) is taken:
                 self._edge(edge)
         hidden = {id(edge.child) for edge in unseen}
         for tensor, path in self.journal.tensors.values():
-            if id(tensor) not in self.names and id(tensor) not in hidden:    # held by what cannot change, as a tuple
-                self._same_tensor(tensor, path)
+            if id(tensor) not in self.names and id(tensor) not in hidden and (id(tensor) in self.taken) is taken:
+                self._same_tensor(tensor, path)              # held by what cannot change, as a tuple
         for container, path, keys in self.journal.sizes:
-            self._size(container, path, keys)
-        self._classes()
-        self._absent()
-        self._functions()
-        self._identities()
-        self._no_overlap()
-        self._numbers()
-        self._run()
-        self._drop_grads()
-        self.source = "\n".join(self.lines)
+            if (id(container) in self.taken) is taken:
+                self._size(container, path, keys)
+        self._absent(taken)
+
+    def _take(self):
+        """The lines that take it, between two rounds of the other guards."""
+        self.space["take"], self.space["FAILED"] = take, FAILED
+        path = self.journal.path(self.journal.iterator)
+        self.replay.effects.append(f"takes the next item of {path}")
+        self.lines += ["  except Exception:", "    return OFF"]
+        self.indent = "  "
+        self.guard(f"(b0 := take(taken, {self.names[id(self.journal.iterator)]})) is FAILED", f"{path} has a next item")
+        self.indent = "    "
+        self.lines += ["  try:", TAKEN]
 
     # --- names and lines ---------------------------------------------------------------------------------------------
 
@@ -171,6 +217,8 @@ class ReplayWriter:
 
     def holder(self, edge):
         thing = edge.holder
+        if thing is self.journal.taken:
+            return "b"
         if thing is self.journal.args or thing is self.journal.kwargs:
             return "args" if thing is self.journal.args else "kwargs"
         if isinstance(thing, Tensor) and id(thing) not in self.names:
@@ -189,6 +237,8 @@ class ReplayWriter:
 
     def reading(self, edge):
         """The expression that reads an edge; an attribute as such where nothing else can come of it."""
+        if edge.holder is self.journal.taken:
+            return "b0"
         if edge.kind == "slot":
             return f"{self.holder(edge)}.{edge.key}"
         if edge.kind == "referent":
@@ -330,9 +380,11 @@ class ReplayWriter:
             if not plain or self.row("attributes", words, owner, name, found) is None:
                 self.guard(f"{owner}.{name}{'' if plain else '.__func__'} is not {self.const(found)}", words)
 
-    def _absent(self):
-        """Names that were asked for and not found."""
+    def _absent(self, taken):
+        """Names that were asked for and not found, in what was `taken`, or anywhere else."""
         for container, has_attributes, path, names in self.journal.absent.values():
+            if (id(container) in self.taken) is not taken:
+                continue
             name, words = self.const(container), f"{path} has no {', '.join(short(key) for key in names)}"
             if self.row("missing", words, name, bool(has_attributes), tuple(names)) is not None:
                 continue
@@ -491,21 +543,28 @@ class ReplayWriter:
                 if storage not in self.loose:
                     self.row("outside", outside, self.cells[storage])
 
-    def _numbers(self):
-        """The lines that numbers come from, and what was asked about them."""
+    def _numbers(self, at_end):
+        """The lines that numbers come from, and what was asked about them. Where something is taken from an iterator,
+        it is called before that, for numbers that do not depend on it, and `at_end` for the others."""
         number_log, leaves = self.number_log, self.paths
+
+        def is_now(names):
+            return not self.journal.taken or self.taken_numbers.isdisjoint(names) is not at_end
         used = [*self.numbers, *[x._name for _, now in self.diff.moves for x in traced_in(now)],
                 *[thing for tag, thing, _ in result_nodes(self.diff.result) if tag == "number"]]
-        for storage, leaf in self.diff.trace.versions.items():
+        for storage, leaf in self.diff.trace.versions.items() if at_end else ():
             self.line(f"{leaf._name} = {self.cells[storage]}.version")
             leaves[leaf._name] = f"the version of {self.diff.trace.storages[storage]}"
         asked = [name for names in number_log.answers.values() for name in names]
         for name, text in number_log.needed([*used, *asked, *number_log.fixed]):
-            self.line(f"{name} = {text}")
-        for text, answer in number_log.answers:
-            self.guard(f"({text}) is not {answer}", f"{self._said(text)} is {answer}")
+            if is_now([name]):
+                self.line(f"{name} = {text}")
+        for (text, answer), names in number_log.answers.items():
+            if is_now(names):
+                self.guard(f"({text}) is not {answer}", f"{self._said(text)} is {answer}")
         for name, value in number_log.fixed.items():
-            self._plain(value, name, self._said(name))
+            if is_now([name]):
+                self._plain(value, name, self._said(name))
         live, stack = set(), used
         while stack:
             name = stack.pop()
