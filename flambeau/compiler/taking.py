@@ -36,7 +36,7 @@ def take(taken, iterator):
     return found.item if found.error is None and found.iterator is iterator else FAILED
 
 
-class Outside:
+class Unrecorded:
     """Code that runs in a call and is no part of what is recorded: the trace and the profiler are those of before."""
 
     def __init__(self, capture, set_current):
@@ -72,7 +72,7 @@ def taken_first(follower, iterator):
         item, error = found.item, found.error
     else:
         item = error = None
-        with Outside(capture, capture.set_current):
+        with Unrecorded(capture, capture.set_current):
             try:
                 item = next(iterator)
             except Exception as raised:
