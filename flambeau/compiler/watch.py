@@ -33,7 +33,7 @@ PURE_MODULES = frozenset("builtins math cmath operator _operator itertools funct
                          "_typing typing types _stat stat binascii zlib _codecs unicodedata numpy ml_dtypes _decimal "
                          "decimal fractions numbers abc copyreg enum string _types dataclasses contextlib gc".split())
 FOLLOWED_FOLDERS = ("nn", "optim", "distributions", "amp", "utils", "func")      # of this package: modules hold state
-# What the engine calls of this one, a rule of vmap's or a leaf of a tree, reads nothing but its arguments and the modes.
+# What the engine calls of `func`, a rule of vmap's or a leaf of a tree, reads nothing but its arguments and the modes.
 FUNC_FOLDER = os.path.join(PACKAGE, "func", "")
 # What has effects, or gives something else every time. Of the standard library's modules in Python, all functions.
 EFFECT_MODULES = frozenset("logging random secrets asyncio subprocess socket threading multiprocessing queue tempfile "

@@ -300,6 +300,12 @@ class _one_hot(Composite):
         if input.device.type == "meta":
             need(num_classes > 0, "Can not infer total number of classes without data: give num_classes.")
             return _full((*input.shape, num_classes), 0, dtypes.int64, input.device)
+        if num_classes > 0:
+            try:                                             # which checks the numbers without a look at them
+                return _full((*input.shape, num_classes), 0, dtypes.int64, input.device).scatter(
+                    -1, input.unsqueeze(-1), 1)
+            except (RuntimeError, IndexError):
+                pass                                         # said below, in words of classes
         least, most = int(input.min()), int(input.max())
         need(least >= 0, f"Class values must be non-negative, got {least}.")
         need(num_classes == -1 or most < num_classes, f"Class values must be smaller than num_classes: {most} with "
