@@ -104,8 +104,8 @@ def measured(name, compiled, rounds, threads):
                 times[other].append(now() - start)
     found.differs = "; ".join(filter(None, (compared(found.losses[c], found.losses[EAGER], c) for c in (OURS, COMPILED)
                                             if c in steps)))
-    found.seconds = {contender: min(taken) for contender, taken in times.items()}
-    found.seconds_too = {contender: statistics.median(taken) for contender, taken in times.items()}
+    found.seconds = {contender: min(taken) for contender, taken in times.items() if taken}
+    found.seconds_too = {contender: statistics.median(taken) for contender, taken in times.items() if taken}
     return found
 
 

@@ -125,7 +125,7 @@ class Compiled:
                 self._warn(f"{name_of(fn)} is compiled, but this call runs as ordinary code: {words}")
                 self._stray(taken, words)
                 return self._plainly(args, kwargs, taken)
-            return self._record(args, kwargs, taken)
+            return self._record(args, kwargs, taken, [r for r, guard in misses if guard in r.slice_guards])
         finally:
             self._lock.release()
 
@@ -152,14 +152,15 @@ class Compiled:
         self.gave_up = reason
         self.recordings = [r for r in self.recordings if not r.takes]    # to miss one of these is dear
 
-    def _record(self, args, kwargs, taken, keeps=True):
+    def _record(self, args, kwargs, taken, others=(), keeps=True):
+        """The call, recorded. `others` are the recordings that would fit it but for where slices begin."""
         fn, made, reason, again = self._compiles, None, "", False
         capture = Capture(fn, Journal(fn, list(args), dict(kwargs)), self._varying, self._fullgraph and keeps, taken)
         try:
             if not keeps:
                 raise NotReplayable("")
             with capture.recording.lock:                      # another thread that needs a result waits to run it
-                made = Replay(Diff(capture), functools.partial(drop, weakref.ref(self)))
+                made = Replay(Diff(capture), functools.partial(drop, weakref.ref(self)), others)
         except NotReplayable as unfit:
             reason, again = str(unfit), unfit.again
             self._varying.update(unfit.varying)
@@ -264,6 +265,8 @@ def with_plain_numbers(out, done=None):
     cls = type(out)
     if cls in TRACED:
         return out._value
+    if cls is slice:
+        return slice(*[with_plain_numbers(part) for part in (out.start, out.stop, out.step)])
     done = {} if done is None else done
     if id(out) in done:
         return done[id(out)][1]

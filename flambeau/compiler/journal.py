@@ -111,6 +111,7 @@ class Journal:
         self.tensors = {}         # id → (tensor, path)
         self.taken = []           # what was taken from the `iterator`: see Note [Taken first] in taking.py
         self.iterator = None
+        self.slices = []          # a MovingSlice each: see Note [Moving slices] in moving.py
         self.things = {}          # id → (argument that is known by identity after all, path)
         self.seen = {}            # id → object: see Note [Seen and new]
         self.paths = {}           # id of a seen object → how it is called

@@ -8,7 +8,7 @@ from functools import partial
 from ..base.lazy import names_held
 from ..tensor.tensor import Tensor
 from .journal import FUNCTION_TYPES, MAPPING_TYPES, MISSING, PLAIN_TYPES, attributes_of, is_engine, is_sequence, short
-from .moving import ASK_OFFSET
+from .moving import ASK_OFFSET, slice_of
 from .traced import TRACED, plain as fixed
 from .watch import is_engine_function, is_followed_file, is_ours
 
@@ -258,7 +258,8 @@ class Reading:
         if not self.live():
             return thing[key]
         if isinstance(thing, Tensor):
-            return thing[self._index(key)]
+            found = slice_of(self, thing, key)
+            return thing[self._index(key)] if found is None else found
         cls, journal = type(thing), self.journal
         if is_sequence(cls) and type(key) in (int, bool, *TRACED):
             if not self._sees(thing):
@@ -315,7 +316,7 @@ class Reading:
         return self.place("item", thing, key, f"{self.journal.path(thing)}[{short(key)}]", dict.__getitem__(thing, key))
 
     def slice(self, start, stop, step):
-        return slice(self.plain(start), self.plain(stop), self.plain(step))
+        return slice(*[part if type(part) in TRACED else self.plain(part) for part in (start, stop, step)])
 
     # --- going through -----------------------------------------------------------------------------------------------
 

@@ -67,13 +67,13 @@ class Checks(ChecksBase):
         _, live = needed_for(self.made & self.asked, code)
         self.needs += sorted(live - self.made - set(self.needs))
         self.remembers = not set(overwritten).intersection(self.needs)    # or what is donated would have another holder
-        self.last, self.code_moved, self.slots_moved = None, {}, {}
+        self.last, self.code_moved, self.noted_moved = None, {}, {}
 
     def begin(self, moving):
         """Be told what of it lies elsewhere at every call: see Note [Moving arguments]."""
         number_of = {storage: number for number, storage in enumerate(moving.names)}
         self.code_moved = moving.places(range(len(self.code)), 0)
-        self.slots_moved = {slot: number_of[storage] for slot, storage in moving.slots.items()}
+        self.noted_moved = {noted: number_of[storage] for noted, storage in moving.noted.items()}
 
     def look_further_on(self, storages, numbers):
         """Whether all of them hold for the contents of these storages, so many bytes further on."""
@@ -111,8 +111,8 @@ class Checks(ChecksBase):
         if seen.__class__ is not Noted:
             return seen
         value, offset = values[seen.slot] if seen.slot in values else made[seen.slot], seen.offset
-        if seen.slot in self.slots_moved:
-            offset += numbers[self.slots_moved[seen.slot]] // seen.spec.dtype.itemsize
+        if seen in self.noted_moved:
+            offset += numbers[self.noted_moved[seen]] // seen.spec.dtype.itemsize
         return on_host.read(value, seen.spec, offset)
 
 

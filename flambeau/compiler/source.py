@@ -35,12 +35,13 @@ class Replay:
     """One way that a function was recorded. `replay(args, kwargs, taken)` gives the result, or a Miss; `taken` is a
     list for what was taken for this call."""
 
-    def __init__(self, diff, dropped):
+    def __init__(self, diff, dropped, others):
         trace = diff.trace
         self.guards = []              # in words
         self.varies = {}              # guard → path of the whole number that it is about
         self.effects = []             # in words
         self.moving = []              # paths of the numbers that are read at every replay
+        self.slice_guards = set()     # the guards that ask where slices begin, after all others
         self.outside = None           # the guard that asks whether NumPy holds memory that is written
         self.takes = bool(diff.journal.taken)     # from an iterator: see Note [Taken first]
         self.operations = len(trace.code)
@@ -60,7 +61,8 @@ class Replay:
                              [*[slot for slot, _ in (*diff.read, *diff.drawn, *diff.fixed)], *given],
                              tuple([slot for slot in sorted(diff.needs) if slot not in given]),
                              (*diff.free, *[slot for slot in given if slot not in diff.needs]), numbers)
-        moving = Moving(diff, self.head)
+        moving = Moving(diff, self.head, [other.seen for other in others])
+        self.seen = moving.seen
         self.runner.moved = moving.places(rest, len(order))
         if diff.gradient is not None:
             diff.gradient.runner.moved = moving.places(range(len(trace.code), len(moving.code)), len(order))
@@ -109,6 +111,7 @@ class ReplayWriter:
         self._identities()
         self._no_overlap()
         self._numbers(True)
+        self._slices()
         self._run()
         self._drop_grads()
         if TAKEN in self.lines:                              # which may have changed what was asked before
@@ -448,7 +451,7 @@ class ReplayWriter:
 
     def _begins(self, tensor, name, path):
         """Where in its memory an argument begins: as recorded, or so many bytes further on: Note [Moving arguments]."""
-        moves, itemsize = self.moving.names.get(tensor._storage), tensor._spec.dtype.itemsize
+        moves, itemsize = self.moving.arguments.get(tensor._storage), tensor._spec.dtype.itemsize
         further = f"({name}._offset - {tensor._offset}) * {itemsize}"
         if moves is None:
             number = self.guard(f"{name}._offset != {tensor._offset}", f"{path} begins at element {tensor._offset}")
@@ -460,6 +463,22 @@ class ReplayWriter:
             self.line(f"{moves} = {further}")
             if (step := self.moving.alignment[tensor._storage]) > itemsize:
                 self.guard(f"{moves} % {step}", f"{path} begins a multiple of {step} bytes further on")
+
+    def _slices(self):
+        """Where slices begin that were cut at numbers: see Note [Moving slices]."""
+        names, told = self.moving.names, set()
+        for one in self.journal.slices:
+            moves, path = names.get(one.storage), f"where the slice of {one.path} begins"
+            number = -1
+            if moves is None:
+                number = self.guard(f"{one.further} != 0", f"{path} is the same")
+            elif moves != one.further:
+                number = self.guard(f"{one.further} != {moves}", f"{path} lies as it did beside the others")
+            elif one.storage not in told and (step := self.moving.alignment[one.storage]) > one.itemsize:
+                number = self.guard(f"{moves} % {step}", f"{path} is a multiple of {step} bytes further on")
+            self.replay.slice_guards.add(number)
+            told.add(one.storage)
+        self.replay.slice_guards.discard(-1)
 
     def _container(self, edge, child, text):
         """An argument that holds others, or one that is known by identity after all."""
@@ -550,7 +569,8 @@ class ReplayWriter:
 
         def is_now(names):
             return not self.journal.taken or self.taken_numbers.isdisjoint(names) is not at_end
-        used = [*self.numbers, *[x._name for _, now in self.diff.moves for x in traced_in(now)],
+        used = [*self.numbers, *[one.further for one in self.journal.slices],
+                *[x._name for _, now in self.diff.moves for x in traced_in(now)],
                 *[thing for tag, thing, _ in result_nodes(self.diff.result) if tag == "number"]]
         for storage, leaf in self.diff.trace.versions.items() if at_end else ():
             self.line(f"{leaf._name} = {self.cells[storage]}.version")
@@ -596,7 +616,7 @@ class ReplayWriter:
             self.space["check"] = check
             check.slots = [slot for slot in dict.fromkeys(check.needs) if slot in storages]
             cells = "".join(self.cells[storages[slot]] + ", " for slot in check.slots)
-            if any(slot in self.moving.slots for slot in check.slots):
+            if any(slot in self.moving.slots for slot in check.slots):       # whose contents may be remembered
                 check.begin(self.moving)
                 further = "".join(name + ", " for name in self.moving.names.values())
                 self.line(f"if not check.look_further_on(({cells}), ({further})): return REFUSED")

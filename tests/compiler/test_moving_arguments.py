@@ -8,6 +8,7 @@ from hypothesis import given, settings, strategies as st
 
 import flambeau as torch
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*is compiled, but")
 ROWS, COLUMNS, LENGTH = 60, 6, 5
 
 
@@ -189,3 +190,109 @@ def test_executors(executor):
                           for f, (x, y) in zip((compiled, plain), worlds, strict=True)])
             assert worlds[0][0].tolist() == worlds[1][0].tolist()
         assert compiled.recordings[0].hits >= 4
+
+
+# --- slices that are cut inside: Note [Moving slices] -----------------------------------------------------------------
+
+X, Y = table(), torch.arange(ROWS * COLUMNS).reshape(ROWS, COLUMNS).float() / 5
+Z = torch.arange(ROWS) % 3
+SLICED = {
+    "one": lambda i, j: (X[i:i + LENGTH] * 2).sum(0),
+    "two of one": lambda i, j: X[i:i + LENGTH] - X[i + 1:i + 1 + LENGTH],
+    "two apart": lambda i, j: X[i:i + 3] - X[j:j + 3],
+    "two memories": lambda i, j: X[i:i + LENGTH] @ Y[j:j + LENGTH].t(),
+    "and all of it": lambda i, j: X[i:i + LENGTH] / X.sum(),
+    "and a fixed part": lambda i, j: X[i:i + 5] + X[10:15] * X[i:i + 5],
+    "columns": lambda i, j: X[:, j % 3:j % 3 + 2].sum() + Y[j:j + 2, 1:3].sum(),
+    "both ways": lambda i, j: X[i:i + 4, j % 4:j % 4 + 2] * 3,
+    "a row of it": lambda i, j: X[i:i + 3][1] + Y[0],
+    "given back": lambda i, j: (X[i:i + LENGTH], X[i:i + LENGTH].t() * 2),
+    "classes": lambda i, j: torch.nn.functional.cross_entropy(X[i:i + 4, :3], Z[i:i + 4]),
+    "looked up": lambda i, j: Y[Z[j:j + 6]] + X[i:i + 6],
+    "of other lengths": lambda i, j: X[i:i + j % 3 + 1].sum(),
+    "from the end": lambda i, j: X[i - 8:i - 3].sum(),
+    "a number": lambda i, j: X[i:i + 2].sum() * i,
+    "written": lambda i, j: (Y[i:i + 3].add_(1), X[j:j + 3].clone())[1],
+    "written after": lambda i, j: (X[i:i + 3] * 2, X.add_(1))[0] + X[i:i + 3],
+    "kept in a list": lambda i, j: [X[k:k + 2].sum() for k in (i, i + 1)][1],
+    "and another row": lambda i, j: X[i:i + 3] + X[j],
+    "asks": lambda i, j: X[i:i + 3].sum() + X[i:i + 3].storage_offset(),
+}
+
+
+@pytest.mark.parametrize("name", SLICED)
+@settings(max_examples=15, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, ROWS), st.integers(0, 30)), min_size=5, max_size=10), st.booleans())
+def test_slices_as_without_compile(name, places, steadily):
+    compiled, plain = both(SLICED[name])
+    kept = X.clone(), Y.clone()
+    if steadily:
+        places = [(i * 3 % ROWS, i * 3 % 30) for i in range(len(places))] + places
+    found = []
+    for function in (compiled, plain):
+        results = []
+        for i, j in places:
+            try:
+                out = function(i, j)
+                parts = out if isinstance(out, tuple) else (out,)
+                results.append([(t.tolist(), t.storage_offset(), t._storage is X._storage) for t in parts])
+            except (RuntimeError, IndexError) as error:      # parts of other lengths
+                results.append(type(error))
+        found.append((results, X.tolist(), Y.tolist()))
+        X.copy_(kept[0])
+        Y.copy_(kept[1])
+    assert str(found[0]) == str(found[1])                    # nan is like nan
+
+
+@pytest.mark.parametrize("name, hits", [("one", 6), ("two of one", 6), ("and a fixed part", 6), ("classes", 5),
+                                        ("looked up", 6), ("given back", 0), ("written", 0)])
+def test_slices_are_replayed(name, hits):
+    compiled = torch.compile(SLICED[name])
+    for i in range(0, 40, 4):
+        compiled(i, i // 2)
+    assert sum(r.hits for r in compiled.recordings) == hits
+
+
+def test_a_row_that_went_along_for_a_while():
+    """What was read elsewhere at another number is not taken for a part of the slice."""
+    compiled, plain = both(lambda i, j: X[i:i + 3] + X[j])
+    for i, j in ((0, 0), (4, 4), (8, 8), (12, 12), (16, 12), (20, 12), (24, 12), (28, 28), (32, 28), (36, 28), (40, 0)):
+        assert compiled(i, j).tolist() == plain(i, j).tolist()
+
+
+def test_a_row_that_the_step_counts():
+    def trainer():
+        torch.manual_seed(2)
+        net, at = torch.nn.Linear(COLUMNS, 3), {"row": 0}
+        optimizer = torch.optim.Adam(net.parameters(), 0.01)
+
+        def step():
+            if at["row"] + 7 > len(X):
+                at["row"] = 0
+            x, y = X[at["row"]:at["row"] + 7], Z[at["row"]:at["row"] + 7]
+            at["row"] += 7
+            loss = torch.nn.functional.cross_entropy(net(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            return loss
+        return step
+    compiled, plain = torch.compile(trainer()), trainer()
+    assert [compiled().item() for _ in range(40)] == [plain().item() for _ in range(40)]
+    assert sum(r.hits for r in compiled.recordings) >= 25
+
+
+def test_a_slice_that_is_handed_on_is_plain():
+    class Keeps:
+        def __getitem__(self, key):
+            self.key = key
+            return key
+    keeps, state = Keeps(), {"i": 0}
+
+    @torch.compile
+    def function(x):
+        state["i"] += 1
+        return x + 1, keeps[state["i"]:5]
+    for i in range(1, 6):
+        key = function(torch.ones(2))[1]
+        assert key == slice(i, 5) and type(key.start) is int and type(keeps.key.start) is int
