@@ -13,7 +13,7 @@ from ..base.op import Op
 from ..tensor.forms import FORM_TYPE
 from ..tensor.tensor import Tensor
 from ..tensor.write import update
-from .gradient import FOLLOWED_BACKWARD
+from .gradient import FOLLOWED_BACKWARD, tensors_in
 from .journal import FUNCTION_TYPES, MAPPING_TYPES, MISSING, PLAIN_TYPES, is_engine, is_sequence
 from .models import MODELS, given_to_dict
 from .moving import ASK_OFFSET
@@ -160,7 +160,7 @@ class Calling:
         op = op if isinstance(op, Op) else None
         name = getattr(f, "__name__", "")
         if name in ASK_OFFSET or name == "view" and any(isinstance(a, Dtype) for a in (*args, *kwargs.values())):
-            self.journal.asks_offset = True
+            self.journal.fixed.update(t._storage for t in tensors_in((args, kwargs)))
 
         def given(at, a):
             if type(a) in TRACED:

@@ -124,7 +124,7 @@ class Journal:
         self.identities = []      # (a, b, whether they are one object): asked by `is` of what is loose
         self.refusal = None       # why the call cannot be replayed, in words
         self.asks_grad = False
-        self.asks_offset = False  # where in its memory a tensor begins: see Note [Moving arguments]
+        self.fixed = set()        # Storages of tensors that were asked where they begin: see Note [Moving arguments]
         self.ahead = None         # while a backward is recorded ahead of its time: the Edges that it has read
         self.too_early = None     # why it may not be, in words
         self._walked = set()

@@ -30,7 +30,7 @@ from .traced import TRACED, TracedInt, plain
 DRAWN_BYTES = 16              # what other devices draw for a tensor may depend on where it lies in so many
 # What tells where in its memory a tensor begins, or looks at it from there: names of attributes and operations.
 ASK_OFFSET = frozenset("""storage_offset as_strided as_strided_ as_strided_copy as_strided_scatter set_ _base storage
-    untyped_storage typed_storage data_ptr is_set_to view_as_complex __dlpack__ _storage _offset""".split())
+    untyped_storage typed_storage data_ptr is_set_to view_as_complex __dlpack__ _offset""".split())
 
 
 class Moving:
@@ -47,7 +47,7 @@ class Moving:
         self.evidence = {storage: found for slot, storage in diff.read if storage in self.sliced for other in others
                          if (found := self.seen.moved_since(other, slot)) is not None}
         arguments = self._candidates()
-        found = arguments + [storage for storage in self.evidence if not diff.journal.asks_offset
+        found = arguments + [storage for storage in self.evidence if storage not in diff.journal.fixed
                              and storage.device.backend.adds_to_addresses]
         self._follow(found)
         while stay := self._staying(found):                  # one that stays may keep another one from moving
@@ -61,12 +61,11 @@ class Moving:
         """Storages that are seen through arguments alone, of which one begins elsewhere than at the beginning, or has
         done so at another call."""
         diff, tensors = self.diff, {}
-        if diff.journal.asks_offset:
-            return []
         for tensor, path in diff.journal.tensors.values():
             tensors.setdefault(tensor._storage, []).append((tensor, path))
         return [storage for storage, seen in tensors.items()
                 if all(id(tensor) in diff.journal.loose for tensor, _ in seen) and storage not in self.sliced
+                and storage not in diff.journal.fixed
                 and storage.device.backend.adds_to_addresses
                 and any(tensor._offset or beginning(path) in diff.capture.follower.varying for tensor, path in seen)]
 

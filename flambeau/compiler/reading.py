@@ -57,7 +57,8 @@ class Reading:
 
     def _tensor_attr(self, tensor, name):
         journal = self.journal
-        journal.asks_offset = journal.asks_offset or name in ASK_OFFSET
+        if name in ASK_OFFSET:
+            journal.fixed.add(tensor._storage)
         if name in ("grad", "_grad", "_version", "backward") and self._sees(tensor):
             journal.now_or_never(f"{journal.path(tensor)}.{name} is read")
         if name in ("grad", "_grad") and self._sees(tensor):
