@@ -16,10 +16,11 @@ from ..base import dtypes
 from ..base.errors import PACKAGE
 from ..base.spec import _default_devices, as_device
 from ..tensor.tensor import Tensor
+from ..trace.recording.instructions import needed_for
 from .capture import mode_state
 from .diff import NotReplayable
 from .guards import Guards, ModesLook, TensorLook, same_value, same_values
-from .head import head_of
+from .head import head_of, slots_of
 from .journal import EQUALITY_TYPES, MISSING, PLAIN_TYPES, VALUE_TYPES, content, short, size_of
 from .moving import Moving, beginning
 from .rebuild import new_storage, new_tensor, put_results, recycle, recycled, renew, values_of
@@ -29,6 +30,7 @@ from .taking import FAILED, take
 from .traced import TRACED, traced_in, word
 
 TAKEN = "    # and all of it once more"
+MAX_CHECKED_OPERATIONS = 64   # that checks of data may look at where they are more than a quarter of all
 
 
 class Replay:
@@ -52,6 +54,7 @@ class Replay:
         order = {name: i for i, name in enumerate(dict.fromkeys(trace.numbers.values()))}
         specs = [v.spec for v in trace.values]
         self.head, self.python_checks = head_of(diff, specs)
+        refuse_dear_checks([*self.python_checks, *diff.late], trace.code)
         rest, given = range(len(trace.code)), []
         if self.head is not None:
             rest, given = self.head.rest, self.head.gives
@@ -70,6 +73,14 @@ class Replay:
         self.source, space = writer.source, writer.space
         exec(compile(self.source, "<flambeau replay>", "exec"), space)
         self.replay = space.pop("replay")
+
+
+def refuse_dear_checks(checks, code):
+    """Refuse a recording much of which is computed on the side, one operation after the other, for checks of data."""
+    count = len(needed_for(slots_of(checks), code)[0])
+    if count > MAX_CHECKED_OPERATIONS and 4 * count > len(code):
+        raise NotReplayable(f"checks of data look at what {count} of {len(code)} operations compute, which a replay "
+                            "would compute twice")
 
 
 class ReplayWriter:
