@@ -241,7 +241,8 @@ class Calling:
         if f in MATH_MODELS if isinstance(f, types.BuiltinFunctionType) else False:
             if not kwargs and any(type(a) in TRACED for a in args) and all(type(a) in NUMBER_TYPES for a in args):
                 return MATH_MODELS[f](*args)
-        if f is next and len(args) == 1 and not kwargs and self._sees(args[0]) and may_take(self):
+        if f is next and len(args) == 1 and not kwargs and self._sees(args[0]) \
+                and (self.capture.pending or may_take(self)):
             return taken_first(self, args[0])
         effect = effect_of(f)
         if effect is not None:

@@ -167,6 +167,8 @@ class Compiled:
         except Exception as error:                           # ours; the call itself is through, and its result is good
             reason, again = f"compile itself failed with {type(error).__name__}: {error}", False
             warn(f"{name_of(fn)}: {reason}. This is a mistake in Flambeau; the function runs as ordinary code.")
+        if capture.pending:
+            warn(f"{name_of(fn)}: an item was taken from an iterator for this call, which did not ask for it.")
         out, recording = with_plain_numbers(capture.out), capture.recording
         capture.follower.forget()                            # functions that were made inside may live on
         del capture

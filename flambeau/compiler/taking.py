@@ -67,6 +67,7 @@ def taken_first(follower, iterator):
     """`next(iterator)`, for a copy. See Note [Taken first]."""
     journal, capture = follower.journal, follower.capture
     path = f"next({journal.path(iterator)})"
+    able = may_take(follower)
     if capture.pending and capture.pending[0].iterator is iterator:
         found = capture.pending.pop()
         item, error = found.item, found.error
@@ -81,4 +82,7 @@ def taken_first(follower, iterator):
     if error is not None:
         journal.refuse(f"{path} raises {type(error).__name__}")
         raise error
+    if not able:
+        journal.refuse(f"{path} is asked amid the call")
+        return item
     return follower.substitute(journal.take(iterator, item, path), item)
