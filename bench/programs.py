@@ -7,8 +7,10 @@ and their losses are compared over the first ten steps, which are not timed. Fro
 each a little after the other's threads have come to rest, and the ratios are PyTorch's time over ours: of both in
 their best step, and of both in their median step. With `--threads 1` a step takes the processor time of its thread,
 which says something on a busy machine, too. With `--compiled`, `torch.compile(step)` of ours takes part, against
-PyTorch's plain step. With `--first`, the first step of ours in a process of its own with an empty kernel cache, and of
-PyTorch's in another; the time includes what the program builds, but not the import.
+PyTorch's plain step; it goes by turns with that after the plain one has, since two nets that meet the same batches one
+right after the other have Flambeau plan what comes just twice. With `--first`, the first step of ours in a process of
+its own with an empty kernel cache, and of PyTorch's in another; the time includes what the program builds, but not the
+import.
 
 A program that raises on ours has failed: its error is printed, and the others go on.
 """
@@ -89,18 +91,21 @@ def measured(name, compiled, rounds, threads):
             if contender == EAGER:
                 raise                      # the program itself is wrong
             found.error = "; ".join(filter(None, (found.error, f"{contender}: {brief(error)}")))
-    gc.collect()
-    for _ in range(rounds):
-        for contender, step in steps.items():
-            if threads > 1:
-                time.sleep(LULL)           # threads spin for a while after their work
-            start = now()
-            step()                         # losses may part now: ours, plain and compiled, draw from one stream
-            times[contender].append(now() - start)
+            continue
+        if contender == EAGER:
+            continue
+        gc.collect()
+        for _ in range(rounds):
+            for other in (EAGER, contender):
+                if threads > 1:
+                    time.sleep(LULL)       # threads spin for a while after their work
+                start = now()
+                steps[other]()             # losses may part now: ours, plain and compiled, draw from one stream
+                times[other].append(now() - start)
     found.differs = "; ".join(filter(None, (compared(found.losses[c], found.losses[EAGER], c) for c in (OURS, COMPILED)
                                             if c in steps)))
-    found.seconds = {contender: min(taken) for contender, taken in times.items()}
-    found.seconds_too = {contender: statistics.median(taken) for contender, taken in times.items()}
+    found.seconds = {contender: min(taken) for contender, taken in times.items() if taken}
+    found.seconds_too = {contender: statistics.median(taken) for contender, taken in times.items() if taken}
     return found
 
 

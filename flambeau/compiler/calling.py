@@ -8,14 +8,17 @@ from collections import deque
 from importlib import import_module
 
 from ..autograd.function import Function, once_differentiable
+from ..base.dtypes import dtype as Dtype
 from ..base.op import Op
 from ..tensor.forms import FORM_TYPE
 from ..tensor.tensor import Tensor
 from ..tensor.write import update
-from .gradient import FOLLOWED_BACKWARD
+from .gradient import FOLLOWED_BACKWARD, tensors_in
 from .journal import FUNCTION_TYPES, MAPPING_TYPES, MISSING, PLAIN_TYPES, is_engine, is_sequence
 from .models import MODELS, given_to_dict
+from .moving import ASK_OFFSET
 from .rewrite import FOLLOW, NotFollowed, copy_of, is_copy
+from .taking import may_take, taken_first
 from .traced import MATH_MODELS, NUMBER_TYPES, TRACED, keeps, plain as fixed
 from .watch import effect_of, is_engine_function, is_followed_file
 
@@ -155,6 +158,9 @@ class Calling:
                                          for i, a in enumerate(numbers, len(tensors))]))
         op = f if isinstance(f, Op) else getattr(f, "op", None)
         op = op if isinstance(op, Op) else None
+        name = getattr(f, "__name__", "")
+        if name in ASK_OFFSET or name == "view" and any(isinstance(a, Dtype) for a in (*args, *kwargs.values())):
+            self.journal.fixed.update(t._storage for t in tensors_in((args, kwargs)))
 
         def given(at, a):
             if type(a) in TRACED:
@@ -235,6 +241,9 @@ class Calling:
         if f in MATH_MODELS if isinstance(f, types.BuiltinFunctionType) else False:
             if not kwargs and any(type(a) in TRACED for a in args) and all(type(a) in NUMBER_TYPES for a in args):
                 return MATH_MODELS[f](*args)
+        if f is next and len(args) == 1 and not kwargs and self._sees(args[0]) \
+                and (self.capture.pending or may_take(self)):
+            return taken_first(self, args[0])
         effect = effect_of(f)
         if effect is not None:
             self.journal.now_or_never(f"{effect} is called")

@@ -140,7 +140,7 @@ class CallRecording(Recording):
                 key = None
         super().run()
         if key is not None:
-            runner.adopt(plans._plans.get(key))
+            runner.adopt(plans._plans.get(key), key[0])
 
     # --- what is noted besides ---------------------------------------------------------------------------------------
 
@@ -227,16 +227,20 @@ def is_recording():
 
 
 class Capture:
-    """One recorded call: `out`, and beside it the Journal, the recording, the NumberLog, and what ran."""
+    """One recorded call: `out`, and beside it the Journal, the recording, the NumberLog, and what ran. `pending`: what
+    was taken for it before: see Note [Taken first]."""
 
-    def __init__(self, fn, journal, varying, strict):
-        self.fn, self.journal = fn, journal
+    set_current = staticmethod(set_current)
+
+    def __init__(self, fn, journal, varying, strict, pending=()):
+        self.fn, self.journal, self.pending = fn, journal, list(pending)
         self.number_log = NumberLog()
         self.watch = Watch()
         self.follower = follower = Follower(journal, self.number_log, varying)
         self.proxies = follower.proxies
         self.tensors_before = []      # (tensor, path, storage, what must not change about it, its history)
-        before = current()
+        follower.capture = self
+        self.before = before = current()
         before.run()
         self.recording = recording = CallRecording(before, strict, self.number_log)
         self.versions = recording.entered
@@ -275,6 +279,14 @@ class Capture:
                 self.modes_after, self.drawn_after = mode_state(), numpy_state()
         journal.known = None
         self.moved = [(edge, now) for edge, now in follower.stored.items() if edge.read() is not MISSING]
+
+    def are_modes_unchanged(self):
+        """Whether the modes are those that the call began with."""
+        return mode_state() == self.modes_before
+
+    def note_drawn(self):
+        """What was drawn from NumPy's random state so far was not drawn by the call."""
+        self.drawn_before = numpy_state()
 
     def _known(self, tensor, path):
         """A tensor that was there before the call is met for the first time."""

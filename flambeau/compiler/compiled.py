@@ -53,7 +53,7 @@ class Compiled:
         self._fullgraph = fullgraph
         self._lock = new_lock()
         self._varying = set()         # paths of whole numbers that were another at a later call
-        self._failures = self._same_failures = self._since = 0
+        self._failures = self._same_failures = self._since = self._strays = 0
         self._said = False
         if hasattr(fn, "__name__"):
             functools.update_wrapper(self, fn, updated=())
@@ -63,9 +63,9 @@ class Compiled:
         # part of what is being recorded, or a mode is to see what it calls
         if observers.looked is not None and is_recording() or overrides.modes_active and overrides.seen_by_modes():
             return self._compiles(*args, **kwargs)
-        misses = []
+        misses, taken = [], []
         for found in self.recordings:
-            out = found.replay(args, kwargs)
+            out = found.replay(args, kwargs, taken)
             if out.__class__ is not Miss:
                 found.hits += 1
                 if found is not self.recordings[0]:
@@ -74,7 +74,7 @@ class Compiled:
             misses.append((found, out.guard))
             if out is REFUSED:
                 break
-        return self._call(args, kwargs, misses)
+        return self._call(args, kwargs, misses, taken)
 
     def __get__(self, instance, owner=None):
         return self if instance is None else types.MethodType(self, instance)
@@ -104,18 +104,18 @@ class Compiled:
         with self._lock:
             self.recordings = [found, *filter(lambda other: other is not found, self.recordings)]
 
-    def _call(self, args, kwargs, misses):
+    def _call(self, args, kwargs, misses, taken):
         fn = self._compiles
         if self.gave_up or modes.level >= 0 or modes.anomaly or modes.saved_hooks or modes.autocast is not None \
                 or is_profiled():
-            return fn(*args, **kwargs)
+            return self._plainly(args, kwargs, taken)
         for found, guard in misses:
             if guard == -1 or guard == found.outside:        # refused data; memory that NumPy holds for a while
-                return fn(*args, **kwargs)
+                return self._plainly(args, kwargs, taken)
             if guard in found.varies:
                 self._varying.add(found.varies[guard])
         if not self._lock.acquire(blocking=False):           # another thread records it just now
-            return fn(*args, **kwargs)
+            return self._plainly(args, kwargs, taken)
         try:
             if misses and not self._earned():
                 found, guard = misses[0]
@@ -123,8 +123,9 @@ class Compiled:
                          f"{found.guards[guard]}")
                 self._reason(words)
                 self._warn(f"{name_of(fn)} is compiled, but this call runs as ordinary code: {words}")
-                return fn(*args, **kwargs)
-            return self._record(args, kwargs)
+                self._stray(taken, words)
+                return self._plainly(args, kwargs, taken)
+            return self._record(args, kwargs, taken, [r for r, guard in misses if guard in r.slice_guards])
         finally:
             self._lock.release()
 
@@ -137,18 +138,37 @@ class Compiled:
         replays = sum(r.hits for r in self.recordings) - self._since
         return replays >= min(2 << more, MAXIMUM_REPLAYS_TO_EARN)
 
-    def _record(self, args, kwargs):
-        fn, made = self._compiles, None
-        capture = Capture(fn, Journal(fn, list(args), dict(kwargs)), self._varying, self._fullgraph)
+    def _plainly(self, args, kwargs, taken):
+        """The ordinary call. One for which replays have `taken` something is followed: see Note [Taken first]."""
+        return self._record(args, kwargs, taken, keeps=False) if taken else self._compiles(*args, **kwargs)
+
+    def _stray(self, taken, words):
+        """Note a call that nothing fits. Where something was `taken` for many of them, leave the function alone."""
+        self._strays += len(taken)
+        if self._strays >= MAXIMUM_FAILED_CALLS and 4 * self._strays > sum(r.hits for r in self.recordings):
+            self._give_up(words)
+
+    def _give_up(self, reason):
+        self.gave_up = reason
+        self.recordings = [r for r in self.recordings if not r.takes]    # to miss one of these is dear
+
+    def _record(self, args, kwargs, taken, others=(), keeps=True):
+        """The call, recorded. `others` are the recordings that would fit it but for where slices begin."""
+        fn, made, reason, again = self._compiles, None, "", False
+        capture = Capture(fn, Journal(fn, list(args), dict(kwargs)), self._varying, self._fullgraph and keeps, taken)
         try:
+            if not keeps:
+                raise NotReplayable("")
             with capture.recording.lock:                      # another thread that needs a result waits to run it
-                made = Replay(Diff(capture), functools.partial(drop, weakref.ref(self)))
+                made = Replay(Diff(capture), functools.partial(drop, weakref.ref(self)), others)
         except NotReplayable as unfit:
             reason, again = str(unfit), unfit.again
             self._varying.update(unfit.varying)
         except Exception as error:                           # ours; the call itself is through, and its result is good
             reason, again = f"compile itself failed with {type(error).__name__}: {error}", False
             warn(f"{name_of(fn)}: {reason}. This is a mistake in Flambeau; the function runs as ordinary code.")
+        if capture.pending:
+            warn(f"{name_of(fn)}: an item was taken from an iterator for this call, which did not ask for it.")
         out, recording = with_plain_numbers(capture.out), capture.recording
         capture.follower.forget()                            # functions that were made inside may live on
         del capture
@@ -157,6 +177,8 @@ class Compiled:
         except BaseException:
             forget_effects(recording)                     # the call ends here, as a replay does
             raise
+        if not keeps:
+            return out
         if made is None:
             self._failed(reason, again)
         else:
@@ -179,7 +201,7 @@ class Compiled:
         self._reason(reason)
         self._failures += 1
         if self._failures >= MAXIMUM_FAILED_CALLS or self._same_failures >= MAXIMUM_SAME_FAILURES:
-            self.gave_up = reason
+            self._give_up(reason)
         if self._fullgraph and (not again or self.gave_up):
             raise RuntimeError(f"compile(fullgraph=True): {reason}")
         if self.gave_up:
@@ -245,6 +267,8 @@ def with_plain_numbers(out, done=None):
     cls = type(out)
     if cls in TRACED:
         return out._value
+    if cls is slice:
+        return slice(*[with_plain_numbers(part) for part in (out.start, out.stop, out.step)])
     done = {} if done is None else done
     if id(out) in done:
         return done[id(out)][1]
@@ -279,4 +303,4 @@ def reset():
     """Forget every recording."""
     for compiled in _all:
         compiled.recordings, compiled.reasons, compiled.gave_up = [], [], None
-        compiled._failures = compiled._same_failures = compiled._since = 0
+        compiled._failures = compiled._same_failures = compiled._since = compiled._strays = 0

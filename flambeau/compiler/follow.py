@@ -38,6 +38,7 @@ class Follower(Reading, Writing, Expressions, Calling):
         self.published = {}           # id → container that the call has made and put where others see it
         self.effect = None            # the first thing that a replay would not repeat, in words
         self.depth = 0
+        self.capture = None           # the Capture whose call this is
         self.thread, self.open = threading.get_ident(), True
         self._classes = {}            # class of an autograd Function → one whose methods are followed
 
@@ -50,7 +51,7 @@ class Follower(Reading, Writing, Expressions, Calling):
 
     def forget(self):
         """Let go of everything: copies that live on hold the Follower."""
-        self.journal = self.number_log = None
+        self.journal = self.number_log = self.capture = None
         self.proxies, self.stored, self.published, self._classes = {}, {}, {}, {}
         self.bare, self.written, self.put = set(), set(), set()
 

@@ -19,7 +19,8 @@ HEAP_TYPE = 1 << 9            # among a class's flags: it was made by a program
 
 
 class TensorLook:
-    """What a tensor looked like: its spec, where in memory it begins, and what of autograd's hangs on it.
+    """What a tensor looked like: its spec, where in memory it begins (`offset`; -1: that is not asked), and what of
+    autograd's hangs on it.
 
     `bare`: it had no grad; `needs`: it required one, with a node (`has_node`) or as a leaf (`leaf`), and with so many
     hooks. `storage` is None where another one may have taken its place. Where it is guarded by a table of `Guards`,
@@ -36,7 +37,8 @@ class TensorLook:
 
     def is_off(self, tensor):
         """Whether `tensor` looks otherwise."""
-        if tensor._spec is not self.spec or tensor._offset != self.offset or self.bare and tensor._grad is not None \
+        if tensor._spec is not self.spec or self.offset >= 0 and tensor._offset != self.offset \
+                or self.bare and tensor._grad is not None \
                 or self.storage is not None and tensor._storage is not self.storage:
             return True
         if not self.needs:

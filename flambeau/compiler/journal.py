@@ -109,6 +109,9 @@ class Journal:
         self.sizes = []           # (container, path, how many it holds, or its keys): what was asked as a whole
         self.functions = {}       # id → user function that was copied
         self.tensors = {}         # id → (tensor, path)
+        self.taken = []           # what was taken from the `iterator`: see Note [Taken first] in taking.py
+        self.iterator = None
+        self.slices = []          # a MovingSlice each: see Note [Moving slices] in moving.py
         self.things = {}          # id → (argument that is known by identity after all, path)
         self.seen = {}            # id → object: see Note [Seen and new]
         self.paths = {}           # id of a seen object → how it is called
@@ -121,6 +124,7 @@ class Journal:
         self.identities = []      # (a, b, whether they are one object): asked by `is` of what is loose
         self.refusal = None       # why the call cannot be replayed, in words
         self.asks_grad = False
+        self.fixed = set()        # Storages of tensors that were asked where they begin: see Note [Moving arguments]
         self.ahead = None         # while a backward is recorded ahead of its time: the Edges that it has read
         self.too_early = None     # why it may not be, in words
         self._walked = set()
@@ -212,12 +216,26 @@ class Journal:
         stack = [("item", self.kwargs, name, child, name) for name, child in self.kwargs.items()][::-1]
         stack += [("item", self.args, i, child, names[i] if i < len(names) else f"args[{i}]")
                   for i, child in enumerate(self.args)][::-1]
+        self._loosen(stack)
+
+    def take(self, iterator, item, path):
+        """Note what an iterator gave, as an argument; gives its Edge."""
+        self.iterator = iterator
+        self.taken.append(item)
+        known = len(self.things)
+        self._loosen([("item", self.taken, 0, item, path)])
+        if len(self.things) != known:
+            thing, where = list(self.things.values())[-1]
+            self.refuse(f"{where} is a {type(thing).__name__}, and another one at every call")
+        return self.find("item", self.taken, 0)
+
+    def _loosen(self, stack):
         while stack:
             kind, holder, key, child, path = stack.pop()
             plain = type(child) in PLAIN_TYPES
             again = plain or id(child) in self.seen
             edge = self.edge(kind, holder, key, child, path, loose=True)
-            edge.asked = not plain or holder is self.args or holder is self.kwargs
+            edge.asked = not plain or holder is self.args or holder is self.kwargs or holder is self.taken
             if again:
                 continue
             self.loose.add(id(child))

@@ -8,6 +8,7 @@ from functools import partial
 from ..base.lazy import names_held
 from ..tensor.tensor import Tensor
 from .journal import FUNCTION_TYPES, MAPPING_TYPES, MISSING, PLAIN_TYPES, attributes_of, is_engine, is_sequence, short
+from .moving import ASK_OFFSET, slice_of
 from .traced import TRACED, plain as fixed
 from .watch import is_engine_function, is_followed_file, is_ours
 
@@ -56,6 +57,8 @@ class Reading:
 
     def _tensor_attr(self, tensor, name):
         journal = self.journal
+        if name in ASK_OFFSET:
+            journal.fixed.add(tensor._storage)
         if name in ("grad", "_grad", "_version", "backward") and self._sees(tensor):
             journal.now_or_never(f"{journal.path(tensor)}.{name} is read")
         if name in ("grad", "_grad") and self._sees(tensor):
@@ -256,7 +259,8 @@ class Reading:
         if not self.live():
             return thing[key]
         if isinstance(thing, Tensor):
-            return thing[self._index(key)]
+            found = slice_of(self, thing, key)
+            return thing[self._index(key)] if found is None else found
         cls, journal = type(thing), self.journal
         if is_sequence(cls) and type(key) in (int, bool, *TRACED):
             if not self._sees(thing):
@@ -313,7 +317,7 @@ class Reading:
         return self.place("item", thing, key, f"{self.journal.path(thing)}[{short(key)}]", dict.__getitem__(thing, key))
 
     def slice(self, start, stop, step):
-        return slice(self.plain(start), self.plain(stop), self.plain(step))
+        return slice(*[part if type(part) in TRACED else self.plain(part) for part in (start, stop, step)])
 
     # --- going through -----------------------------------------------------------------------------------------------
 

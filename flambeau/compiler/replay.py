@@ -16,19 +16,22 @@ from ..trace.running import effects
 from ..trace.running.runner import Failure
 from ..trace.value import Value
 from .bound import BoundBase, RunnerBase
+from .moving import moved_code, moving_parts
 
 
 class Runner(RunnerBase):
     """The instructions of a recording, ready to run.
 
     `inputs` are the slots of what comes in, in order; `wanted` those of what is given back; `free` the inputs that are
-    overwritten. `numbers` maps (instruction, parameter) to the place of a number that is read at every replay.
+    overwritten. `numbers` maps (instruction, parameter) to the place of a number that is read at every replay, `moved`
+    (instruction, operand) to that of how many bytes it lies further on than it was recorded: see moving.py.
     """
 
     def __init__(self, code, specs, inputs, wanted, free, numbers):
         self.code, self.specs, self.inputs = code, specs, inputs
         self.wanted, self.free, self.numbers = wanted, free, numbers
         self.position_of = {slot: i for i, slot in enumerate(inputs)}
+        self.moved = {}
         self.effects = any(one.entry.op.effect for one in code)
         self.plans = {}               # donating or not → BoundPlan, None where there is no plan
         self.bound = None
@@ -67,15 +70,17 @@ class Runner(RunnerBase):
         with self.lock:
             if donates not in self.plans:
                 try:
-                    made = plans.new_plan(self.code, self.specs, self.wanted, self.free if donates else ())
+                    made = plans.new_plan(self.code, self.specs, self.wanted, self.free if donates else (),
+                                          parts=moving_parts(self.code, self.moved))
                     self._bind(made, donates)
                 except Unfusable:
                     self.plans[donates] = None
             return self.plans[donates]
 
-    def adopt(self, plan):
-        """Take over a plan that was made for the same instructions, wanted and free slots, if it is ready."""
-        if plan and plan.waiting is None:
+    def adopt(self, plan, parts):
+        """Take over a plan that was made for the same instructions, wanted and free slots, if it is ready, and if the
+        `parts` of its key say of all that moves here that it does."""
+        if plan and plan.waiting is None and all(parts[index][2][operand] < 0 for index, operand in self.moved):
             self._bind(plan, True)
 
     def _bind(self, plan, donates):
@@ -85,9 +90,9 @@ class Runner(RunnerBase):
 
     def with_numbers(self, numbers):
         """The instructions, with the numbers of this replay in their places."""
-        if not self.numbers:
+        if not self.numbers and not self.moved:
             return self.code
-        code = list(self.code)
+        code = moved_code(self.code, self.moved, numbers)
         for (index, number), at in self.numbers.items():
             one = code[index]
             params = (*one.params[:number], numbers[at], *one.params[number + 1:])
@@ -142,7 +147,7 @@ class BoundPlan(BoundBase):
         self.free = [runner.position_of[slot] for slot in sorted(runner.free)] if donates else []
         positions = runner.position_of if plan.is_native else None            # other steps find their operands by slot
         self.program = plan.program.bind(positions, {slot: at for at, slot in enumerate(runner.wanted)},
-                                         runner.numbers, runner.code)
+                                         runner.numbers, runner.code, runner.moved)
 
     def _run_step_by_step(self, values, numbers, made, happened, observed):
         """With steps of the reference executor between the native ones."""

@@ -5,6 +5,7 @@ from ..trace.recording.instructions import needed_for, slots_made
 from ..trace.value import Value
 from .bound import ChecksBase
 from .gradient import is_live
+from .moving import moved_code
 from .recording import Noted, evaluate, noted_in
 
 MAXIMUM_REMEMBERED_BYTES = 1 << 20        # of checked contents
@@ -66,7 +67,18 @@ class Checks(ChecksBase):
         _, live = needed_for(self.made & self.asked, code)
         self.needs += sorted(live - self.made - set(self.needs))
         self.remembers = not set(overwritten).intersection(self.needs)    # or what is donated would have another holder
-        self.last = None
+        self.last, self.code_moved, self.noted_moved = None, {}, {}
+
+    def begin(self, moving):
+        """Be told what of it lies elsewhere at every call: see Note [Moving arguments]."""
+        number_of = {storage: number for number, storage in enumerate(moving.names)}
+        self.code_moved = moving.places(range(len(self.code)), 0)
+        self.noted_moved = {noted: number_of[storage] for noted, storage in moving.noted.items()}
+
+    def look_further_on(self, storages, numbers):
+        """Whether all of them hold for the contents of these storages, so many bytes further on."""
+        values = [storage.value.ready() for storage in storages]
+        return self.hold(dict(zip(self.slots, values, strict=True)), numbers)
 
     def look(self, storages):
         """Whether all of them hold for the contents of these storages, which may be remembered."""
@@ -77,25 +89,30 @@ class Checks(ChecksBase):
         self.last = now if small else None
         return True
 
-    def hold(self, values):
+    def hold(self, values, numbers=()):
         """Whether all of them hold for these Values by slot."""
         try:
-            self.make(self.fixed | values)
+            self.make(self.fixed | values, numbers)
         except Exception:                                    # the ordinary call will refuse it, in its own words
             return False
         return True
 
-    def make(self, values):
-        """Make them, for Values by slot."""
-        made = evaluate(self.code, values, [s for s in self.asked if s in self.made])
+    def make(self, values, numbers=()):
+        """Make them, for Values by slot. `numbers`: how many bytes further on lies what moves."""
+        code, asked = self.code, [s for s in self.asked if s in self.made]
+        if asked and self.code_moved:
+            code = moved_code(code, self.code_moved, numbers)
+        made = evaluate(code, values, asked)
         for op, given in self.checks:
-            op.verify(*[[self._array(n, values, made) for n in g] if g.__class__ is list else
-                        self._array(g, values, made) for g in given])
+            op.verify(*[[self._array(n, values, made, numbers) for n in g] if g.__class__ is list else
+                        self._array(g, values, made, numbers) for g in given])
 
-    def _array(self, seen, values, made):
+    def _array(self, seen, values, made, numbers):
         if seen.__class__ is not Noted:
             return seen
-        value = values[seen.slot] if seen.slot in values else made[seen.slot]
-        return on_host.read(value, seen.spec, seen.offset)
+        value, offset = values[seen.slot] if seen.slot in values else made[seen.slot], seen.offset
+        if seen in self.noted_moved:
+            offset += numbers[self.noted_moved[seen]] // seen.spec.dtype.itemsize
+        return on_host.read(value, seen.spec, offset)
 
 

@@ -16,27 +16,36 @@ from ..base import dtypes
 from ..base.errors import PACKAGE
 from ..base.spec import _default_devices, as_device
 from ..tensor.tensor import Tensor
+from ..trace.recording.instructions import needed_for
 from .capture import mode_state
 from .diff import NotReplayable
 from .guards import Guards, ModesLook, TensorLook, same_value, same_values
-from .head import head_of
+from .head import head_of, slots_of
 from .journal import EQUALITY_TYPES, MISSING, PLAIN_TYPES, VALUE_TYPES, content, short, size_of
+from .moving import Moving, beginning
 from .rebuild import new_storage, new_tensor, put_results, recycle, recycled, renew, values_of
 from .replay import Runner
 from .runtime import REFUSED, Checks, Draws, Miss, count_hidden_writes, facts_of, new_record
+from .taking import FAILED, take
 from .traced import TRACED, traced_in, word
+
+TAKEN = "    # and all of it once more"
+MAX_CHECKED_OPERATIONS = 64   # that checks of data may look at where they are more than a quarter of all
 
 
 class Replay:
-    """One way that a function was recorded. `replay(args, kwargs)` gives the result, or a Miss."""
+    """One way that a function was recorded. `replay(args, kwargs, taken)` gives the result, or a Miss; `taken` is a
+    list for what was taken for this call."""
 
-    def __init__(self, diff, dropped):
+    def __init__(self, diff, dropped, others):
         trace = diff.trace
         self.guards = []              # in words
         self.varies = {}              # guard → path of the whole number that it is about
         self.effects = []             # in words
         self.moving = []              # paths of the numbers that are read at every replay
+        self.slice_guards = set()     # the guards that ask where slices begin, after all others
         self.outside = None           # the guard that asks whether NumPy holds memory that is written
+        self.takes = bool(diff.journal.taken)     # from an iterator: see Note [Taken first]
         self.operations = len(trace.code)
         self.draws = len(trace.draws)
         self.checks = sorted({op.__name__ for op, _ in (*diff.early, *diff.late)})
@@ -45,6 +54,7 @@ class Replay:
         order = {name: i for i, name in enumerate(dict.fromkeys(trace.numbers.values()))}
         specs = [v.spec for v in trace.values]
         self.head, self.python_checks = head_of(diff, specs)
+        refuse_dear_checks([*self.python_checks, *diff.late], trace.code)
         rest, given = range(len(trace.code)), []
         if self.head is not None:
             rest, given = self.head.rest, self.head.gives
@@ -54,17 +64,30 @@ class Replay:
                              [*[slot for slot, _ in (*diff.read, *diff.drawn, *diff.fixed)], *given],
                              tuple([slot for slot in sorted(diff.needs) if slot not in given]),
                              (*diff.free, *[slot for slot in given if slot not in diff.needs]), numbers)
-        writer = ReplayWriter(diff, self, dropped, list(order))
+        moving = Moving(diff, self.head, [other.seen for other in others])
+        self.seen = moving.seen
+        self.runner.moved = moving.places(rest, len(order))
+        if diff.gradient is not None:
+            diff.gradient.runner.moved = moving.places(range(len(trace.code), len(moving.code)), len(order))
+        writer = ReplayWriter(diff, self, dropped, [*order, *moving.names.values()], moving)
         self.source, space = writer.source, writer.space
         exec(compile(self.source, "<flambeau replay>", "exec"), space)
         self.replay = space.pop("replay")
 
 
+def refuse_dear_checks(checks, code):
+    """Refuse a recording much of which is computed on the side, one operation after the other, for checks of data."""
+    count = len(needed_for(slots_of(checks), code)[0])
+    if count > MAX_CHECKED_OPERATIONS and 4 * count > len(code):
+        raise NotReplayable(f"checks of data look at what {count} of {len(code)} operations compute, which a replay "
+                            "would compute twice")
+
+
 class ReplayWriter:
     """The source of one replay, and the names that it uses."""
 
-    def __init__(self, diff, replay, dropped, numbers):
-        self.diff, self.replay, self.dropped, self.numbers = diff, replay, dropped, numbers
+    def __init__(self, diff, replay, dropped, numbers, moving):
+        self.diff, self.replay, self.dropped, self.numbers, self.moving = diff, replay, dropped, numbers, moving
         self.journal, self.number_log, self.capture = diff.journal, diff.capture.number_log, diff.capture
         self.space = {"modes": modes, "requires": requires, "content": content, "MISSING": MISSING,
                       "as_device": as_device, "dtypes": dtypes, "cell": new_storage,
@@ -82,31 +105,73 @@ class ReplayWriter:
         self.grads = []               # those that have lines, and perhaps need none; see _drop_grads
         self.bare = {id(edge.holder) for edge in self.journal.edges if edge.kind == "grad" and edge.child is None}
         self.things = set(self.journal.things)
-        self.lines = ["def replay(args, kwargs):", "  try:"]
+        self.lines = ["def replay(args, kwargs, taken):", "  try:"]
         self.indent = "    "
+        self._find_taken()
         self._modes()
         self.space["unmet"], self.space["misses"] = self.rows.first_unmet, self.misses
         self.line("if (k := unmet()) >= 0: return misses[k]")
         unseen = self._unseen_grads()
+        self._reads(unseen, False)
+        self._classes()
+        self._functions()
+        if self.journal.taken:
+            self._numbers(False)
+            self._take()
+            self._reads(unseen, True)
+        self._identities()
+        self._no_overlap()
+        self._numbers(True)
+        self._slices()
+        self._run()
+        self._drop_grads()
+        if TAKEN in self.lines:                              # which may have changed what was asked before
+            at = self.lines.index(TAKEN)
+            self.lines[at:at + 1] = self.lines[2:self.lines.index("  except Exception:")]
+        self.source = "\n".join(self.lines)
+
+    # --- what is taken from an iterator: see Note [Taken first] ------------------------------------------------------
+
+    def _find_taken(self):
+        """The ids of what was taken from an iterator, with what it holds, and the names of the numbers there, with
+        those that were computed from them."""
+        self.taken, self.taken_numbers = {id(self.journal.taken)}, set()
+        for edge in self.journal.edges:
+            if id(edge.holder) in self.taken:
+                if type(edge.child) not in PLAIN_TYPES and edge.child is not MISSING:
+                    self.taken.add(id(edge.child))
+                self.taken_numbers.update(x._name for x in traced_in(self.capture.proxies.get(edge)))
+        self.taken_numbers.update(leaf._name for leaf in self.diff.trace.versions.values())
+        for name, (_, operands) in self.number_log.lines.items():
+            if not self.taken_numbers.isdisjoint(operands):
+                self.taken_numbers.add(name)
+
+    def _reads(self, unseen, taken):
+        """Guards of what was read: in what was `taken`, or anywhere else."""
         tuples = {id(edge.child) for edge, proxy in self.capture.proxies.items() if type(proxy) is tuple}
         for edge in self.journal.edges:
-            if edge not in unseen and id(edge.holder) not in tuples and edge.asked and not edge.blind:
+            if edge not in unseen and id(edge.holder) not in tuples and edge.asked and not edge.blind \
+                    and (id(edge.holder) in self.taken) is taken:
                 self._edge(edge)
         hidden = {id(edge.child) for edge in unseen}
         for tensor, path in self.journal.tensors.values():
-            if id(tensor) not in self.names and id(tensor) not in hidden:    # held by what cannot change, as a tuple
-                self._same_tensor(tensor, path)
+            if id(tensor) not in self.names and id(tensor) not in hidden and (id(tensor) in self.taken) is taken:
+                self._same_tensor(tensor, path)              # held by what cannot change, as a tuple
         for container, path, keys in self.journal.sizes:
-            self._size(container, path, keys)
-        self._classes()
-        self._absent()
-        self._functions()
-        self._identities()
-        self._no_overlap()
-        self._numbers()
-        self._run()
-        self._drop_grads()
-        self.source = "\n".join(self.lines)
+            if (id(container) in self.taken) is taken:
+                self._size(container, path, keys)
+        self._absent(taken)
+
+    def _take(self):
+        """The lines that take it, between two rounds of the other guards."""
+        self.space["take"], self.space["FAILED"] = take, FAILED
+        path = self.journal.path(self.journal.iterator)
+        self.replay.effects.append(f"takes the next item of {path}")
+        self.lines += ["  except Exception:", "    return OFF"]
+        self.indent = "  "
+        self.guard(f"(b0 := take(taken, {self.names[id(self.journal.iterator)]})) is FAILED", f"{path} has a next item")
+        self.indent = "    "
+        self.lines += ["  try:", TAKEN]
 
     # --- names and lines ---------------------------------------------------------------------------------------------
 
@@ -166,6 +231,8 @@ class ReplayWriter:
 
     def holder(self, edge):
         thing = edge.holder
+        if thing is self.journal.taken:
+            return "b"
         if thing is self.journal.args or thing is self.journal.kwargs:
             return "args" if thing is self.journal.args else "kwargs"
         if isinstance(thing, Tensor) and id(thing) not in self.names:
@@ -184,6 +251,8 @@ class ReplayWriter:
 
     def reading(self, edge):
         """The expression that reads an edge; an attribute as such where nothing else can come of it."""
+        if edge.holder is self.journal.taken:
+            return "b0"
         if edge.kind == "slot":
             return f"{self.holder(edge)}.{edge.key}"
         if edge.kind == "referent":
@@ -325,9 +394,11 @@ class ReplayWriter:
             if not plain or self.row("attributes", words, owner, name, found) is None:
                 self.guard(f"{owner}.{name}{'' if plain else '.__func__'} is not {self.const(found)}", words)
 
-    def _absent(self):
-        """Names that were asked for and not found."""
+    def _absent(self, taken):
+        """Names that were asked for and not found, in what was `taken`, or anywhere else."""
         for container, has_attributes, path, names in self.journal.absent.values():
+            if (id(container) in self.taken) is not taken:
+                continue
             name, words = self.const(container), f"{path} has no {', '.join(short(key) for key in names)}"
             if self.row("missing", words, name, bool(has_attributes), tuple(names)) is not None:
                 continue
@@ -370,7 +441,10 @@ class ReplayWriter:
         bare, needs, known = id(tensor) in self.bare, requires(tensor), self.cells.get(tensor._storage)
         words = f"{path} is {tensor._spec}{', has no grad' * bare}{', requires grad' * needs}{more}"
         look = TensorLook(tensor, bare, tensor._storage if known in self.space else None)
-        if look.storage is not None and name in self.space and \
+        argument = id(tensor) in self.journal.loose
+        if argument:
+            look.offset = -1
+        elif look.storage is not None and name in self.space and \
                 (read_from is None or self.holder(read_from[0]) in self.space):
             number = self.row("tensors", words, name, look)
             if read_from is None or self._same_row(*read_from, tensor, number) is not None:
@@ -383,6 +457,39 @@ class ReplayWriter:
             known = self.cells[tensor._storage] = f"s{len(self.cells)}"
             self.loose.append(tensor._storage)
             self.line(f"{known} = {name}._storage")
+        if argument:
+            self._begins(tensor, name, path)
+
+    def _begins(self, tensor, name, path):
+        """Where in its memory an argument begins: as recorded, or so many bytes further on: Note [Moving arguments]."""
+        moves, itemsize = self.moving.arguments.get(tensor._storage), tensor._spec.dtype.itemsize
+        further = f"({name}._offset - {tensor._offset}) * {itemsize}"
+        if moves is None:
+            number = self.guard(f"{name}._offset != {tensor._offset}", f"{path} begins at element {tensor._offset}")
+            self.replay.varies[number] = beginning(path)
+        elif moves in self.paths:
+            self.guard(f"{further} != {moves}", f"{path} lies as it did beside other arguments")
+        else:
+            self.paths[moves] = beginning(path)
+            self.line(f"{moves} = {further}")
+            if (step := self.moving.alignment[tensor._storage]) > itemsize:
+                self.guard(f"{moves} % {step}", f"{path} begins a multiple of {step} bytes further on")
+
+    def _slices(self):
+        """Where slices begin that were cut at numbers: see Note [Moving slices]."""
+        names, told = self.moving.names, set()
+        for one in self.journal.slices:
+            moves, path = names.get(one.storage), f"where the slice of {one.path} begins"
+            number = -1
+            if moves is None:
+                number = self.guard(f"{one.further} != 0", f"{path} is the same")
+            elif moves != one.further:
+                number = self.guard(f"{one.further} != {moves}", f"{path} lies as it did beside the others")
+            elif one.storage not in told and (step := self.moving.alignment[one.storage]) > one.itemsize:
+                number = self.guard(f"{moves} % {step}", f"{path} is a multiple of {step} bytes further on")
+            self.replay.slice_guards.add(number)
+            told.add(one.storage)
+        self.replay.slice_guards.discard(-1)
 
     def _container(self, edge, child, text):
         """An argument that holds others, or one that is known by identity after all."""
@@ -466,21 +573,29 @@ class ReplayWriter:
                 if storage not in self.loose:
                     self.row("outside", outside, self.cells[storage])
 
-    def _numbers(self):
-        """The lines that numbers come from, and what was asked about them."""
+    def _numbers(self, at_end):
+        """The lines that numbers come from, and what was asked about them. Where something is taken from an iterator,
+        it is called before that, for numbers that do not depend on it, and `at_end` for the others."""
         number_log, leaves = self.number_log, self.paths
-        used = [*self.numbers, *[x._name for _, now in self.diff.moves for x in traced_in(now)],
+
+        def is_now(names):
+            return not self.journal.taken or self.taken_numbers.isdisjoint(names) is not at_end
+        used = [*self.numbers, *[one.further for one in self.journal.slices],
+                *[x._name for _, now in self.diff.moves for x in traced_in(now)],
                 *[thing for tag, thing, _ in result_nodes(self.diff.result) if tag == "number"]]
-        for storage, leaf in self.diff.trace.versions.items():
+        for storage, leaf in self.diff.trace.versions.items() if at_end else ():
             self.line(f"{leaf._name} = {self.cells[storage]}.version")
             leaves[leaf._name] = f"the version of {self.diff.trace.storages[storage]}"
         asked = [name for names in number_log.answers.values() for name in names]
         for name, text in number_log.needed([*used, *asked, *number_log.fixed]):
-            self.line(f"{name} = {text}")
-        for text, answer in number_log.answers:
-            self.guard(f"({text}) is not {answer}", f"{self._said(text)} is {answer}")
+            if is_now([name]):
+                self.line(f"{name} = {text}")
+        for (text, answer), names in number_log.answers.items():
+            if is_now(names):
+                self.guard(f"({text}) is not {answer}", f"{self._said(text)} is {answer}")
         for name, value in number_log.fixed.items():
-            self._plain(value, name, self._said(name))
+            if is_now([name]):
+                self._plain(value, name, self._said(name))
         live, stack = set(), used
         while stack:
             name = stack.pop()
@@ -511,8 +626,13 @@ class ReplayWriter:
             check = Checks(replay.python_checks, diff.trace.code[:], dict(diff.fixed), diff.free)
             self.space["check"] = check
             check.slots = [slot for slot in dict.fromkeys(check.needs) if slot in storages]
-            self.line(f"if not check(({''.join(self.cells[storages[slot]] + ', ' for slot in check.slots)})): "
-                      "return REFUSED")
+            cells = "".join(self.cells[storages[slot]] + ", " for slot in check.slots)
+            if any(slot in self.moving.slots for slot in check.slots):       # whose contents may be remembered
+                check.begin(self.moving)
+                further = "".join(name + ", " for name in self.moving.names.values())
+                self.line(f"if not check.look_further_on(({cells}), ({further})): return REFUSED")
+            else:
+                self.line(f"if not check(({cells})): return REFUSED")
         if head is not None:
             self.space["head"] = head
             self.line(f"h = head(({self._values([self.cells[storages[slot]] for slot in head.reads])}))")
@@ -599,6 +719,9 @@ class ReplayWriter:
             name = self.names[id(tensor)] = f"w{number}"
             after.append(f"{name} = tensor({made.get(tensor._storage) or self.cells[tensor._storage]}, "
                          f"{self.fresh(facts_of(tensor))})")
+            if tensor._storage in self.moving.names:
+                further = self.moving.names[tensor._storage]
+                after.append(f"{name}._offset += {further} // {tensor._spec.dtype.itemsize}")
         for tensor in rest:
             base = tensor._base
             if base is not None and (id(base) in diff.new_tensors or id(base) in self.journal.tensors):

@@ -16,6 +16,7 @@ import operator
 import threading
 from sys import _getframe
 
+from ..autograd.modes import modes
 from ..base.op import Op
 from ..tensor import (
     call,
@@ -176,7 +177,8 @@ class Traced:
         kwargs = kwargs or {}
         number_log = next(a._number_log for a in (*args, *kwargs.values()) if type(a) in TRACED)
         op = func if isinstance(func, Op) else getattr(func, "op", None)
-        lets_in = number_log.writes() and op is not None and all(t in TRACED for t in types)
+        lets_in = number_log.writes() and op is not None and all(t in TRACED for t in types) \
+            and not modes.levels                              # a `vmap` comes in by the same door
         args = [a if lets_in and keeps(op, at, a) else plain(a) for at, a in enumerate(args)]
         kwargs = {name: a if lets_in and keeps(op, name, a) else plain(a) for name, a in kwargs.items()}
         before, number_log.lying = number_log.lying, number_log.writes()

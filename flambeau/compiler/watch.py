@@ -33,6 +33,8 @@ PURE_MODULES = frozenset("builtins math cmath operator _operator itertools funct
                          "_typing typing types _stat stat binascii zlib _codecs unicodedata numpy ml_dtypes _decimal "
                          "decimal fractions numbers abc copyreg enum string _types dataclasses contextlib gc".split())
 FOLLOWED_FOLDERS = ("nn", "optim", "distributions", "amp", "utils", "func")      # of this package: modules hold state
+# What the engine calls of `func`, a rule of vmap's or a leaf of a tree, reads nothing but its arguments and the modes.
+FUNC_FOLDER = os.path.join(PACKAGE, "func", "")
 # What has effects, or gives something else every time. Of the standard library's modules in Python, all functions.
 EFFECT_MODULES = frozenset("logging random secrets asyncio subprocess socket threading multiprocessing queue tempfile "
                            "shutil uuid concurrent select selectors sqlite3 urllib http time datetime warnings".split())
@@ -143,7 +145,7 @@ def kind_of(code):
     if id(code) in SEEDING_CODE:
         category = "seed"
     elif is_copy(code) or filename == UPDATE_RULES_FILE \
-            or filename.startswith(PACKAGE) and not is_followed_file(filename):
+            or filename.startswith(PACKAGE) and (filename.startswith(FUNC_FOLDER) or not is_followed_file(filename)):
         category = OWN_CODE
     elif code.co_name == "<module>" or filename == "<string>":          # an import; what a dataclass is made with
         category = "once"

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import types
+import warnings
 import weakref
 from dataclasses import dataclass
 from pathlib import Path
@@ -591,3 +592,22 @@ def test_libraries_are_known_wherever_they_lie(tmp_path):
     done = subprocess.run([sys.executable, tmp_path / "program.py", tmp_path], capture_output=True, text=True, cwd=root,
                           env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(root)])})
     assert done.returncode == 0 and "1 recording" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("rounds, replays", [(4, True), (60, False)])
+def test_checks_of_what_much_of_the_call_computes(rounds, replays):
+    """Where a replay would compute nearly all of it twice, for the check, it is no gain."""
+    def function(x):
+        x = x + torch.rand(8, 3) * 0
+        at = torch.zeros(8, dtype=torch.long)
+        for _ in range(rounds):
+            at = (x[torch.arange(8), at].unsqueeze(1) - x).abs().argmax(1)
+        return x[torch.arange(8), at]
+    compiled = torch.compile(function)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for turn in range(5):
+            x = torch.arange(24.0).reshape(8, 3) * (turn + 1) % 7
+            assert compiled(x).tolist() == function(x).tolist()
+    assert any(r.hits for r in compiled.recordings) is replays
+    assert replays or "compute twice" in compiled.gave_up

@@ -39,7 +39,7 @@ cdef class NumberPlace:
 cdef class BoundProgram:
     cdef public object program
     cdef public bint is_native, direct
-    cdef public list inputs, moving, fixed, outputs, takes, givens, numbers
+    cdef public list inputs, moving, moved, fixed, outputs, takes, givens, numbers
     cdef public object cells
     cdef WorkingMemory memory
     cdef AddressTable table
@@ -60,8 +60,9 @@ cdef class BoundProgram:
     @cython.locals(words=cython.p_longlong, value=Value, place=InputPlace)
     cdef _put_inputs(self, AddressTable table, bint direct, values)
 
-    @cython.locals(words=cython.p_longlong, place=MovingPlace, instruction=Instruction, offset=cython.longlong)
-    cdef _put_moving(self, AddressTable table, list code)
+    @cython.locals(words=cython.p_longlong, place=MovingPlace, instruction=Instruction, offset=cython.longlong,
+                   code=list, at=Py_ssize_t, number=Py_ssize_t)
+    cdef _put_moving(self, AddressTable table, numbers)
 
     @cython.locals(words=cython.p_longlong, value=Value, place=ResultPlace, one=tuple, found=list)
     cdef list _put_results(self, AddressTable table, list made)

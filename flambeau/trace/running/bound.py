@@ -85,17 +85,18 @@ class BoundProgram:
 
     `outputs` are the results that are allocated, `takes` those in the memory of an input, `givens` those of steps of
     the reference executor. Offsets of the places in `moving` are in the code of the run, or in that of a replay, which
-    is `fixed`. `numbers` are given at every run, and `cells` hold the others. `table` is there while no run uses it:
-    two threads, or a look amid another, may run one program at once.
+    is `fixed`; there `moved` says for each where in the numbers of a run the bytes stand that it lies further on, -1
+    where it stays. `numbers` are given at every run, and `cells` hold the others. `table` is there while no run uses
+    it: two threads, or a look amid another, may run one program at once.
     """
 
-    __slots__ = ("program", "is_native", "direct", "inputs", "moving", "fixed", "outputs", "takes", "givens", "numbers",
-                 "cells", "memory", "table")
+    __slots__ = ("program", "is_native", "direct", "inputs", "moving", "moved", "fixed", "outputs", "takes", "givens",
+                 "numbers", "cells", "memory", "table")
 
-    def __init__(self, program, positions=None, results=None, numbers=None, code=None):
+    def __init__(self, program, positions=None, results=None, numbers=None, code=None, moved=None):
         """`positions`, `results`: {slot: position} in `values` and `made`. `numbers`: {(instruction, parameter):
-        position} of those that are given at every run; the others are taken from `code` now. Without these, all is as
-        in a trace."""
+        position} of those that are given at every run; the others are taken from `code` now. `moved`: {(instruction,
+        operand): position} of how many bytes it lies further on. Without these, all is as in a trace."""
         def place(found, slot):
             return slot if found is None else found[slot]
 
@@ -105,6 +106,7 @@ class BoundProgram:
             and all(spec.device is CPU for _, spec, _ in (*program.outputs, *program.takes))
         self.inputs = [InputPlace(place(positions, slot), index) for slot, index in program.inputs]
         self.moving, self.fixed = program.moving, code
+        self.moved = [(moved or {}).get((place.instruction, place.operand), -1) for place in program.moving]
         self.outputs = [ResultPlace(place(results, slot), spec, index, _spare_class(spec))
                         for slot, spec, index in program.outputs]
         self.takes = [ResultPlace(place(results, slot), spec, -1, None, place(positions, source))
@@ -169,7 +171,7 @@ class BoundProgram:
         self._put_inputs(table, direct, values)
         found = self._put_results(table, made) if direct else self._put_results_of_devices(table, made, makers)
         if self.moving:
-            self._put_moving(table, numbers if self.fixed is None else self.fixed)
+            self._put_moving(table, numbers)
         taken = self._taken(values) if self.takes else None
         if self.numbers:
             self._put_numbers(table, numbers)
@@ -222,12 +224,17 @@ class BoundProgram:
                 where = value._address = address(value.array) if direct else value.address()
             words[place.index] = where
 
-    def _put_moving(self, table, code):
-        words = table.words
+    def _put_moving(self, table, numbers):
+        words, at = table.words, 0
+        code = numbers if self.fixed is None else self.fixed
         for place in self.moving:
             instruction = code[place.instruction]
             offset = instruction.offsets[place.operand]
             words[place.index] = words[place.base] + place.nbytes + offset * place.itemsize
+            number = self.moved[at]
+            if number >= 0:
+                words[place.index] += numbers[number]
+            at += 1
 
     def _put_results(self, table, made):
         """(array, address) of each output, on the CPU while memory is not observed."""

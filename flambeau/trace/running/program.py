@@ -229,9 +229,9 @@ class Program:
 
     # --- running ----------------------------------------------------------------------------------------------------
 
-    def bind(self, positions=None, results=None, numbers=None, code=None):
+    def bind(self, positions=None, results=None, numbers=None, code=None, moved=None):
         """The program bound to where its inputs come from and its results go; see BoundProgram."""
-        return BoundProgram(self, positions, results, numbers, code)
+        return BoundProgram(self, positions, results, numbers, code, moved)
 
     def run_before_last(self, table, values, code, blocks, made, perform, observed):
         """Run all but a native stretch at the end. Gives the arrays that other steps made, by their index in the table.
