@@ -155,8 +155,9 @@ class _triangle(Op):
     def ref(xp, row, col, offset, upper, dtype, device):
         count, at = triangle_size(row, col, offset, upper), 0
         if count < row * LONG_TRIANGLE_ROW:
-            find = xp.triu_indices if upper else xp.tril_indices
-            return xp.stack(find(row, offset, col)) if row and col else xp.empty((2, 0))
+            # of each row what lies below, or what does not: xp's own function looks through all numbers twice
+            below = xp.arange(col) < xp.arange(1 + offset - upper, 1 + offset - upper + row)[:, None]
+            return xp.stack(xp.nonzero(~below if upper else below)) if row and col else xp.empty((2, 0))
         out, columns = xp.empty((2, count), xp.int64), xp.arange(col)
         for r, end in enumerate(below_diagonal(row, col, offset, upper).tolist()):
             part = columns[end:] if upper else columns[:end]
