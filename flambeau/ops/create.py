@@ -173,7 +173,10 @@ def below_diagonal(row, col, offset, upper):
 
 def triangle_size(row, col, offset, upper):
     """How many elements of a `row` by `col` matrix lie on or below (above) the diagonal `offset`."""
-    below = int(below_diagonal(row, col, offset, upper).sum())
+    more = 1 + offset - upper                     # than its number each row has below, if that is from 0 to `col`
+    first = max(0, min(row, -more))
+    full = max(first, min(row, col - more))
+    below = (full - first) * more + (full - first) * (first + full - 1) // 2 + (row - full) * col
     return row * col - below if upper else below
 
 

@@ -29,6 +29,7 @@ from ....base import dtypes
 from ....base.locks import new_lock
 from ....base.spec import CPU, spec as make_spec
 from ..memory import allocator
+from ..memory.address import address
 from . import box_muller, few, libm
 from .binomial import binomial_one
 from .fma import FLOAT32, FLOAT64, multiply_add
@@ -353,6 +354,10 @@ class MersenneTwister(RandomStream):
 
     def integers(self, low, high, shape, dtype):
         """Integers in [low, high); `high` None means up to the largest that `dtype` holds exactly."""
+        if high is not None and -2**24 <= low < high <= 2**24:     # all of which float32 holds
+            found = self._few_alone(few.INTEGERS, shape, dtype, high - low, low % 2**64)
+            if found is not None:
+                return found
         dtype = np.dtype(dtype)
         if high is None and low == -2**63:
             return self._fill(shape, dtype, self._word64, lambda w: w.view(np.int64))
@@ -361,9 +366,6 @@ class MersenneTwister(RandomStream):
         if dtype.kind not in "iub" and dtype.name in SIGNIFICAND_BITS:       # NumPy takes its time to say a name
             low, high = representable(low, high, dtype)
         need(low < high, f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
-        found = self._few_alone(few.INTEGERS, shape, dtype, high - low, low % 2**64)
-        if found is not None:
-            return found
         span, base = UINT64(high - low), UINT64(low % 2**64)  # the sum wraps around into the signed range
         source = self._word if span < 2**28 else self._word64
         return self._fill(shape, dtype, source, lambda w: (w % w.dtype.type(span) + base).view(np.int64))
@@ -621,7 +623,7 @@ def normals(drawn, mean, std, out):
         out[:] = rounded(box_muller.from_units(units_of(drawn), mean, std, system), out.dtype)
         return
     made = out if out.dtype == FLOAT32 else np.empty(out.size, FLOAT32)
-    run(drawn.ctypes.data, made.ctypes.data, out.size // 16, mean, std)
+    run(address(drawn), address(made), out.size // 16, mean, std)
     if made is not out:
         out[:] = rounded(made, out.dtype)
 
