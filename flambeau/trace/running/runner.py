@@ -12,6 +12,7 @@ kept. And the plan of a single instruction is found by its Entry (SingleRun in k
 from itertools import count
 from threading import get_ident
 
+from ...backends import reference
 from ...backends.backend import DeviceFailed
 from ...backends.cpu.memory.allocator import explained, has_room
 from ...base import observers, settings
@@ -29,6 +30,7 @@ events, switches = vars(observers), vars(settings)          # the modules' dicts
 notes: list = []                  # functions of (Failure, what was looked at) that give words to add to an error
 numbering = count()               # of autograd's nodes, and between them of when a trace was emptied
 _planning = None                  # planning/plan.py, once a trace has run: with it comes what compiles
+_bodies = None                    # and then, for each Entry that ran alone: its body's program, None where it has none
 NO_KEY = ()                       # stands for what `key_of` says where it was not called
 
 
@@ -127,7 +129,7 @@ class TraceRunner(TraceBase):
         self.ran = None
         if switches["executor"] != "reference" and not self.aside:
             try:
-                if _by_plan(self):
+                if len(self.code) == 1 and run_by_reference(self) or _by_plan(self):
                     return
             finally:
                 if self.begun:
@@ -143,13 +145,43 @@ class TraceRunner(TraceBase):
             raise
 
 
+def run_by_reference(trace):
+    """Run a small trace of one instruction whose operation has no body, and empty it: a plan of it would be the same
+    step. Returns True if it ran; if not, nothing has changed, and the long way says what is wrong."""
+    instruction = trace.code[0]
+    entry, values = instruction.entry, trace.values
+    if _bodies is None or _bodies.get(entry, False) is not None or switches["executor"] != "auto" or entry.op.effect \
+            or entry.device is not CPU or events["during_runs"] or trace.bytes + trace.held > MAX_INLINE_BYTES:
+        return False
+    arrays, at = [], 0
+    for slot in instruction.slots:
+        value = values[slot]
+        arrays.append(value.look(entry.input_specs[at], instruction.offsets[at]))
+        at += 1
+    try:
+        outs = reference.execute(entry, arrays, instruction.params)
+    except Exception:
+        return False
+    slot = instruction.first
+    for array in outs:
+        value = values[slot]
+        value.array = array
+        value._memory = None
+        value.trace = None
+        slot += 1
+    trace.found = None
+    trace.clear()
+    return True
+
+
 def _by_plan(trace):
     """Run `trace` by a plan and empty it; False where it is to be run instruction by instruction."""
-    global _planning
+    global _planning, _bodies
     if _planning is None:
         if not has_room(PLANNING_BYTES):
             return False
         from ..planning import plan as _planning  # not before: the reference never needs it
+        from .interpret import _programs as _bodies
     found = trace.found or key_of(trace)
     trace.found = None
     return _planning.attempt(trace, *found)
