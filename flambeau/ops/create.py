@@ -283,10 +283,11 @@ class empty_permuted(Composite):
 def laid_out(shape, stride, dtype, where):
     """An uninitialised tensor with any strides; its storage is as long as they reach."""
     stride = tuple([whole(s, "stride", 2) for s in stride])
-    need(len(stride) == len(shape), f"dimensionality of sizes ({len(shape)}) must match dimensionality of strides "
-                                    f"({len(stride)})")
-    need(all(s >= 0 for s in stride), f"Storage size calculation overflowed with sizes={list(shape)} and "
-         f"strides={list(stride)}: strides must not be negative")
+    if len(stride) != len(shape) or min(stride, default=0) < 0:
+        need(len(stride) == len(shape), f"dimensionality of sizes ({len(shape)}) must match dimensionality of strides "
+                                        f"({len(stride)})")
+        need(False, f"Storage size calculation overflowed with sizes={list(shape)} and strides={list(stride)}: strides "
+                    "must not be negative")
     if is_dense(shape, stride) and 0 not in shape:
         return _empty(shape, dtype, where, stride)
     memory = _empty((extent(shape, stride),), dtype, where)

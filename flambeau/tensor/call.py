@@ -218,8 +218,8 @@ def record_long(entry, op, args, inputs, params):
         outs.append(tensor)
     add_history(op, entry, args, inputs, outs, site)
     made = named(op, outs) if entry.many else outs[0]
-    if _local.trace.tape is not None and op.eager and op.verify is None and entry.outs is not None \
-            and not op.effect and entry.device is not META:
+    if _local.trace.tape is not None and op.eager and op.verify is None and not op.effect \
+            and entry.device is not META:
         _local.trace.tape.append(NotedCall(entry, args, inputs, params, -1, made))
     return made
 

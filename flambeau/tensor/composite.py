@@ -75,16 +75,20 @@ def as_one_node(entry, args, inputs, function, /, *given, **named_ones):
         modes.grad, modes.level = before, level
     many = made.__class__ in (tuple, list)
     site = trace.site or here()
-    outs = list(made) if many else [made]
+    outs, is_step = list(made) if many else [made], False
     for i, out in enumerate(outs):
         if out._base is not None or any(out is t for t in inputs):   # a result is a tensor of its own
+            is_step = True
             outs[i] = out = wrap(out._storage, out._spec, out._offset)
         out._site = site
         out._cut = None
         out._node = None
     add_history(op, entry, args, inputs, outs, site)
     if outer is not None:
-        outer.append(NotedCall(entry, args, inputs, (), -1, outs, (taken, made)))
+        if is_step or any(out._node is not None for out in outs):
+            outer.append(NotedCall(entry, args, inputs, (), -1, outs, (taken, made)))
+        else:                                             # what it came to may stand on the tape by itself
+            outer.extend(taken)
     return outs, many
 
 

@@ -7,10 +7,11 @@ these want a gradient, and by their other arguments. So a call like one before c
 tensors. One of them is taped (`trace.tape` has what `record_one`, `record_several` and `view_one` made), and from the
 next on the tape is followed: the same entries, with the tensors of this call, whose data is verified, and their history
 as ever. What did anything else meanwhile cannot be followed, and False stands in the place of its tape: it looked at
-contents, wrote or drew in place, made a shape of data, warned or told `watch`, moved something to another device, made
-a leaf that wants a gradient, or took a tensor from elsewhere. Composites that decide by more than the key says declare
-it: `by_specs = False`; tests/tensor/test_follow.py reads the code of all others. Nothing is followed while a mode has
-to be asked or new tensors go elsewhere than to the CPU, and nothing is taped that was given the same tensor twice.
+contents, wrote or drew in place, read what has a shape that data made, warned or told `watch`, moved something to
+another device, made a leaf that wants a gradient, or took a tensor from elsewhere. Composites that decide by more than
+the key says declare it: `by_specs = False`; tests/tensor/test_follow.py reads the code of all others. Nothing is
+followed while a mode has to be asked or new tensors go elsewhere than to the CPU, and nothing is taped that was given
+the same tensor twice.
 
 A composite with rules of its own is one step of a tape, which has a tape of its own and makes one node.
 """
@@ -184,7 +185,7 @@ def _as_tape(taken, given, made):
     if any(one is NOT_REPLAYABLE for one in taken):
         return False
     number_of = {id(t): number for number, t in enumerate(given)}
-    steps, count = [], len(given)
+    steps, count, first_of_data = [], len(given), 1 << 30          # the number of the first result of unknown shape
     for call in taken:
         entry, moved = call.entry, call.moved
         positions = tuple([(at, number_of.get(id(a))) for at, a in enumerate(call.args) if isinstance(a, Tensor)])
@@ -193,6 +194,10 @@ def _as_tape(taken, given, made):
         numbers = tuple([number_of.get(id(t)) for t in call.inputs])
         if None in numbers or moved > 0:          # it may have been reckoned from where the tensor starts
             return False
+        if any(number >= first_of_data for number in numbers):
+            return False
+        if entry.way == LONG_WAY and entry.outs is None:
+            first_of_data = min(first_of_data, count)
         if entry.way == DETACHED and call.result._data_version is not call.inputs[0]._data_version:
             return False                          # it is `.data`
         results = call.result if entry.many else (call.result,)

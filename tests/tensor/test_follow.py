@@ -550,6 +550,25 @@ def test_what_runs_at_the_call_is_refused_every_time():
         assert torch.linalg.inv(shared).tolist() == [[1 / factor, 0], [0, 1 / factor]]
 
 
+def test_shapes_that_data_makes():
+    """They are other ones every time; what goes on with them is done again."""
+    class found(Composite):
+        __module__ = "flambeau.ops.math"
+        def of(input): return torch.argwhere(input) * 2
+
+    for numbers in ([0, 1, 2, 2], [0, 0, 0, 0], [5, 5, 5, 5], [1, 2, 3, 0], [0, 1, 2, 2]):
+        x, array = torch.tensor(numbers), np.array(numbers)
+        assert torch.nonzero(x).tolist() == torch.argwhere(x).tolist() == np.argwhere(array).tolist()
+        assert found(x).tolist() == (np.argwhere(array) * 2).tolist()
+        assert torch.nonzero(x, as_tuple=True)[0].tolist() == array.nonzero()[0].tolist()
+        values, inverse, counts = torch.unique(x, return_inverse=True, return_counts=True)
+        expected = np.unique(array, return_inverse=True, return_counts=True)
+        assert [values.tolist(), inverse.tolist(), counts.tolist()] == [part.tolist() for part in expected]
+        changed = [n for n, before in zip(numbers, [None, *numbers]) if n != before]
+        assert torch.unique_consecutive(x).tolist() == changed
+    assert followed_tapes()
+
+
 def test_conversions_on_the_cpu():
     for seed in range(4):
         x = drawn(2, 3, 2, 2, seed=seed)

@@ -19,6 +19,7 @@ from ..recording.update import update
 
 MAX_SINGLE_RUNS = 4096            # that are remembered
 _remembered: list = []            # the `singles` of entries
+body_programs: dict = {}          # Entry → what runs its body alone, None where it has none: see interpret.py
 
 
 def key_of(trace):

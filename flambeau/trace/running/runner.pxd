@@ -10,7 +10,7 @@ from flambeau.trace.value cimport Value
 cdef bint COMPILED
 cdef dict events, switches, pending
 cdef object _planning, CPU, DeviceFailed, reference
-cdef dict _bodies
+cdef dict body_programs
 cdef tuple NO_KEY
 cdef Py_ssize_t MAX_INLINE_INSTRUCTIONS, MAX_INLINE_BYTES
 

@@ -21,7 +21,7 @@ from ...base.spec import CPU
 from ..recording.append import TraceBase
 from . import effects, quick
 from .effects import Raised, pending
-from .key import cached_plan, key_of, remember
+from .key import body_programs, cached_plan, key_of, remember
 
 MAX_INLINE_INSTRUCTIONS = 64      # of a trace that runs without its lock (`run_inline`), and
 MAX_INLINE_BYTES = 1 << 16        # of its inputs and results together
@@ -30,7 +30,6 @@ events, switches = vars(observers), vars(settings)          # the modules' dicts
 notes: list = []                  # functions of (Failure, what was looked at) that give words to add to an error
 numbering = count()               # of autograd's nodes, and between them of when a trace was emptied
 _planning = None                  # planning/plan.py, once a trace has run: with it comes what compiles
-_bodies = None                    # and then, for each Entry that ran alone: its body's program, None where it has none
 NO_KEY = ()                       # stands for what `key_of` says where it was not called
 
 
@@ -150,7 +149,7 @@ def run_by_reference(trace):
     step. Returns True if it ran; if not, nothing has changed, and the long way says what is wrong."""
     instruction = trace.code[0]
     entry, values = instruction.entry, trace.values
-    if _bodies is None or _bodies.get(entry, False) is not None or switches["executor"] != "auto" or entry.op.effect \
+    if body_programs.get(entry, False) is not None or switches["executor"] != "auto" or entry.op.effect \
             or entry.device is not CPU or events["during_runs"] or trace.bytes + trace.held > MAX_INLINE_BYTES:
         return False
     arrays, at = [], 0
@@ -176,12 +175,11 @@ def run_by_reference(trace):
 
 def _by_plan(trace):
     """Run `trace` by a plan and empty it; False where it is to be run instruction by instruction."""
-    global _planning, _bodies
+    global _planning
     if _planning is None:
         if not has_room(PLANNING_BYTES):
             return False
         from ..planning import plan as _planning  # not before: the reference never needs it
-        from .interpret import _programs as _bodies
     found = trace.found or key_of(trace)
     trace.found = None
     return _planning.attempt(trace, *found)
