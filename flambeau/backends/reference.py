@@ -133,6 +133,14 @@ def same_layout(result, spec):
 
 def fresh(result, inputs, xp=np):
     """Whether `result` is writeable memory that no input shares."""
+    if xp is np and result.flags.writeable:
+        owner = result if result.base is None else result.base
+        if owner.__class__ is np.ndarray and owner.flags.owndata:   # which views of it name as their base
+            for one in inputs:
+                if one is owner or one.base is owner:
+                    break
+            else:
+                return True
     return getattr(result.flags, "writeable", True) and not any(xp.may_share_memory(result, i) for i in inputs)
 
 

@@ -25,12 +25,12 @@ from _imp import source_hash
 from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, ModuleSpec
 
 MODULES = ("base.counting", "base.entry", "base.function", "backends.cpu.memory.address",
-           "backends.cpu.memory.array_pool", "trace.value", "trace.finite", "trace.recording.instructions",
-           "trace.recording.new", "trace.exclusive", "trace.recording.append", "trace.running.key",
-           "trace.running.single", "trace.running.runner", "trace.running.table", "trace.running.bound",
-           "trace.running.quick", "trace.recording.backward_recording", "autograd.slots", "autograd.edges",
-           "autograd.accumulate", "autograd.walk", "tensor.reading", "tensor.find", "tensor.history", "tensor.views",
-           "tensor.recorder", "tensor.overwrite", "tensor.follow", "tensor.known_calls", "tensor.forms",
+           "backends.cpu.memory.array_pool", "backends.cpu.random.few", "trace.value", "trace.finite",
+           "trace.recording.instructions", "trace.recording.new", "trace.exclusive", "trace.recording.append",
+           "trace.running.key", "trace.running.single", "trace.running.runner", "trace.running.table",
+           "trace.running.bound", "trace.running.quick", "trace.recording.backward_recording", "autograd.slots",
+           "autograd.edges", "autograd.accumulate", "autograd.walk", "tensor.reading", "tensor.find", "tensor.history",
+           "tensor.views", "tensor.recorder", "tensor.overwrite", "tensor.follow", "tensor.known_calls", "tensor.forms",
            "tensor.sample_indices", "compiler.guards", "compiler.rebuild", "compiler.bound", "watch.step_hooks")
 FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FORM_OF_FILES = 2                 # counts changes of how the modules are compiled, which no source shows

@@ -1,4 +1,4 @@
-"""What is known about a call before it runs: the Facts of its operation, and its Entry.
+"""What is known about a call before it runs: the Facts of its operation, and its Entry; and a call that is noted.
 
 A part of the compiled core: see Note [One source, two speeds] in core.py.
 """
@@ -13,6 +13,8 @@ CHECKED = 2                   # either of them, once its data is verified
 ONE_VIEW = 3                  # another look at a storage: no instruction
 ANY_VIEW = 4                  # several, or one of another dtype or without a gradient
 LONG_WAY = 5                  # what is run at the call, told to `watch`, or has no device
+RULED = 6                     # a composite with rules of its own: calls of others, and one node for all of them
+DETACHED = 7                  # no operation: the same memory without its history
 
 
 class Entry:
@@ -29,6 +31,29 @@ class Entry:
         self.latest = -1      # the number of the last of them
 
 
+def _that_detaches():
+    entry = Entry()
+    entry.op, entry.way, entry.many = None, DETACHED, False
+    return entry
+
+
+DETACHES = _that_detaches()   # stands on a tape for the same memory without history, which is no operation
+
+
+class NotedCall:
+    """A call that came by while a tape was made (`trace.tape`), with all its arguments, and what it gave.
+
+    `moved` is how far behind the place that its entry says a view starts; -1 of what is no view. `result` is a tensor,
+    or a list or tuple of them. Of a composite with rules, `inner` has the calls that it came to and what they gave.
+    """
+
+    __slots__ = ("entry", "args", "inputs", "params", "moved", "result", "inner")
+
+    def __init__(self, entry, args, inputs, params, moved, result, inner=None):
+        self.entry, self.args, self.inputs, self.params = entry, args, inputs, params
+        self.moved, self.result, self.inner = moved, result, inner
+
+
 class Facts:
     """What every call asks of an operation, in slots, which are quicker to read than the declaration's headings.
 
@@ -39,9 +64,9 @@ class Facts:
     tensor/infer.py).
     """
 
-    __slots__ = ("composite", "pointwise", "typed", "typed_names", "lists", "of", "ruled", "follows", "several",
-                 "defaults", "in_place", "no_overlap", "blind", "overlap_ok", "pickers", "fits_by_name",
-                 "entries", "given", "operands")
+    __slots__ = ("composite", "pointwise", "typed", "typed_names", "lists", "of", "ruled", "follows", "most_followed",
+                 "only_on_cpu", "several", "defaults", "in_place", "no_overlap", "blind", "overlap_ok", "pickers",
+                 "fits_by_name", "entries", "given", "operands")
 
     def __init__(self, op):
         self.composite, self.pointwise, self.lists = op.composite, op.pointwise, op.lists
@@ -50,9 +75,10 @@ class Facts:
         self.typed_names = frozenset(name for name, typed in zip(op.arg_names, self.typed) if typed)
         self.of = getattr(op, "of", None)
         self.ruled = op.differentiable
-        # with rules it is a node of its own, and with old orders of its arguments these have to be found first
-        self.follows = op.by_specs is True and not op.differentiable and not op.deprecated \
-            and OUR_OPERATIONS in op.__module__
+        self.follows = bool(op.by_specs) and OUR_OPERATIONS in op.__module__
+        self.only_on_cpu = op.by_specs is not True      # elsewhere it goes by which GPU is the current one
+        # with old orders of its arguments, which are longer, these have to be found first
+        self.most_followed = op.n_positional if op.deprecated else 1 << 30
         self.several = op.returns is not None
         self.defaults = op.defaults
         self.in_place = op.__name__ + "_"

@@ -162,8 +162,9 @@ class _triangle(Op):
     def ref(xp, row, col, offset, upper, dtype, device):
         count, at = triangle_size(row, col, offset, upper), 0
         if count < row * LONG_TRIANGLE_ROW:
-            find = xp.triu_indices if upper else xp.tril_indices
-            return xp.stack(find(row, offset, col)) if row and col else xp.empty((2, 0))
+            # of each row what lies below, or what does not: xp's own function looks through all numbers twice
+            below = xp.arange(col) < xp.arange(1 + offset - upper, 1 + offset - upper + row)[:, None]
+            return xp.stack(xp.nonzero(~below if upper else below)) if row and col else xp.empty((2, 0))
         out, columns = xp.empty((2, count), xp.int64), xp.arange(col)
         for r, end in enumerate(below_diagonal(row, col, offset, upper).tolist()):
             part = columns[end:] if upper else columns[:end]
@@ -179,7 +180,10 @@ def below_diagonal(row, col, offset, upper):
 
 def triangle_size(row, col, offset, upper):
     """How many elements of a `row` by `col` matrix lie on or below (above) the diagonal `offset`."""
-    below = int(below_diagonal(row, col, offset, upper).sum())
+    more = 1 + offset - upper                     # than its number each row has below, if that is from 0 to `col`
+    first = max(0, min(row, -more))
+    full = max(first, min(row, col - more))
+    below = (full - first) * more + (full - first) * (first + full - 1) // 2 + (row - full) * col
     return row * col - below if upper else below
 
 
@@ -286,10 +290,11 @@ class empty_permuted(Composite):
 def laid_out(shape, stride, dtype, where):
     """An uninitialised tensor with any strides; its storage is as long as they reach."""
     stride = tuple([whole(s, "stride", 2) for s in stride])
-    need(len(stride) == len(shape), f"dimensionality of sizes ({len(shape)}) must match dimensionality of strides "
-                                    f"({len(stride)})")
-    need(all(s >= 0 for s in stride), f"Storage size calculation overflowed with sizes={list(shape)} and "
-         f"strides={list(stride)}: strides must not be negative")
+    if len(stride) != len(shape) or min(stride, default=0) < 0:
+        need(len(stride) == len(shape), f"dimensionality of sizes ({len(shape)}) must match dimensionality of strides "
+                                        f"({len(stride)})")
+        need(False, f"Storage size calculation overflowed with sizes={list(shape)} and strides={list(stride)}: strides "
+                    "must not be negative")
     if is_dense(shape, stride) and 0 not in shape:
         return _empty(shape, dtype, where, stride)
     memory = _empty((extent(shape, stride),), dtype, where)

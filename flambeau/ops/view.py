@@ -45,20 +45,27 @@ class as_strided(Composite):
 
     def of(input, size, stride, storage_offset=None):
         size, stride = ints((size,)), ints((stride,), "stride")
-        need(len(size) == len(stride), f"mismatch in length of strides and shape: size={list(size)}, "
-             f"stride={list(stride)}")
-        need(all(s >= 0 for s in stride), "as_strided: Negative strides are not supported at the moment, got strides: "
-                                          f"{list(stride)}")
-        need(all(n >= 0 for n in size), f"Trying to create tensor with negative dimension {min(size, default=0)}: "
-                                        f"{list(size)}")
         start = input._offset if storage_offset is None else as_int(storage_offset)
-        need(start >= 0, f"Tensor: invalid storage offset {start}")
-        extent, itemsize = shapes.extent(size, stride), input.dtype.itemsize
-        need(not extent or (start + extent) * itemsize <= input._storage.nbytes,
-             f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {start}, and itemsize {itemsize} "
-             f"requiring a storage size of {(start + extent) * itemsize} are out of bounds for storage of size "
-             f"{input._storage.nbytes}")
+        if len(size) != len(stride) or min((0, start, *size, *stride)) < 0:
+            refuse_strided(size, stride, start)
+        extent, itemsize = shapes.extent(size, stride), input._spec.dtype.itemsize
+        end = (start + extent) * itemsize
+        if extent and end > input._storage.nbytes:
+            need(False, f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {start}, and itemsize "
+                 f"{itemsize} requiring a storage size of {end} are out of bounds for storage of size "
+                 f"{input._storage.nbytes}")
         return _as_strided(input, size, stride, start - input._offset)
+
+
+def refuse_strided(size, stride, start):
+    """Say what is wrong with a look of this size and strides, whose words are not made for one that is right."""
+    need(len(size) == len(stride), f"mismatch in length of strides and shape: size={list(size)}, "
+         f"stride={list(stride)}")
+    need(all(s >= 0 for s in stride), "as_strided: Negative strides are not supported at the moment, got strides: "
+                                      f"{list(stride)}")
+    need(all(n >= 0 for n in size), f"Trying to create tensor with negative dimension {min(size, default=0)}: "
+                                    f"{list(size)}")
+    need(start >= 0, f"Tensor: invalid storage offset {start}")
 
 
 class _as_strided(View):

@@ -14,7 +14,7 @@ from ..backends.cpu.memory.allocator import explained as out_of_memory
 from ..backends.devices import accelerator, execute as by_reference
 from ..base import observers
 from ..base.arguments import DERIVED_BASES, underived
-from ..base.entry import ANY_VIEW, CHECKED, ONE_RESULT, ONE_VIEW, SEVERAL_RESULTS
+from ..base.entry import ANY_VIEW, CHECKED, ONE_RESULT, ONE_VIEW, SEVERAL_RESULTS, NotedCall
 from ..base.op import door, known
 from ..base.spec import META
 from ..trace import on_host
@@ -217,9 +217,11 @@ def record_long(entry, op, args, inputs, params):
         tensor._site = site
         outs.append(tensor)
     add_history(op, entry, args, inputs, outs, site)
-    if not entry.many:
-        return outs[0]
-    return named(op, outs)
+    made = named(op, outs) if entry.many else outs[0]
+    if _local.trace.tape is not None and op.eager and op.verify is None and not op.effect \
+            and entry.device is not META:
+        _local.trace.tape.append(NotedCall(entry, args, inputs, params, -1, made))
+    return made
 
 
 def run_now(entry, op, args, inputs, params, site):

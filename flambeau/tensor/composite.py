@@ -1,11 +1,12 @@
 """Composites: operations that are ordinary functions over tensors, run at the call."""
 from ..autograd.modes import modes
-from ..base.op import door, known
+from ..base.entry import NotedCall
+from ..base.op import door
 from ..trace.recording.record import _local
 from ..trace.running.quick import here
 from .batched import Batched
 from .history import add_history
-from .infer import prepared, ruled_entry
+from .infer import ruled_entry
 from .messages import explained
 from .results import named
 from .tensor import Tensor, wrap
@@ -26,11 +27,6 @@ def call_composite(op, facts, args, kwargs):
         return run(op, facts, args, kwargs)
     finally:
         trace.site = None
-
-
-def run_composite(op, args, kwargs):
-    """Run a composite whose inner operations make the graph, for a caller that has noted the line it belongs to."""
-    return _unruled(op, known.get(op) or prepared(op), args, kwargs)
 
 
 def _unruled(op, facts, args, kwargs):
@@ -56,30 +52,44 @@ def _ruled(op, facts, args, kwargs):
     if any(t.__class__ is Batched for t in tensors_in(args)):
         return door.batching.node(op, args)
     entry, inputs = ruled_entry(op, args)
-    before, modes.grad = modes.grad, False
-    level, modes.level = modes.level, -1
     n = op.n_positional
+    outs, many = as_one_node(entry, args, inputs, op.of, *args[:n], **dict(zip(op.kwonly, args[n:], strict=True)))
+    return named(op, outs) if many else outs[0]
+
+
+def as_one_node(entry, args, inputs, function, /, *given, **named_ones):
+    """(a list of what `function` of these gives, with a single node over `inputs`; whether it gave several)."""
+    op, trace = entry.op, _local.trace
+    outer, before, level = trace.tape, modes.grad, modes.level
+    if outer is not None:
+        trace.tape = []
+    modes.grad, modes.level = False, -1
     try:
-        made = op.of(*args[:n], **dict(zip(op.kwonly, args[n:], strict=True)))
+        made = function(*given, **named_ones)
     except Exception as error:
         if getattr(error, "refusal", False):
             raise explained(error, op, args) from None
         raise
     finally:
+        taken, trace.tape = trace.tape, outer
         modes.grad, modes.level = before, level
     many = made.__class__ in (tuple, list)
-    site = _local.trace.site
-    outs = list(made) if many else [made]
+    site = trace.site or here()
+    outs, is_step = list(made) if many else [made], False
     for i, out in enumerate(outs):
         if out._base is not None or any(out is t for t in inputs):   # a result is a tensor of its own
+            is_step = True
             outs[i] = out = wrap(out._storage, out._spec, out._offset)
         out._site = site
         out._cut = None
         out._node = None
     add_history(op, entry, args, inputs, outs, site)
-    if _local.trace.tape is not None and any(out._node is not None for out in outs):
-        _local.trace.tape.append(NOT_REPLAYABLE)          # its operations would have nodes of their own
-    return named(op, outs) if many else outs[0]
+    if outer is not None:
+        if is_step or any(out._node is not None for out in outs):
+            outer.append(NotedCall(entry, args, inputs, (), -1, outs, (taken, made)))
+        else:                                             # what it came to may stand on the tape by itself
+            outer.extend(taken)
+    return outs, many
 
 
 def tensors_in(args):

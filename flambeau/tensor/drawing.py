@@ -24,6 +24,8 @@ from .reading import array_of
 from .tensor import Tensor, wrap
 from .write import assign, before_write, refuse_derivatives
 
+LEAST_LARGEST = 32768            # that every floating point dtype of 16 bits and more holds, and twice that
+
 
 def overridable(function):
     """Let subclasses among the arguments take the call (see tensor/subclass.py)."""
@@ -136,7 +138,7 @@ def fill(self, draw, what, name):
     """Replace the contents of `self` by what `draw` gives; `name` is the operation whose gradient is zero."""
     before_write(self, what)
     own = self._spec
-    made = fresh(draw, spec(own.dtype, own.shape, order_of(own), own.device))
+    made = fresh(draw, own if own.contiguous else spec(own.dtype, own.shape, order_of(own), own.device))
     if modes.grad and requires(self):
         made = declared[name](self, made)
     return assign(self, made, what)
@@ -213,7 +215,7 @@ def uniform(spec, low, high, generator):
     dtype = spec.dtype
     if dtype.category < 2:
         need(False, f"\"check_uniform_bounds\" not implemented for '{dtype.cname}'", NotImplementedError)
-    if (low, high) != (0.0, 1.0):
+    if not -LEAST_LARGEST <= low <= high <= LEAST_LARGEST / 2 or dtype.itemsize < 2:
         top = dtypes.finfo(dtype).max
         for name, n in (("from", low), ("to", high)):
             need(-top <= n <= top, f"{name} is out of bounds for {C_NAMES[dtype.to_real().name]}: {n}")
@@ -247,7 +249,8 @@ def check_integers(low, high, dtype):
         need(-2**63 <= n < 2**63, f"Overflow when unpacking long long: {n}", ValueError)
     if high is not None:
         need(low < high, f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
-    if dtype is dtypes.int64:
+    if dtype is dtypes.int64 or dtype.category == 2 and dtype.itemsize > 1 and high is not None \
+            and -LEAST_LARGEST <= low and high <= LEAST_LARGEST:
         return
     if dtype.category == 2:
         bottom, top = -dtypes.finfo(dtype).max, dtypes.finfo(dtype).max

@@ -14,16 +14,20 @@ from flambeau.trace.value cimport TensorBase, looks
 cdef object Tensor, NO_VALUE, WANTS_GRADIENT, modes, CPU, Size
 cdef list new_tensors_go_to
 cdef dict latest, questions, known
-cdef int NUMBER, CHECKED, ONE_VIEW
+cdef int NUMBER, ANY_VIEW, CHECKED, DETACHED, LONG_WAY, ONE_VIEW, RULED
 cdef set tensor_types, plain_types, sighted
+
+
+cdef class Tape
 
 
 cdef class TapedCall:
     cdef public Entry entry
-    cdef public tuple args, tensor_args, inputs, params
+    cdef public tuple args, tensor_args, list_args, inputs, params
     cdef public bint owned
+    cdef public Tape inner
 
-    @cython.locals(args=list, at=Py_ssize_t, number=Py_ssize_t)
+    @cython.locals(args=list, at=Py_ssize_t, number=Py_ssize_t, numbers=tuple)
     cdef tuple with_tensors(self, list tensors)
 
 
@@ -33,8 +37,8 @@ cdef class Tape:
 
 
 @cython.locals(step=TapedCall, entry=Entry, args=tuple, inputs=tuple, number=Py_ssize_t, seen=TensorBase,
-               wants_args=bint, made=list)
-cdef follow(TraceBase trace, Tape tape, list tensors)
+               wants_args=bint, results=list)
+cpdef follow(TraceBase trace, Tape tape, list tensors)
 
 
 @cython.locals(trace=TraceRunner)
@@ -54,6 +58,13 @@ cdef bint is_plain(value) except -1
 
 
 cdef noted(list key, value)
+
+
+@cython.locals(t=TensorBase)
+cdef bint is_elsewhere(list given) except -1
+
+
+cdef bint noted_list(list key, several, list given) except -1
 
 
 cdef bint is_new(tuple key) except -1

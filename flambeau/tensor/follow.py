@@ -7,11 +7,13 @@ these want a gradient, and by their other arguments. So a call like one before c
 tensors. One of them is taped (`trace.tape` has what `record_one`, `record_several` and `view_one` made), and from the
 next on the tape is followed: the same entries, with the tensors of this call, whose data is verified, and their history
 as ever. What did anything else meanwhile cannot be followed, and False stands in the place of its tape: it looked at
-contents, wrote or drew in place, ran an operation at the call, warned or told `watch`, moved something to another
-device, made a leaf that wants a gradient, or took a tensor from elsewhere. Composites that decide by more than the key
-says declare it: `by_specs = False`; tests/tensor/test_follow.py reads the code of all others. Nothing is followed while
-a mode has to be asked or new tensors go elsewhere than to the CPU, and nothing is taped that was given the same tensor
-twice.
+contents, wrote or drew in place, read what has a shape that data made, warned or told `watch`, moved something to
+another device, made a leaf that wants a gradient, or took a tensor from elsewhere. Composites that decide by more than
+the key says declare it: `by_specs = False`; tests/tensor/test_follow.py reads the code of all others. Nothing is
+followed while a mode has to be asked or new tensors go elsewhere than to the CPU, and nothing is taped that was given
+the same tensor twice.
+
+A composite with rules of its own is one step of a tape, which has a tape of its own and makes one node.
 """
 from math import copysign
 
@@ -20,22 +22,23 @@ from ..autograd.modes import modes
 from ..autograd.node import NUMBER
 from ..autograd.walk import by_rules, fetch
 from ..base import errors
-from ..base.entry import CHECKED, ONE_VIEW
+from ..base.entry import ANY_VIEW, CHECKED, DETACHED, LONG_WAY, ONE_VIEW, RULED
 from ..base.op import door, known
 from ..base.spec import CPU, Size, _default_devices as new_tensors_go_to
 from ..trace.recording.record import _local
 from ..trace.running import quick
 from ..trace.value import TensorBase, looks
 from . import overrides
-from .composite import NOT_REPLAYABLE, run_composite
+from .call import record_long
+from .composite import NOT_REPLAYABLE, as_one_node, call_composite
 from .find import plain_types
-from .infer import tables
+from .infer import prepared, tables
 from .messages import explained
 from .overrides import tensor_types
 from .recorder import record_one, record_several
 from .tensor import Tensor
 from .verify import verify
-from .views import view_one
+from .views import view_any, view_one
 
 MAX_TAPES = 20_000            # some fifty MiB of them
 NO_VALUE = object()           # of an argument that is a tensor
@@ -50,20 +53,23 @@ questions = vars(overrides)   # the module's dict: saves one attribute lookup pe
 
 class TapedCall:
     """One operation of a Tape: `args` are all its arguments, with NO_VALUE where tensors go, `tensor_args` the
-    (position, number of the tensor) of those, `inputs` the numbers of its tensors. A view may be `owned`: made a tensor
-    of its own, since nothing else holds what it looks at."""
+    (position, number of the tensor) of those, `list_args` the (position, numbers) of lists of tensors, with None where
+    there is none, `inputs` the numbers of its tensors. A view may be `owned`: made a tensor of its own, since nothing
+    else holds what it looks at. A composite with rules has its own Tape, `inner`, over its inputs."""
 
-    __slots__ = ("entry", "args", "tensor_args", "inputs", "params", "owned")
+    __slots__ = ("entry", "args", "tensor_args", "list_args", "inputs", "params", "owned", "inner")
 
-    def __init__(self, entry, args, tensor_args, inputs, params, owned):
-        self.entry, self.args, self.tensor_args, self.inputs = entry, args, tensor_args, inputs
-        self.params, self.owned = params, owned
+    def __init__(self, entry, args, tensor_args, list_args, inputs, params, owned, inner):
+        self.entry, self.args, self.tensor_args, self.list_args = entry, args, tensor_args, list_args
+        self.inputs, self.params, self.owned, self.inner = inputs, params, owned, inner
 
     def with_tensors(self, tensors):
         """All arguments, with tensors out of the list `tensors`."""
         args = list(self.args)
         for at, number in self.tensor_args:
             args[at] = tensors[number]
+        for at, numbers in self.list_args:
+            args[at] = tuple([None if number is None else tensors[number] for number in numbers])
         return tuple(args)
 
 
@@ -86,7 +92,7 @@ def follow(trace, tape, tensors):
     args = None
     for step in tape.steps:
         entry = step.entry
-        if wants_args or entry.way == CHECKED:
+        if wants_args or entry.way == CHECKED or entry.way > ONE_VIEW:
             args = step.with_tensors(tensors)
             if entry.way == CHECKED:
                 verify(entry.op, args, entry.device)
@@ -97,14 +103,25 @@ def follow(trace, tape, tensors):
             tensors.append(seen)
             continue
         inputs = tuple([tensors[number] for number in step.inputs])
-        if entry.many:
+        if entry.way > ONE_VIEW:
+            if entry.way == RULED:
+                made = as_one_node(entry, args, inputs, follow, trace, step.inner, list(inputs))[0]
+            elif entry.way == ANY_VIEW:
+                made = view_any(entry, entry.op, args, inputs[0], 0)
+            elif entry.way == DETACHED:
+                made = inputs[0].detach()
+            else:
+                made = record_long(entry, entry.op, args, inputs, step.params)
+            tensors.extend(made) if entry.many else tensors.append(made)
+        elif entry.many:
             tensors.extend(record_several(entry, args, inputs, step.params))
         else:
             tensors.append(record_one(entry, args, inputs, step.params))
     if tape.several is None:
         return tensors[tape.made]
-    made = [None if number is None else tensors[number] for number in tape.made]
-    return made if tape.several is list else tuple(made) if tape.several is tuple else tape.several._make(made)
+    results = [None if number is None else tensors[number] for number in tape.made]
+    return results if tape.several is list else tuple(results) if tape.several is tuple else \
+        tape.several._make(results)
 
 
 def taped(trace, key, function, args, given):
@@ -120,13 +137,30 @@ def taped(trace, key, function, args, given):
         outer.extend(tape)
     # A run in between that came without a look was a bound's, or one for memory that the outside holds. After any
     # other the next call may tell.
-    if _local.trace is trace and (trace.emptied == emptied or looked == looks()):
+    recorded, seen = _recorded(tape)
+    no_look = looked + seen == looks()
+    if _local.trace is trace and (trace.emptied == emptied or no_look):
         if len(tapes) >= MAX_TAPES:
             forget_tapes()
-        recorded = len([one for one in tape if one is not NOT_REPLAYABLE and one.moved < 0])
-        tapes[key] = looked == looks() and told == errors.told and _count(trace) - before == recorded \
+        tapes[key] = no_look and told == errors.told and _count(trace) - before == recorded \
             and versions == [t._storage.version for t in given] and _as_tape(tape, given, made)
     return made
+
+
+def _recorded(tape):
+    """(how many instructions the calls of a tape have recorded, how many tensors those run at the call looked at)."""
+    count = seen = 0
+    for one in tape:
+        if one is NOT_REPLAYABLE or one.moved >= 0:
+            continue
+        if one.inner is not None:
+            more, looked = _recorded(one.inner[0])
+            count, seen = count + more, seen + looked
+        elif one.entry.way == LONG_WAY:
+            seen += len(one.inputs)
+        else:
+            count += 1
+    return count, seen
 
 
 def forget_tapes():
@@ -151,24 +185,36 @@ def _as_tape(taken, given, made):
     if any(one is NOT_REPLAYABLE for one in taken):
         return False
     number_of = {id(t): number for number, t in enumerate(given)}
-    steps, count = [], len(given)
+    steps, count, first_of_data = [], len(given), 1 << 30          # the number of the first result of unknown shape
     for call in taken:
         entry, moved = call.entry, call.moved
         positions = tuple([(at, number_of.get(id(a))) for at, a in enumerate(call.args) if isinstance(a, Tensor)])
+        lists = tuple([(at, tuple([None if b is None else number_of.get(id(b)) for b in a]))
+                       for at, a in enumerate(call.args) if _has_tensors(a)])
         numbers = tuple([number_of.get(id(t)) for t in call.inputs])
-        if None in numbers or any(number is None for _, number in positions) or len(positions) != len(numbers) \
-                or moved > 0:                     # which may have been reckoned from where the tensor starts
+        if None in numbers or moved > 0:          # it may have been reckoned from where the tensor starts
             return False
+        if any(number >= first_of_data for number in numbers):
+            return False
+        if entry.way == LONG_WAY and entry.outs is None:
+            first_of_data = min(first_of_data, count)
+        if entry.way == DETACHED and call.result._data_version is not call.inputs[0]._data_version:
+            return False                          # it is `.data`
         results = call.result if entry.many else (call.result,)
         for one in results:
             if moved < 0 and (one._storage.version or one._requires_grad and one._node is None) \
                     or one._spec.device is not (given[0]._spec.device if given else CPU):
                 return False
+            if entry.way == ANY_VIEW and entry.op.differentiable and one._base is None:
+                return False                      # it was made a tensor of its own
             number_of[id(one)] = count
             count += 1
-        plain = tuple([NO_VALUE if isinstance(a, Tensor) else a for a in call.args])
-        owned = moved == 0 and call.result._base is None
-        steps.append(TapedCall(entry, plain, positions, numbers, call.params, owned))
+        plain = tuple([NO_VALUE if isinstance(a, Tensor) or _has_tensors(a) else a for a in call.args])
+        owned = entry.way == ONE_VIEW and call.result._base is None
+        inner = _as_tape(call.inner[0], list(call.inputs), call.inner[1]) if call.inner is not None else None
+        if inner is False:
+            return False
+        steps.append(TapedCall(entry, plain, positions, lists, numbers, call.params, owned, inner))
     several = made.__class__ if isinstance(made, (tuple, list)) else None
     if several not in (None, list, tuple) and not hasattr(several, "_make"):
         return False
@@ -176,6 +222,10 @@ def _as_tape(taken, given, made):
     if -1 in found or several is None and found[0] is None:
         return False
     return Tape(tuple(steps), found[0] if several is None else found, several)
+
+
+def _has_tensors(a):
+    return isinstance(a, (tuple, list)) and any(isinstance(b, Tensor) for b in a)
 
 
 # --- gradients -------------------------------------------------------------------------------------------------------
@@ -244,7 +294,7 @@ def is_plain(value):
     c = type(value)
     if c is tuple or c is Size or c is list:
         for part in value:
-            if type(part) is not int:
+            if type(part) is not int and part is not None:
                 return False
         return True
     return c in plain_types and c is not complex and (c is not float or value == value)
@@ -276,6 +326,33 @@ def is_new(key):
     return True
 
 
+def noted_list(key, several, given):
+    """Write a list with tensors into a key, and those into `given`; False where another class than ours is in it."""
+    key.append(type(several))
+    key.append(len(several))
+    for a in several:
+        c = type(a)
+        if a is None:
+            key.append(None)
+        elif c is Tensor or c in tensor_types:
+            tensor: TensorBase = a
+            key.append(tensor._spec)
+            if requires(tensor):
+                key.append(WANTS_GRADIENT)
+            given.append(a)
+        else:
+            return False
+    return True
+
+
+def is_elsewhere(given):
+    """Whether one of these tensors is on another device than the CPU."""
+    for t in given:
+        if t._spec.device is not CPU:
+            return True
+    return False
+
+
 def followed(op, args, kwargs):
     """What a composite that is `by_specs` gives; None where its own way is to be gone.
 
@@ -285,7 +362,9 @@ def followed(op, args, kwargs):
     if trace.special or questions["regions"] or new_tensors_go_to[-1] is not CPU:
         return None
     facts = known.get(op)
-    if facts is None or not facts.follows:
+    if facts is None:
+        facts = prepared(op)
+    if not facts.follows or len(args) > facts.most_followed:
         return None
     key = [op, len(args), modes.grad]
     given = []
@@ -299,8 +378,10 @@ def followed(op, args, kwargs):
             given.append(a)
         elif is_plain(a):
             noted(key, a)
-        else:
+        elif c is not list and c is not tuple or not noted_list(key, a, given):
             return None
+    if facts.only_on_cpu and is_elsewhere(given):
+        return None
     if kwargs:
         where = kwargs.get("device")
         if "out" in kwargs or "pin_memory" in kwargs or where is not None and where != "cpu" and where != CPU:
@@ -316,7 +397,7 @@ def followed(op, args, kwargs):
         trace.site = quick.here()
     try:
         if found is None:
-            return taped(trace, whole, run_composite, (op, args, kwargs), given)
+            return taped(trace, whole, call_composite, (op, facts, args, kwargs), given)
         return follow(trace, found, given)
     except Exception as error:
         if found is not None and getattr(error, "refusal", False):            # of what a step was to read

@@ -7,7 +7,7 @@ from operator import itemgetter
 
 from ..base import dtypes, limited_dtypes, shapes
 from ..base.arguments import fitted_places, fitting, rounded_places
-from ..base.entry import ANY_VIEW, CHECKED, LONG_WAY, ONE_RESULT, ONE_VIEW, SEVERAL_RESULTS, Entry
+from ..base.entry import ANY_VIEW, CHECKED, LONG_WAY, ONE_RESULT, ONE_VIEW, RULED, SEVERAL_RESULTS, Entry
 from ..base.errors import need
 from ..base.op import check_devices, known
 from ..base.spec import META, Spec, make_room, on_too_many, spec
@@ -267,5 +267,7 @@ def ruled_entry(op, args):
         entry.param_at = tuple(at for at, slot in enumerate(template) if slot is None)
         entry.recipes = {}
         entry.outs = None
+        entry.many = True                                 # a list, however many there are
+        entry.way = RULED
         entry = _remembered(key, entry)
     return entry, tensors

@@ -163,10 +163,14 @@ def randn(*sizes, size=None, generator=None, out=None, dtype=None, layout=None, 
     torch.Size([2, 3])
     """
     spec = known_kind(sizes) if size is out is dtype is layout is device is None and not pin_memory else None
-    if spec is not None and not overrides.modes_active:
-        return fresh(gaussian(spec, 0.0, 1.0, True, generator), spec, requires_grad)
-    return normal(0.0, 1.0, shape_of(sizes, size), generator=generator, out=out, dtype=dtype, layout=layout,
-                  device=device, requires_grad=requires_grad, pin_memory=pin_memory)
+    if spec is None:
+        spec = new(shape_of(sizes, size), dtype, layout, device, pin_memory, out)
+    return made(out, spec, gaussian(spec, 0.0, 1.0, fills_contiguous(out, spec), generator), requires_grad, "_normal")
+
+
+def fills_contiguous(out, spec):
+    """Whether what is drawn for a new tensor of `spec`, or into `out`, fills a contiguous one."""
+    return out is None or out._spec.shape != spec.shape or out._spec.contiguous
 
 
 def integer_range(args, low, high):
@@ -304,8 +308,8 @@ def normal(mean=None, std=None, size=None, *, generator=None, out=None, dtype=No
             raise TypeError("received an invalid combination of arguments: with numbers for mean and std, give a size")
         wanted = new(shape_of((size,)), dtype, layout, device, pin_memory, out)
         mean, std = number(0.0 if mean is None else mean, "mean"), number(1.0 if std is None else std, "std")
-        contiguous = out is None or (out._spec.contiguous if out._spec.shape == wanted.shape else True)
-        return made(out, wanted, gaussian(wanted, mean, std, contiguous, generator), requires_grad, "_normal")
+        draw = gaussian(wanted, mean, std, fills_contiguous(out, wanted), generator)
+        return made(out, wanted, draw, requires_grad, "_normal")
     if isinstance(std, Tensor):
         need(not std.is_complex(), "normal expects standard deviation to be non-complex")
         if std._spec.device is not META and std._spec.numel:
@@ -316,17 +320,7 @@ def normal(mean=None, std=None, size=None, *, generator=None, out=None, dtype=No
     wanted = spec(first.dtype, shapes.broadcast(*[t._spec.shape for t in tensors]), None, first.device)
     before, modes.grad = modes.grad, False
     try:
-        if out is None:
-            drawn = declared["empty"](wanted.shape, dtype=wanted.dtype, device=wanted.device)
-        else:                                              # PyTorch does not resize where `std` is a number
-            spread = isinstance(std, Tensor)
-            if spread and out._spec.numel and out._spec.shape != wanted.shape:
-                warn_of_resize(out._spec.shape, wanted.shape)
-            drawn = resized(out, wanted.shape if spread else out.shape, "normal")
-        if isinstance(std, Tensor):
-            drawn = normal_(drawn, 0, 1, generator=generator).mul_(std).add_(0 if mean is None else mean)
-        else:
-            drawn = normal_(drawn, 0, 1.0 if std is None else std, generator=generator).add_(mean)
+        drawn = normal_around(mean, std, wanted, generator, out)
     finally:
         modes.grad = before
     if out is None and modes.grad and any(map(requires, tensors)):
@@ -334,6 +328,25 @@ def normal(mean=None, std=None, size=None, *, generator=None, out=None, dtype=No
             return declared["_normal_both"](mean, std, drawn)
         return declared["_normal_mean" if isinstance(mean, Tensor) else "_normal_std"](tensors[0], drawn)
     return drawn
+
+
+def normal_around(mean, std, wanted, generator, out):
+    """Normal numbers where `mean`, `std` or both are tensors: new ones of spec `wanted`, or in `out`."""
+    spread = isinstance(std, Tensor)
+    own_dtype = all(not isinstance(t, Tensor) or t._spec.dtype is wanted.dtype for t in (mean, std))
+    if out is None and own_dtype and not modes.levels:
+        scale = 1.0 if std is None or spread else number(std, "std")
+        drawn = fresh(gaussian(wanted, 0.0, scale, True, generator), wanted)
+        return (drawn * std if spread else drawn) + (0 if mean is None else mean)
+    if out is None:
+        out = declared["empty"](wanted.shape, dtype=wanted.dtype, device=wanted.device)
+    else:                                                  # PyTorch does not resize where `std` is a number
+        if spread and out._spec.numel and out._spec.shape != wanted.shape:
+            warn_of_resize(out._spec.shape, wanted.shape)
+        out = resized(out, wanted.shape if spread else out.shape, "normal")
+    if spread:
+        return normal_(out, 0, 1, generator=generator).mul_(std).add_(0 if mean is None else mean)
+    return normal_(out, 0, 1.0 if std is None else std, generator=generator).add_(mean)
 
 
 @overridable

@@ -1,6 +1,6 @@
 cimport cython
 from flambeau.autograd.edges cimport requires
-from flambeau.base.entry cimport Entry
+from flambeau.base.entry cimport Entry, NotedCall
 from flambeau.tensor.history cimport make_node
 from flambeau.trace.recording cimport new
 from flambeau.trace.running cimport quick
@@ -9,14 +9,6 @@ from flambeau.trace.value cimport Storage, TensorBase, Value
 
 
 cdef object Tensor, modes
-
-
-@cython.final
-cdef class NotedCall:
-    cdef public Entry entry
-    cdef public tuple args, params
-    cdef public object inputs, result
-    cdef public Py_ssize_t moved
 
 
 @cython.locals(trace=TraceBase, value=Value, storage=Storage, tensor=TensorBase, t=TensorBase, wanted=int, bit=int)

@@ -4,6 +4,7 @@ A part of the compiled core: see Note [One source, two speeds] in base/core.py.
 """
 from ..autograd.edges import requires
 from ..autograd.modes import modes
+from ..base.entry import NotedCall
 from ..trace.recording import new
 from ..trace.recording.append import TraceBase
 from ..trace.recording.record import current
@@ -12,20 +13,6 @@ from .history import add_history, make_node
 from .tensor import Tensor
 
 MAX_COPIED_EXPORT_BYTES = 1 << 12      # of memory that the outside holds: to copy more costs more than to run the trace
-
-
-class NotedCall:
-    """A call that came by while a tape was made (`trace.tape`), with all its arguments, and what it gave.
-
-    `moved` is how far behind the place that its entry says a view starts; -1 of what is no view. `result` is a tensor,
-    or a list of them.
-    """
-
-    __slots__ = ("entry", "args", "inputs", "params", "moved", "result")
-
-    def __init__(self, entry, args, inputs, params, moved, result):
-        self.entry, self.args, self.inputs, self.params = entry, args, inputs, params
-        self.moved, self.result = moved, result
 
 
 def record_one(entry, args, inputs, params):

@@ -1,8 +1,8 @@
 """The names of sample_indices.py in C."""
 cimport cython
-from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.math cimport INFINITY, log1p
-from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
+from libc.stdint cimport int64_t, uintptr_t
+from flambeau.backends.cpu.random.few cimport flambeau_bitgen, unit64, words_of
 from flambeau.trace.recording cimport new
 from flambeau.trace.running.table cimport taken_spare
 from flambeau.trace.value cimport TensorBase, Value
@@ -15,26 +15,9 @@ from ..base.spec import CPU
 
 MAX_WEIGHTS = 256
 
-cdef extern from *:
-    """
-    #include <stdint.h>
-    /* numpy/random/bitgen.h, whose header need not be there */
-    typedef struct {
-        void *state;
-        uint64_t (*next_uint64)(void *);
-        uint32_t (*next_uint32)(void *);
-        double (*next_double)(void *);
-        uint64_t (*next_raw)(void *);
-    } flambeau_bitgen;
-    """
-    ctypedef struct flambeau_bitgen:
-        void* state
-        uint32_t (*next_uint32)(void*) noexcept
-
 cdef object float32 = dtypes.float32, float64 = dtypes.float64, cpu = CPU, twister = MersenneTwister
 cdef dict size_classes = {}
 cdef Py_ssize_t spare_bytes = LARGE_SPARE_BYTES, most = MAX_WEIGHTS
-cdef uint64_t unit_mask = (<uint64_t>1 << 53) - 1
 
 
 @cython.cdivision(True)                               # by nothing too: a number over zero is infinite
@@ -49,7 +32,6 @@ cpdef Value drawn_indices(TensorBase weights, wanted, source):
     cdef flambeau_bitgen* stream
     cdef double weight, wait, ratio, best
     cdef bint some
-    cdef uint64_t words
     cdef Py_ssize_t length
     cdef list found
     cdef tuple memory
@@ -80,14 +62,12 @@ cpdef Value drawn_indices(TensorBase weights, wanted, source):
     memory = taken_spare(wanted, size_class)        # see Note [Spare arrays] in backends/cpu/memory/array_pool.py
     out = <int64_t*><uintptr_t>memory[1]
     with source._lock:
-        stream = <flambeau_bitgen*>PyCapsule_GetPointer(source._stream().capsule, "BitGenerator")
+        stream = words_of(source)
         for row in range(count // length):
             first, best = 0, -1
             for i in range(length):
                 weight = singles[row * length + i] if single else doubles[row * length + i]
-                words = <uint64_t>stream.next_uint32(stream.state) << 32
-                words |= stream.next_uint32(stream.state)
-                wait = -log1p(-(<double>(words & unit_mask) * 2.0 ** -53))
+                wait = -log1p(-unit64(stream))
                 ratio = <float>(<float>weight / <float>wait) if single else weight / wait
                 if best == best and not ratio <= best:        # the first that is no number is the largest, as in NumPy
                     first, best = i, ratio

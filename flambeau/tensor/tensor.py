@@ -12,6 +12,7 @@ from ..autograd.base_node import Handle, refresh
 from ..autograd.edges import edge_of, requires
 from ..autograd.modes import modes
 from ..base import observers, shapes
+from ..base.entry import DETACHES, NotedCall
 from ..base.errors import line_of, name_of, user_frame, warn
 from ..base.names import words
 from ..base.op import door
@@ -19,7 +20,7 @@ from ..base.spec import META
 from ..trace import value as values
 from ..trace.bounds import pending_bounds
 from ..trace.recording import new
-from ..trace.recording.record import current, run_all
+from ..trace.recording.record import _local, current, run_all
 from ..trace.running.quick import here
 from ..trace.value import TensorBase
 from .user_attributes import OWN_FIELDS, USER_ATTRIBUTES, TensorFields, hides_attributes
@@ -368,6 +369,8 @@ class Tensor(TensorFields, metaclass=TensorType):
             out._cut = ("detach()", out._site)
         elif self._cut is not None:
             out._cut = self._cut
+        if _local.trace.tape is not None:
+            _local.trace.tape.append(NotedCall(DETACHES, (self,), (self,), (), 0, out))
         return out
 
     def detach_(self):

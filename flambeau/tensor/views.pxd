@@ -1,7 +1,6 @@
 cimport cython
 from flambeau.autograd.edges cimport requires
-from flambeau.base.entry cimport Entry
-from flambeau.tensor.recorder cimport NotedCall
+from flambeau.base.entry cimport Entry, NotedCall
 from flambeau.trace.recording cimport new
 from flambeau.trace.running cimport quick
 from flambeau.trace.recording.append cimport TraceBase

@@ -5,11 +5,11 @@ A part of the compiled core: see Note [One source, two speeds] in base/core.py.
 from ..autograd.edges import requires
 from ..autograd.forward_ad import propagate
 from ..autograd.modes import modes
+from ..base.entry import NotedCall
 from ..trace.recording import new
 from ..trace.recording.record import _local
 from ..trace.running import quick
 from .history import add_history, make_node
-from .recorder import NotedCall
 from .tensor import Tensor, wrap
 
 
@@ -84,4 +84,7 @@ def view_any(entry, op, args, source, moved):
         add_history(op, entry, args, (source,), outs, site)
     elif modes.level >= 0:                               # but the tangent that they look at
         propagate(op, entry, args, (source,), outs)
-    return tuple(outs) if entry.many else outs[0]
+    made = tuple(outs) if entry.many else outs[0]
+    if _local.trace.tape is not None and not storage.inference:
+        _local.trace.tape.append(NotedCall(entry, args, (source,), (), moved, made))
+    return made

@@ -1,4 +1,5 @@
 """Random numbers against NumPy's own Mersenne twister, which draws the same words from the same seed."""
+import math
 import pickle
 from fractions import Fraction
 
@@ -8,7 +9,7 @@ from hypothesis import given, settings as trying, strategies as st
 
 import flambeau as torch
 from flambeau.backends.cpu import compile_thread
-from flambeau.backends.cpu.random import box_muller, mersenne_twister
+from flambeau.backends.cpu.random import box_muller, draws, mersenne_twister
 from flambeau.backends.cpu.random.default_streams import stream_of
 from flambeau.backends.cpu.random.fma import multiply_add, multiply_add32
 from flambeau.base.spec import CPU
@@ -316,3 +317,42 @@ def test_a_state_that_is_laid_out_otherwise_is_left_to_numpy(monkeypatch):
     monkeypatch.setattr(mersenne_twister, "_address", lambda stream: real(other))
     compile_thread.undisturbed(mersenne_twister.make_ready)
     assert not mersenne_twister._functions
+
+
+# --- a few samples, in C ----------------------------------------------------------------------------------------------
+
+FEW = {
+    "uniform": lambda s, n, d: s.uniform(n, d), "a range": lambda s, n, d: s.uniform(n, d, -3.3, 7.1),
+    "a tiny range": lambda s, n, d: s.uniform(n, d, -1e-40, 1e-39),
+    "normal": lambda s, n, d: s.normal(n, d, 0.3, 1.7), "rows": lambda s, n, d: s.normal(n, d, 0.3, 1.7, False),
+    "integers": lambda s, n, d: s.integers(-7, 1 << 11, n, d), "coins": lambda s, n, d: s.bernoulli(0.3, n, d),
+    "odds": lambda s, n, d: s.bernoulli(np.linspace(0, 1, n, dtype=np.float32), n, d),
+    "exponential": lambda s, n, d: s.exponential(n, d, 0.7), "geometric": lambda s, n, d: s.geometric(n, d, 0.2),
+    "cauchy": lambda s, n, d: s.cauchy(n, d, 0.3, 1.7), "log normal": lambda s, n, d: s.log_normal(n, d, 0.3, 0.8),
+    "wide integers": lambda s, n, d: s.integers(-7, 1 << 40, n, np.dtype(np.int64)),
+    "permutation": lambda s, n, d: s.permutation(n, np.dtype(np.int64)),
+    "words": lambda s, n, d: s.random_(n, np.dtype(np.int32))}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
+@pytest.mark.parametrize("name", FEW)
+def test_few_samples_are_those_of_numpy(name, dtype, monkeypatch):
+    """Where the core is compiled, C makes them: the same bits, and the same state is left."""
+    made, states = [], []
+    for by_numpy in (False, True):
+        if by_numpy:
+            monkeypatch.setattr(draws.few, "drawn", lambda *what: None)
+        stream = draws.MersenneTwister()
+        stream.manual_seed(7)
+        made.append([FEW[name](stream, n, np.dtype(dtype)).tobytes() for n in (1, 2, 15, 3, 16, 700, 1, 1025, 0, 5)])
+        states.append(stream.get_state().tobytes())
+    assert made[0] == made[1] and states[0] == states[1]
+
+
+def test_few_odds_are_refused_like_many():
+    for odds in ([0.5, 1.5], [-0.1], [math.nan]):
+        stream = draws.MersenneTwister()
+        before = stream.get_state().tobytes()
+        with pytest.raises(RuntimeError, match="p_in >= 0 && p_in <= 1"):
+            stream.bernoulli(np.array(odds, np.float32), len(odds), np.dtype(np.float32))
+        assert stream.get_state().tobytes() == before

@@ -452,6 +452,132 @@ def test_an_operation_with_a_rule_of_its_own_is_one_node():
         assert type(F.mse_loss(x, y).grad_fn).__name__ == "MseLossBackward0"
 
 
+# composites with a rule of their own, alone and inside of others, with lists and with looks without history
+WITH_RULES = {
+    "renorm": lambda x, y: torch.renorm(x, 2, 0, 0.5) * y,
+    "dist": lambda x, y: torch.dist(x, y, 3),
+    "binary cross entropy": lambda x, y: F.binary_cross_entropy(x.sigmoid(), y.sigmoid(), reduction="none"),
+    "with logits": lambda x, y: F.binary_cross_entropy_with_logits(x, y.sigmoid()),
+    "huber": lambda x, y: F.huber_loss(x, y, delta=0.5) + F.smooth_l1_loss(x, y),
+    "grid": lambda x, y: F.grid_sample(x[None, None], y.tanh().reshape(1, 2, 3, 2), align_corners=True),
+    "margins": lambda x, y: F.multi_margin_loss(x, torch.tensor([0, 1, 3])),
+    "solved": lambda x, y: torch.cholesky_solve(x, y[:, :3] @ y[:, :3].T + 9 * torch.eye(3)),
+}
+
+
+@pytest.mark.parametrize("name", WITH_RULES)
+def test_rules_of_composites(name):
+    program = WITH_RULES[name]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+
+        def both(seed):
+            x, y = drawn(3, 4, seed=seed, grad=True), drawn(3, 4, seed=seed + 7, grad=True)
+            out = program(x, y)
+            out.sum().backward()
+            with torch.no_grad():
+                plain = program(x, y)
+            assert plain.tolist() == out.tolist() and not plain.requires_grad
+            return out.tolist(), x.grad.tolist(), y.grad is not None and y.grad.tolist(), type(out.grad_fn).__name__
+        expected = [by_first_calls(both, seed) for seed in range(4)]
+        assert [both(seed) for seed in range(4)] == expected
+
+
+def test_a_followed_rule_is_one_node():
+    for _ in range(4):
+        x, y = drawn(3, grad=True), torch.rand(3)
+        assert type(F.binary_cross_entropy(x.sigmoid(), y, reduction="none").grad_fn).__name__ == \
+            "BinaryCrossEntropyBackward0"
+        assert type(torch.dist(x, y).grad_fn).__name__ == "DistBackward0"
+    assert followed_tapes()
+
+
+def test_lists_of_tensors():
+    for seed in range(4):
+        for count in (2, 3, 2):
+            rows = [drawn(4, seed=seed + at, grad=True) for at in range(count)]
+            for given_ones in (rows, tuple(rows)):
+                made = torch.hstack(given_ones)
+                assert made.tolist() == np.concatenate([r.detach().numpy() for r in rows]).tolist()
+            assert torch.column_stack(rows).tolist() == np.column_stack([r.detach().numpy() for r in rows]).tolist()
+            made.sum().backward()
+            assert all(r.grad.tolist() == [1, 1, 1, 1] for r in rows)
+        with pytest.raises(TypeError):
+            torch.hstack([rows[0], 1.0])
+        with torch.no_grad():
+            assert not torch.hstack(rows).requires_grad
+    assert followed_tapes()
+
+
+def test_an_index_of_several_parts():
+    for seed in range(4):
+        x, at = drawn(3, 4, seed=seed), torch.tensor([seed % 3, 1])
+        expected = x.numpy().copy()
+        expected[[seed % 3, 1]] = 7
+        assert torch.index_put(x, (at,), torch.tensor(7.0)).tolist() == expected.tolist()
+        assert torch.index_put(x, [at], torch.tensor(7.0)).tolist() == expected.tolist()
+
+
+def test_several_views_are_views_every_time():
+    for seed in range(4):
+        x = drawn(4, 6, seed=seed)
+        first, second = x.chunk(2, 1)
+        second.zero_()
+        assert x[:, 3:].abs().sum() == 0 and first.tolist() == drawn(4, 6, seed=seed)[:, :3].tolist()
+        a, b, c = torch.split(x, [1, 2, 1])
+        assert all(part._base is x for part in (first, a, b, c)) and b.shape == (2, 6)
+        leaf = drawn(4, 6, seed=seed, grad=True)
+        one, other = (leaf * 1).chunk(2)
+        with pytest.raises(RuntimeError, match="output of a function that returns multiple views"):
+            one.zero_()
+        (one * 3 + other).sum().backward()
+        assert leaf.grad.tolist() == [[3.0] * 6] * 2 + [[1.0] * 6] * 2
+
+
+def test_what_runs_at_the_call_is_refused_every_time():
+    good = drawn(3, 3) + 5 * torch.eye(3)
+    for seed in range(4):
+        right = drawn(3, seed=seed)
+        found = torch.linalg.solve(good, right)
+        np.testing.assert_allclose(found.numpy(), np.linalg.solve(good.numpy(), right.numpy()), rtol=1e-4)
+        with pytest.raises(torch.linalg.LinAlgError, match="singular"):
+            torch.linalg.solve(torch.zeros(3, 3), right)
+    assert followed_tapes()
+    row = np.ones(4, np.float32)
+    shared = torch.from_numpy(row.reshape(2, 2))
+    for factor in (1, 2, 4, 8):
+        row[:] = factor * np.array([1, 0, 0, 1], np.float32)
+        assert torch.linalg.inv(shared).tolist() == [[1 / factor, 0], [0, 1 / factor]]
+
+
+def test_shapes_that_data_makes():
+    """They are other ones every time; what goes on with them is done again."""
+    class found(Composite):
+        __module__ = "flambeau.ops.math"
+        def of(input): return torch.argwhere(input) * 2
+
+    for numbers in ([0, 1, 2, 2], [0, 0, 0, 0], [5, 5, 5, 5], [1, 2, 3, 0], [0, 1, 2, 2]):
+        x, array = torch.tensor(numbers), np.array(numbers)
+        assert torch.nonzero(x).tolist() == torch.argwhere(x).tolist() == np.argwhere(array).tolist()
+        assert found(x).tolist() == (np.argwhere(array) * 2).tolist()
+        assert torch.nonzero(x, as_tuple=True)[0].tolist() == array.nonzero()[0].tolist()
+        values, inverse, counts = torch.unique(x, return_inverse=True, return_counts=True)
+        expected = np.unique(array, return_inverse=True, return_counts=True)
+        assert [values.tolist(), inverse.tolist(), counts.tolist()] == [part.tolist() for part in expected]
+        changed = [n for n, before in zip(numbers, [None, *numbers]) if n != before]
+        assert torch.unique_consecutive(x).tolist() == changed
+    assert followed_tapes()
+
+
+def test_conversions_on_the_cpu():
+    for seed in range(4):
+        x = drawn(2, 3, 2, 2, seed=seed)
+        assert x.to(torch.float64).dtype is x.double().dtype is torch.float64 and x.to(torch.float32) is x
+        assert x.to(memory_format=torch.channels_last).is_contiguous(memory_format=torch.channels_last)
+        assert x.to("cpu") is x and x.to("meta").device.type == "meta" and x.float() is x
+        assert torch.randn(2, device="meta").to(torch.float64).device.type == "meta"
+
+
 def test_several_results():
     for seed in range(3):
         x = drawn(3, 4, seed=seed)

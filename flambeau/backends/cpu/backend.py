@@ -1,7 +1,7 @@
 """What the CPU does for the layers above it: NumPy's arrays, and kernels compiled by LLVM."""
 from functools import cached_property
 
-from ...base import dtypes, settings
+from ...base import dtypes, once, settings
 from .. import reference
 from ..backend import Backend
 from . import host
@@ -108,6 +108,7 @@ class CPUBackend(Backend):
         return _program()
 
 
+@once.cache
 def _program():
     """What compiles, and runs its code, which the reference never needs."""
     from . import program

@@ -28,6 +28,7 @@ from ..planning.fuse import Fuser, memory as seen_memory
 from ..planning.lower import HALVES, LOOP_TYPE, TraceGraph, Unfusable, cell, layouts
 from ..planning.reduction_order import order_of
 from ..recording.instructions import Instruction
+from .single import body_programs as _programs
 
 MAX_REMEMBERED_ENTRIES = 8192
 LARGE_NUMEL = 8192             # elements of an array that is worth letting go of before the end
@@ -36,7 +37,6 @@ AFTER_ALL_STEPS = 1 << 60      # the last reader of a result
 SHARED_ARRAY_KINDS = ("reshape", "expand", "permute", "copy", "output")  # nodes whose array stands in that of another
 _functions: dict = {}         # (backend, word, type) → a compiled launch over arrays
 NO_CELLS = array("q")         # the numbers of a program that has none
-_programs: dict = {}          # entry → its steps; None where it has no body
 _said: list = []              # the first that could not be compiled, once it was said
 _tight: list = []             # whether it was said that there is no room for native code
 

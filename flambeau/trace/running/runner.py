@@ -12,6 +12,7 @@ kept. And the plan of a single instruction is found by its Entry (single.py).
 from itertools import count
 from threading import get_ident
 
+from ...backends import reference
 from ...backends.backend import DeviceFailed
 from ...backends.cpu.memory.allocator import explained, has_room
 from ...base import observers, settings
@@ -21,7 +22,7 @@ from ..recording.append import TraceBase
 from . import effects, quick
 from .effects import Raised, pending
 from .key import key_of
-from .single import MAX_INLINE_BYTES, cached_plan, remember
+from .single import MAX_INLINE_BYTES, body_programs, cached_plan, remember
 
 MAX_INLINE_INSTRUCTIONS = 64      # of a trace that runs without its lock (`run_inline`)
 PLANNING_BYTES = 16 << 20         # to load what plans: where there are not so many, Python says ImportError
@@ -127,7 +128,7 @@ class TraceRunner(TraceBase):
         self.ran = None
         if switches["executor"] != "reference" and not self.aside:
             try:
-                if _by_plan(self):
+                if len(self.code) == 1 and run_by_reference(self) or _by_plan(self):
                     return
             finally:
                 if self.begun:
@@ -141,6 +142,35 @@ class TraceRunner(TraceBase):
             self.slots = {}                           # what has run may have dropped what it read
             self._settle()
             raise
+
+
+def run_by_reference(trace):
+    """Run a small trace of one instruction whose operation has no body, and empty it: a plan of it would be the same
+    step. Returns True if it ran; if not, nothing has changed, and the long way says what is wrong."""
+    instruction = trace.code[0]
+    entry, values = instruction.entry, trace.values
+    if body_programs.get(entry, False) is not None or switches["executor"] != "auto" or entry.op.effect \
+            or entry.device is not CPU or events["during_runs"] or trace.bytes + trace.held > MAX_INLINE_BYTES:
+        return False
+    arrays, at = [], 0
+    for slot in instruction.slots:
+        value = values[slot]
+        arrays.append(value.look(entry.input_specs[at], instruction.offsets[at]))
+        at += 1
+    try:
+        outs = reference.execute(entry, arrays, instruction.params)
+    except Exception:
+        return False
+    slot = instruction.first
+    for array in outs:
+        value = values[slot]
+        value.array = array
+        value._memory = None
+        value.trace = None
+        slot += 1
+    trace.found = None
+    trace.clear()
+    return True
 
 
 def _by_plan(trace):

@@ -21,6 +21,7 @@ MAX_INLINE_BYTES = 1 << 16        # of inputs and results of what runs while no 
 MAX_COPIED_BYTES = 1 << 16        # of an operand that an instruction without a plan may write over
 ONE_INPUT, TWO_INPUTS = (0,), (0, 1)      # what most instructions read, numbered from 0 on
 _remembered: list = []            # the `singles` of entries
+body_programs: dict = {}          # Entry → what runs its body alone, None where it has none: see interpret.py
 
 
 class SingleRun:

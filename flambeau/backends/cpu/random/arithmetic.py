@@ -6,6 +6,7 @@ import numpy as np
 from ....base import dtypes
 from ....base.spec import spec as make_spec
 from ..memory import allocator
+from ..memory.address import address
 from . import box_muller, libm
 from .fma import FLOAT32, FLOAT64, multiply_add
 from .mersenne_twister import native
@@ -34,7 +35,7 @@ def normals(drawn, mean, std, out):
         out[:] = rounded(box_muller.from_units(units_of(drawn), mean, std, system), out.dtype)
         return
     made = out if out.dtype == FLOAT32 else np.empty(out.size, FLOAT32)
-    run(drawn.ctypes.data, made.ctypes.data, out.size // 16, mean, std)
+    run(address(drawn), address(made), out.size // 16, mean, std)
     if made is not out:
         out[:] = rounded(made, out.dtype)
 
@@ -72,6 +73,8 @@ def largest(dtype):
 def representable(low, high, dtype):
     """The range [low, high) moved inwards to numbers that `dtype` holds, lest a draw round out of it."""
     digits = SIGNIFICAND_BITS[dtype.name]
+    if -2**digits <= low and high <= 2**digits:
+        return low, high
 
     def near(value):
         return float(rounded(np.array(value, np.int64), dtype))

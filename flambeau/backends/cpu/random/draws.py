@@ -24,6 +24,7 @@ import numpy as np
 
 from ....base.locks import new_lock
 from ....base.spec import CPU
+from . import few
 from .arithmetic import (
     REAL_DTYPE,
     SIGNIFICAND_BITS,
@@ -51,6 +52,7 @@ CHUNK_SAMPLES = 1 << 16             # samples made at a time: the words and the 
 CHUNK_NORMALS = 1 << 14             # the same, of what takes most temporaries
 SMALL_PERMUTATION = (2**32 - 1) // 20
 FEW_SAMPLES = 16                    # of normal numbers, which Python makes sooner than NumPy
+WORD_DTYPE = np.dtype(np.uint32)
 
 # The C struct behind torch.get_rng_state(): 5056 bytes with the padding. `left` counts down to the next
 # twist, `next` up from the last one; a freshly seeded engine has left 1 and next 0. PyTorch keeps a spare
@@ -145,8 +147,22 @@ class MersenneTwister(RandomStream):
             self._twister, self._idle = seeded(self._idle, self._seed), None
         return self._twister
 
+    def _few(self, kind, count, dtype, first=0.0, second=0.0, odds=None):
+        """So many samples of a kind that few.py names, or None where they are to be made here. The lock is held."""
+        if count.__class__ is not int or not 0 < count <= few.MAX_FEW:
+            return None
+        return few.drawn(self, kind, count, dtype, first, second, odds)
+
+    def _few_alone(self, *what):
+        """The same, under the lock."""
+        with self._lock:
+            return self._few(*what)
+
     def _word(self, n):
-        return twister_words(self._stream(), n) if n else np.empty(0, np.uint32)    # which begins no stream
+        if not n:
+            return np.empty(0, np.uint32)   # which begins no stream
+        found = self._few(few.RAW_WORDS, n, WORD_DTYPE)
+        return twister_words(self._stream(), n) if found is None else found
 
     def _word64(self, n):
         words = self._word(2 * n)
@@ -207,6 +223,9 @@ class MersenneTwister(RandomStream):
 
     def uniform(self, shape, dtype, low=0.0, high=1.0):
         """Uniform over [low, high)."""
+        found = self._few_alone(few.UNIFORM, shape, dtype, low, high)
+        if found is not None:
+            return found
         dtype = np.dtype(dtype)
         if dtype.kind == "c":
             return self._complex(self.uniform, shape, dtype, low, high)
@@ -225,6 +244,10 @@ class MersenneTwister(RandomStream):
 
     def normal(self, shape, dtype, mean=0.0, std=1.0, contiguous=True):
         """Normal around `mean`. For a tensor that is not contiguous PyTorch draws other numbers: say so."""
+        if not contiguous or shape.__class__ is int and shape < 16:
+            found = self._few_alone(few.NORMAL, shape, dtype, mean, std)
+            if found is not None:
+                return found
         dtype = np.dtype(dtype)
         if dtype.kind == "c":
             return self._complex(self.normal, shape, dtype, mean, std / math.sqrt(2), contiguous)
@@ -285,6 +308,10 @@ class MersenneTwister(RandomStream):
 
     def integers(self, low, high, shape, dtype):
         """Integers in [low, high); `high` None means up to the largest that `dtype` holds exactly."""
+        if high is not None and -2**24 <= low < high <= 2**24:     # all of which float32 holds
+            found = self._few_alone(few.INTEGERS, shape, dtype, high - low, low % 2**64)
+            if found is not None:
+                return found
         dtype = np.dtype(dtype)
         if high is None and low == -2**63:
             return self._fill(shape, dtype, self._word64, lambda w: w.view(np.int64))
@@ -309,6 +336,9 @@ class MersenneTwister(RandomStream):
         """The numbers 0 to n - 1 in random order."""
         dtype = np.dtype(dtype)
         with self._lock:
+            found = self._few(few.PERMUTATION, n, dtype)
+            if found is not None:
+                return found
             if n >= SMALL_PERMUTATION:      # a 32-bit word modulo so large a range would favour small numbers
                 return rounded(self._permutation64(n), dtype)
             out = np.empty(n, np.int64)
@@ -342,6 +372,9 @@ class MersenneTwister(RandomStream):
     def bernoulli(self, p, shape, dtype):
         """One with probability `p`, a number or an array that broadcasts to `shape`; else zero."""
         if not isinstance(p, np.ndarray):
+            found = self._few_alone(few.BERNOULLI, shape, dtype, p)
+            if found is not None:
+                return found
             count = math.prod(shape) if isinstance(shape, tuple) else shape
             if np.dtype(dtype) == FLOAT32 and count:
                 with self._lock:
@@ -349,22 +382,33 @@ class MersenneTwister(RandomStream):
                 if made is not None:
                     return made.reshape(shape)
             return self._fill(shape, dtype, self._unit64, lambda u: u < float(p))
+        found = self._few_alone(few.ODDS, shape, dtype, 0.0, 0.0, p)
+        if found is not None:
+            return found
         need(((p >= 0) & (p <= 1)).all(), "Expected p_in >= 0 && p_in <= 1 to be true, but got false.")
         unit, source = (FLOAT64, self._unit64) if p.dtype == FLOAT64 else (FLOAT32, self._unit32)
         return np.asarray(self._fill(shape, unit, source) < p.astype(unit)).astype(dtype)
 
+    def _ruled(self, kind, shape, dtype, params, source, rule):
+        """Samples of a kind that few.py names, or where they are more, of `rule(source)`."""
+        found = self._few_alone(kind, shape, dtype, *params)
+        return self._fill(shape, dtype, source, rule) if found is None else found
+
     def exponential(self, shape, dtype, lambd=1.0):
-        return self._fill(shape, dtype, self._unit64, lambda u: system("log1p", -u) * (-1.0 / lambd))
+        return self._ruled(few.EXPONENTIAL, shape, dtype, (lambd,), self._unit64,
+                           lambda u: system("log1p", -u) * (-1.0 / lambd))
 
     def geometric(self, shape, dtype, p):
-        return self._fill(shape, dtype, self._unit64, lambda u: np.ceil(system("log", u) / math.log1p(-p)))
+        return self._ruled(few.GEOMETRIC, shape, dtype, (p,), self._unit64,
+                           lambda u: np.ceil(system("log", u) / math.log1p(-p)))
 
     def cauchy(self, shape, dtype, median=0.0, sigma=1.0):
-        return self._fill(shape, dtype, self._unit64,
-                          lambda u: scaled(system("tan", math.pi * (u - 0.5)), sigma, median))
+        return self._ruled(few.CAUCHY, shape, dtype, (median, sigma), self._unit64,
+                           lambda u: scaled(system("tan", math.pi * (u - 0.5)), sigma, median))
 
     def log_normal(self, shape, dtype, mean=1.0, std=2.0):
-        return self._fill(shape, dtype, self._normal64, lambda z: system("exp", scaled(z, std, mean)))
+        return self._ruled(few.LOG_NORMAL, shape, dtype, (mean, std), self._normal64,
+                           lambda z: system("exp", scaled(z, std, mean)))
 
     # ------------------------------------------------------------------ one sample from many
 
