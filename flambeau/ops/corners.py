@@ -157,11 +157,11 @@ class _sampled_slopes(Op):
         made = k.library("sample_slopes", (g, input, at), [(g.dtype, at.shape)], (sizes,))
         if made is not None:
             return made[0]
-        rows: list = [None] * len(sizes)
+        rows = None
         for flat, inside, _, slopes in corner_words(k, at, sizes):
             pull = k.sum(k.where(inside, k.gather(input, 2, flat), 0) * g, (1,))
             parts = [pull * slope for slope in slopes]
-            rows = parts if None in rows else [row + part for row, part in zip(rows, parts, strict=True)]
+            rows = parts if rows is None else [row + part for row, part in zip(rows, parts, strict=True)]
         return k.concat(rows, 1)
 
 

@@ -210,7 +210,7 @@ def record_long(entry, op, args, inputs, params):
                 effects.append(_local.trace, entry, inputs, params, site)
             storages = [Storage.of(value, value.spec.nbytes, value.spec.device)
                         for value in (values if entry.many else (values,))]
-            read_exported(inputs)
+            read_exported(inputs, op.effect)
     outs = []
     for storage in storages:
         tensor = wrap(storage, storage.value.spec if storage.value is not None else entry.outs[len(outs)])

@@ -94,12 +94,13 @@ def record_several(entry, args, inputs, params):
     return outs
 
 
-def read_exported(inputs):
-    """Have what was recorded last read now what the outside can write; see Note [Exported storages] in value.py."""
+def read_exported(inputs, has_effect=False):
+    """Have what was recorded last read now what the outside can write; see Note [Exported storages] in value.py.
+    `has_effect`: it does something besides, at this moment."""
     trace = current()
     for t in inputs:
         storage = t._storage
         if storage.exported and storage.still_exported() \
-                and (storage.nbytes > MAX_COPIED_EXPORT_BYTES or not trace.read_copy(storage.value)):
+                and (has_effect or storage.nbytes > MAX_COPIED_EXPORT_BYTES or not trace.read_copy(storage.value)):
             trace.run()
             return

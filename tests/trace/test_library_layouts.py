@@ -12,6 +12,7 @@ import flambeau as torch
 from flambeau.data.transforms.colour_kernels import jittered
 from flambeau.data.transforms.geometry_kernels import boxes_resized, mirrored_rows, warped
 from flambeau.nn import functional as F
+from flambeau.ops.corners import _sampled, _sampled_drop, _sampled_slopes
 from flambeau.ops.maxpool import _drop, _drop_weighted
 from flambeau.vision.rows import spread_rows, weighted_rows
 
@@ -60,6 +61,10 @@ STEPS = {
     "convolve_weight": (weight_gradient, lambda: (numbers(2, 3, 9, 11), numbers(2, 5, 7, 9))),
     "max_pool": (lambda x: F.max_pool2d(x, 3, 2, 1, return_indices=True), lambda: (numbers(2, 3, 11, 13),)),
     "weigh": (lambda x: F.interpolate(x, size=(15, 9), mode="bilinear"), lambda: (numbers(2, 3, 11, 13),)),
+    "sample": (lambda image, at: _sampled(image, at, (4, 5)), lambda: (numbers(2, 3, 20), numbers(2, 2, 14) * 3)),
+    "sample_drop": (lambda g, at: _sampled_drop(g, at, (4, 5)), lambda: (numbers(2, 3, 14), numbers(2, 2, 14) * 3)),
+    "sample_slopes": (lambda g, image, at: _sampled_slopes(g, image, at, (4, 5)),
+                      lambda: (numbers(2, 3, 14), numbers(2, 3, 20), numbers(2, 2, 14) * 3)),
     "drop": (lambda g, index: _drop(g, index, 30),
              lambda: (numbers(2, 3, 20), torch.arange(120).reshape(2, 3, 20) % 30)),
     "scatter": (lambda x, rows, index, at: (x.index_add(1, index, rows), x.index_copy(1, index, rows),
