@@ -114,6 +114,7 @@ class Compiled:
                 return self._plainly(args, kwargs, taken)
             if guard in found.varies:
                 self._varying.add(found.varies[guard])
+        sliced = [found for found, guard in misses if guard in found.slice_guards]
         if not self._lock.acquire(blocking=False):           # another thread records it just now
             return self._plainly(args, kwargs, taken)
         try:
@@ -125,7 +126,7 @@ class Compiled:
                 self._warn(f"{name_of(fn)} is compiled, but this call runs as ordinary code: {words}")
                 self._stray(taken, words)
                 return self._plainly(args, kwargs, taken)
-            return self._record(args, kwargs, taken, [r for r, guard in misses if guard in r.slice_guards])
+            return self._record(args, kwargs, taken, sliced)
         finally:
             self._lock.release()
 
