@@ -7,8 +7,6 @@ them is planned, with a size that is a prime and divides no other, by which it i
 The plan of another one is that one with its own size in this place: some twenty microseconds instead of hundreds.
 Batches of as many rows as happen to be chosen, sequences of ever new lengths: their calls run natively at first sight.
 """
-from copy import copy
-
 from ...base.entry import Entry
 from ...base.op import NUMBER_CLASSES
 from ...base.shapes import contiguous_strides
@@ -146,14 +144,22 @@ def _goes_by_size(kernel):
     return False
 
 
+def _twin(thing):
+    """A copy of what keeps its attributes in a dictionary; `copy` takes as long as all that is done here."""
+    made = object.__new__(thing.__class__)
+    made.__dict__.update(thing.__dict__)
+    return made
+
+
 def _resized(family, size, entry, first):
     """The family's plan, with the `size` of a member, whose results are the entry's, in the slots from `first` on."""
-    plan, step, program = copy(family.plan), copy(family.plan.steps[0]), copy(family.plan.program)
+    plan, program, step = _twin(family.plan), _twin(family.plan.program), family.plan.steps[0]
     sizes = list(step.launch.sizes)
     sizes[family.dim] = size * family.factor
-    step.launch, step.sizes = step.launch.over(*sizes), tuple(sizes)
+    step = step.over(*sizes)
     program.outputs = [(slot, entry.outs[slot - first], index) for slot, _, index in program.outputs]
     program.last = NativeStretch([step], program.last.program.over(step.launch))
     program.stretches = [program.last]
     plan.steps, plan.program, plan.bound = [step], program, program.bind()
+    plan.bound.use_spares(False)                  # until it has come some times
     return plan

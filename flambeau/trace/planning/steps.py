@@ -156,6 +156,16 @@ class KernelStep(Step):
         super().__init__(group)
         self.nest, self.launch = nest, nest.launch
 
+    def over(self, *sizes):
+        """The same step, which is settled, over other sizes."""
+        made = KernelStep.__new__(KernelStep)
+        made.at, made.group, made.device, made.number, made.words = self.at, None, self.device, self.number, self.words
+        made.reads, made.keeps, made.gives, made.instructions = self.reads, self.keeps, self.gives, self.instructions
+        made.nest, made.launch, made.sizes = None, self.launch.over(*sizes), sizes
+        share = prod(sizes) / max(prod(self.sizes), 1)
+        made.nbytes, made.flops = int(self.nbytes * share), int(self.flops * share)
+        return made
+
     def touched(self):
         return [read.node for read in self.nest.reads]
 

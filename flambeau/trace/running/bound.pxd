@@ -44,6 +44,9 @@ cdef class BoundProgram:
     cdef WorkingMemory memory
     cdef AddressTable table
 
+    @cython.locals(place=ResultPlace)
+    cpdef use_spares(self, bint wanted)
+
     cpdef AddressTable new_table(self)
 
     @cython.locals(values=list, code=list)

@@ -123,6 +123,11 @@ class BoundProgram:
             else:
                 self.cells[at] = bits_of(code[index].params[parameter], dtype)
 
+    def use_spares(self, wanted):
+        """Whether results may be made in spare arrays, and become some: not those of sizes that never come again."""
+        for place in self.outputs:
+            place.size_class = _spare_class(place.spec) if wanted else None
+
     def new_table(self):
         """An AddressTable for a run, with the numbers that are always the same."""
         program = self.program

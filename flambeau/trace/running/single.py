@@ -16,6 +16,7 @@ from .key import moving_offsets
 
 MAX_SINGLE_RUNS = 4096            # calls of which any are remembered,
 MAX_LAYOUTS = 8                   # and layouts of the operands of each
+MIN_RUNS_FOR_SPARES = 4           # before results are made in spare arrays, which are of one size each
 MIN_INTERPRETED = 16              # how often it is run without a plan before it has one, which costs about as much
 MAX_INLINE_BYTES = 1 << 16        # of inputs and results of what runs while no other thread is let in
 MAX_COPIED_BYTES = 1 << 16        # of an operand that an instruction without a plan may write over
@@ -26,7 +27,8 @@ body_programs: dict = {}          # Entry → what runs its body alone, None whe
 
 class SingleRun:
     """How a call runs by itself: the offsets of what it reads, as they stand in a key, and the plan; None as long as it
-    has none, and False where it never will. `times`: how often it was run without.
+    has none, and False where it never will. `times`: how often it was run, until it had a
+    plan and since.
 
     The Entry has those of a call by the input slots (`x * x` reads one, `x * y` two)."""
 
@@ -159,6 +161,9 @@ def _run_alone(instruction, values):
     inputs.extend(values[slot:slot + len(entry.outs)])
     inputs.append(None)                           # True, once it has run
     code = [instruction]
+    single.times += 1
+    if single.times == MIN_RUNS_FOR_SPARES:
+        single.plan.bound.use_spares(True)
     try:
         return single.plan.bound.run(inputs, inputs, code, code, False, None, None, None, single.is_small)
     except Exception:
@@ -198,4 +203,7 @@ def has_plan_now(instruction, values, plan_alone):
     spec_of = dict(zip(reads, entry.input_specs, strict=True))
     specs = tuple([spec_of[number] for number in range(len(spec_of))])
     single.plan = plan_alone(instruction, reads, offsets, specs, single.times > MIN_INTERPRETED)
-    return single.plan is not None and single.plan is not False
+    if single.plan is None or single.plan is False:
+        return False
+    single.times = 0
+    return True

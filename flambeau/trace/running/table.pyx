@@ -66,7 +66,7 @@ cdef class WorkingMemory:
 cpdef tuple taken_spare(spec, size_class):
     """An array of `spec` and its address; one that is spare, if there is one: see Note [Spare arrays] in
     backends/cpu/memory/array_pool.py."""
-    cdef tuple found = take_spare(spec)
+    cdef tuple found = None if size_class is None else take_spare(spec)
     if found is None:
         return blank(spec)
     size_class.calls += 1
