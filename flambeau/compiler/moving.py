@@ -206,7 +206,16 @@ class Seen:
                 found.add(at)
             elif further:
                 return None
-        return operands, noted
+        return None if self._coincide(operands, slot) else (operands, noted)
+
+    def _coincide(self, operands, slot):
+        """Whether something that stays lies just where something that has moved does: one may stand for the other."""
+        places = {True: set(), False: set()}
+        for index, (entry, slots, offsets) in enumerate(self.code):
+            for operand, offset in enumerate(offsets):
+                if slots[operand] == slot:
+                    places[(index, operand) in operands].add((entry.input_specs[operand], offset))
+        return bool(places[True] & places[False])
 
 
 def beginning(path):

@@ -297,3 +297,11 @@ def test_a_slice_that_is_handed_on_is_plain():
     for i in range(1, 6):
         key = function(torch.ones(2))[1]
         assert key == slice(i, 5) and type(key.start) is int and type(keeps.key.start) is int
+
+
+@pytest.mark.parametrize("rows", [(12, 12, 0, 12, 10, 7), (10, 3, 10, 5, 10, 9, 0), (3, 10, 10, 8, 30)])
+def test_a_slice_that_lies_just_where_a_fixed_one_does(rows):
+    """What was recorded then does not say which of the two an operand is."""
+    compiled, plain = both(SLICED["and a fixed part"])
+    for i in rows:
+        assert compiled(i, 0).tolist() == plain(i, 0).tolist()
