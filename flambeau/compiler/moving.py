@@ -206,16 +206,7 @@ class Seen:
                 found.add(at)
             elif further:
                 return None
-        return None if self._coincide(operands, slot) else (operands, noted)
-
-    def _coincide(self, operands, slot):
-        """Whether something that stays lies just where something that has moved does: one may stand for the other."""
-        places = {True: set(), False: set()}
-        for index, (entry, slots, offsets) in enumerate(self.code):
-            for operand, offset in enumerate(offsets):
-                if slots[operand] == slot:
-                    places[(index, operand) in operands].add((entry.input_specs[operand], offset))
-        return bool(places[True] & places[False])
+        return operands, noted
 
 
 def beginning(path):
@@ -248,3 +239,15 @@ def moving_parts(code, moved):
             offsets.append(offset)
         parts.append((one.entry, one.slots, tuple(offsets)))
     return parts
+
+
+def moves_alike(parts, moved):
+    """Whether the `parts` of a key say of all that is `moved` that it moves, and by one number for each negative one:
+    operands that lay in the same place when the key was made share it, be it a slice and what stays."""
+    numbers = {}
+    for index, (_, _, offsets) in enumerate(parts):
+        for operand, offset in enumerate(offsets):
+            number = moved.get((index, operand))
+            if offset >= 0 and number is not None or offset < 0 and numbers.setdefault(offset, number) != number:
+                return False
+    return True

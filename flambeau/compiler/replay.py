@@ -16,7 +16,7 @@ from ..trace.running import effects
 from ..trace.running.runner import Failure
 from ..trace.value import Value
 from .bound import BoundBase, RunnerBase
-from .moving import moved_code, moving_parts
+from .moving import moved_code, moves_alike, moving_parts
 
 
 class Runner(RunnerBase):
@@ -78,9 +78,9 @@ class Runner(RunnerBase):
             return self.plans[donates]
 
     def adopt(self, plan, parts):
-        """Take over a plan that was made for the same instructions, wanted and free slots, if it is ready, and if the
-        `parts` of its key say of all that moves here that it does."""
-        if plan and plan.waiting is None and all(parts[index][2][operand] < 0 for index, operand in self.moved):
+        """Take over a plan that was made for the same instructions, wanted and free slots, if it is ready, and if what
+        the `parts` of its key say of moving offsets holds here."""
+        if plan and plan.waiting is None and moves_alike(parts, self.moved):
             self._bind(plan, True)
 
     def _bind(self, plan, donates):
