@@ -14,8 +14,8 @@ from ...base.spec import spec as make_spec
 from ..recording.instructions import Instruction
 from ..running.program import NativeStretch
 
-PRIMES = (1009, 1013)             # sizes that a plan is made with; one of them divides no other size that is in use
 MAX_NUMEL = 1 << 18               # of results: for larger ones, kernels are chosen by what they are
+PRIMES = (1009, 1013)             # sizes to plan with; their product is over MAX_NUMEL, so one divides no other size
 MIN_MEMBERS = 4                   # how often calls of a family were run without a plan before one is made
 MAX_CALL_FAMILIES = 4096
 _families: dict = {}              # what calls of a family agree in → Family
